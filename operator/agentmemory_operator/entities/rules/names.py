@@ -32,7 +32,13 @@ def begins_sentence(text: str, start: int) -> bool:
 def is_quoted_name(text: str, lists: EntityLists) -> bool:
     """Whether what stands between quotation marks is a name."""
     words = [text[start:end] for start, end in word_starts(text)]
-    if not words or len(words) > _QUOTED_WORDS_MAX or not _CODE.isdisjoint(text) or text[-1] in ".!?,:…":
+    if (
+        not words
+        or not text.isprintable()
+        or len(words) > _QUOTED_WORDS_MAX
+        or not _CODE.isdisjoint(text)
+        or text[-1] in ".!?,:…"
+    ):
         return False
     if not any(word[0].isupper() for word in words) or (len(words) == 1 and _is_code_word(words[0])):
         return False

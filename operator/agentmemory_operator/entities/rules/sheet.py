@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agentmemory_operator.memories.rules.entities import fold
+from agentmemory_operator.memories.rules.entities import NAME_MAX, fold
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.record import SHEET_KEY, STORED_KEY, TOMBSTONE_KEY, Payload
 
@@ -131,11 +131,27 @@ def sheet_to_payload(
 
 
 def sheet_from_payload(payload: Mapping[str, Any] | None) -> EntitySheet:
-    """The sheet that a point bears; an empty one where it bears none."""
-    said = (payload or {}).get(SHEET_KEY) or {}
-    relations = (Relation(*one) for one in said.get("relations", ()))
-    aliases = (Alias(*one) for one in said.get("aliases", ()))
+    """The sheet that a point bears, as far as it is one of ours; an empty one where it bears none."""
+    said = (payload or {}).get(SHEET_KEY)
+    said = said if isinstance(said, dict) else {}
+    relations = (Relation(*one) for one in _listed(said.get("relations"), RELATIONS_MAX) if _is_relation(one))
+    aliases = (Alias(*one) for one in _listed(said.get("aliases"), ALIASES_MAX) if _are_names(one, 2))
     return EntitySheet({one.key: one for one in relations}, {fold(one.alias): one for one in aliases})
+
+
+def _listed(value: Any, most: int) -> list[Any]:
+    return value[:most] if isinstance(value, list) else []
+
+
+def _are_names(value: Any, count: int) -> bool:
+    is_list = isinstance(value, list) and len(value) == count
+    return is_list and all(isinstance(name, str) and len(name) <= NAME_MAX and fold(name) for name in value)
+
+
+def _is_relation(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 4 or not _are_names(value[:3], 3) or value[1] not in RELATIONS:
+        return False
+    return isinstance(value[3], int) and 0 < value[3] <= STRENGTH_MAX
 
 
 def _renamed(one: Relation, old: str, new: str) -> Relation:

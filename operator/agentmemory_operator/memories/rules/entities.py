@@ -1,7 +1,7 @@
 """What a memory names, as it lies on its point. Who finds the names in a text: `entities/rules/extract.py`."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,16 +41,15 @@ def entities_to_payload(entities: Iterable[Entity]) -> list[dict[str, str]]:
     return [{"name": one.name, "kind": one.kind, "role": one.role} for one in entities]
 
 
-def entities_from_payload(values: Sequence[Any]) -> tuple[Entity, ...]:
+def entities_from_payload(values: Any) -> tuple[Entity, ...]:
     """What lies on a point; what others wrote there and is none is left out."""
-    return tuple(
-        Entity(value["name"], value["kind"], value["role"])
-        for value in values[:ENTITIES_MAX]
-        if isinstance(value, Mapping) and _is_entity(value)
-    )
+    listed = values[:ENTITIES_MAX] if isinstance(values, list) else ()
+    return tuple(Entity(one["name"], one["kind"], one["role"]) for one in listed if _is_entity(one))
 
 
-def _is_entity(value: Mapping[str, Any]) -> bool:
-    name = value.get("name")
-    is_name = isinstance(name, str) and 0 < len(name) <= NAME_MAX
-    return is_name and value.get("kind") in _KINDS and value.get("role") in _ROLES
+def _is_entity(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    name, kind, role = (value.get(part) for part in ("name", "kind", "role"))
+    is_told = isinstance(kind, str) and isinstance(role, str) and kind in _KINDS and role in _ROLES
+    return is_told and isinstance(name, str) and 0 < len(name) <= NAME_MAX and bool(fold(name))

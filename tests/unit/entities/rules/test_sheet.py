@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from agentmemory_operator.entities.rules.sheet import (
     sheet_id,
     sheet_to_payload,
 )
-from agentmemory_operator.memories.rules.entities import fold
+from agentmemory_operator.memories.rules.entities import entities_from_payload, fold
 
 NAMES = st.sampled_from(["Anna", "anna", "Bob", "Carl", "Dora", "Å b", "ÅB"])
 STEPS = st.lists(
@@ -78,6 +79,28 @@ def test_a_name_may_get_its_former_name_back() -> None:
     sheet = NO_SHEET.renamed("Anna", "Bob").renamed("Bob", "Anna")
 
     assert (sheet.resolve("Anna"), sheet.resolve("BOB")) == ("Anna", "Anna")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        7,
+        [],
+        {"relations": 7, "aliases": {"a": "b"}},
+        {"relations": [["a", "loves", "b", 1], ["a", "uses", "b", 0], ["a", "uses", "b", "1"], ["a", "uses"], 7]},
+        {"relations": [["a", "uses", " ", 1], ["a" * 321, "uses", "b", 1]]},
+        {"aliases": [["a"], ["a", 7], ["", "b"], None]},
+    ],
+)
+def test_what_others_wrote_on_its_point_is_no_part_of_it(said: object) -> None:
+    assert sheet_from_payload({"entitySheet": said}) == NO_SHEET
+
+
+@pytest.mark.parametrize(
+    "said", [7, "x", {}, None, [7, None, {}], [{"name": "a", "kind": ["phrase"], "role": "about"}], [{"name": " "}]]
+)
+def test_what_others_wrote_as_entities_is_none(said: object) -> None:
+    assert entities_from_payload(said) == ()
 
 
 def test_what_others_wrote_in_its_place_is_no_sheet() -> None:
