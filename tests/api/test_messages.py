@@ -201,7 +201,7 @@ class TestDistillation:
         run = say(api, user).json()["run"]
         wait_until(lambda: len(made_of(api, user)) == 2)
 
-        asked = {"user_id": user, "query": "Ada", "threshold": -1, "filters": {"run_id": run, "source": "distillation"}}
+        asked = {"user_id": user, "query": "Ada", "threshold": -1, "filters": {"run_id": run}}
         found = api.post("/v1/agents/talks/search", json=asked).json()["results"]
 
         assert {memory["id"] for memory in found} == {memory["id"] for memory in made_of(api, user)}
@@ -247,7 +247,7 @@ class TestDistillation:
             ("Ada moved to Lisbon.", [turns[0]])
         ]
         metrics = api.get("/metrics").text
-        assert 'agentmemory_api_distilled_memories_total{fate="unfounded"} 2' in metrics
+        assert 'agentmemory_api_distilled_memories_total{fate="proposed"} 2' in metrics
 
     def test_an_answer_that_is_none_leaves_the_turns(self, api: httpx.Client, model: ScriptedModel, user: str) -> None:
         model.mode = "nonsense"

@@ -77,7 +77,7 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
     for fact in plan.facts:
         tally += await store_fact(agent, plan.user_id, fact, run_id)
     for fact in plan.proposed:
-        await _propose(agent, plan.user_id, fact, run_id)
+        await propose(agent, plan.user_id, fact, run_id)
         tally[Came.PROPOSED] += 1
     for contradiction in plan.contradictions:
         tally += await _store_contradiction(agent, plan.user_id, contradiction, run_id)
@@ -170,7 +170,7 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
     return bool(nearest) and nearest[0]["score"] >= SAME_SIMILARITY
 
 
-async def _propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
+async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
     """Write a fact down that somebody has to look at first."""
     id_ = keyed_id(agent.id_scope, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
     payload = proposal_of(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())

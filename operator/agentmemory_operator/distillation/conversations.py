@@ -156,7 +156,7 @@ def _turns_of(agent: Agent, conversation: Conversation, key: str, run: str | Non
             created_at=turn.at,
             offset_ms=last - place,
             is_turn=True,
-            run_id=run,
+            conversation_id=run,
             undistilled=ids if run and place == last else (),
             idempotency_key=turn_key,
         )

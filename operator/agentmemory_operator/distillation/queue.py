@@ -128,7 +128,7 @@ class DistillationQueue:
         for fate, number in (
             ("stored", len(done.stored)),
             ("unsourced", done.unsourced),
-            ("unfounded", done.unfounded),
+            ("proposed", done.proposed),
         ):
             self.meter.made(fate, number)
         self.meter.used(done.tokens_in, done.tokens_out)

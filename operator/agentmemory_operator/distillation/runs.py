@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.carry_out import propose
 from agentmemory_operator.consolidation.rules.material import instruct, wrap
+from agentmemory_operator.consolidation.rules.plan import Fact
 from agentmemory_operator.distillation.rules.answers import (
+    CHAIN_TASK,
     MAX_ANSWER_TOKENS,
     TASK,
     DistilledFact,
@@ -24,6 +27,7 @@ from agentmemory_operator.distillation.rules.answers import (
 from agentmemory_operator.distillation.rules.turns import distilled_types
 from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound, StoreUnavailable
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, bury
+from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.point_pages import change_row, read_row
@@ -50,6 +54,7 @@ DISTILLATION = "distillation"
 MAX_TRIES = 3
 # How much longer a lease lasts than one call to the model.
 LEASE_MARGIN_S = 60
+MAX_VERSIONS = 64
 _MEMORY_KEY = "\x1f{run}\x1f{place}"
 
 
@@ -59,13 +64,14 @@ class Distilled:
 
     Attributes:
         stored: memories that are there now.
-        unsourced, unfounded: memories of the model's that were not stored; see `rules/answers.py`.
+        proposed: memories that wait for an approval.
+        unsourced: memories that were dropped; see `rules/answers.py`.
         is_over: it will not be begun again.
     """
 
     stored: list[str] = field(default_factory=list)
+    proposed: int = 0
     unsourced: int = 0
-    unfounded: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     is_over: bool = False
@@ -77,10 +83,10 @@ class _LeaseLost(Exception):
 
 @dataclass(slots=True)
 class Run:
-    """Distils one conversation.
+    """Distils one conversation, or the versions of one memory.
 
     Attributes:
-        last: id of its last turn.
+        last: id of its last turn, or of what was the newest version.
     """
 
     agent: Agent
@@ -88,6 +94,7 @@ class Run:
     remember: Remember
     last: str
     done: Distilled = field(default_factory=Distilled)
+    _reads_versions: bool = field(default=False, init=False)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     async def carry_out(self) -> Distilled:
@@ -116,19 +123,19 @@ class Run:
         record = record_of(row)
         types = self._types(record)
         place = 0
-        for part in parts_of(await self._turns(row)) if types else []:
+        task, read = await self._material(row)
+        for part in parts_of(read) if types else []:
             material = wrap(rows_of(part), secrets.token_hex(8))
             schema = schema_of(types)
-            instructions = instruct(TASK, material, schema)
+            instructions = instruct(task, material, schema)
             completion = await self.model.complete(instructions, material.text, schema, MAX_ANSWER_TOKENS)
             self._count(completion.tokens_in, completion.tokens_out)
             answer = read_answer(completion.answer, part)
             self.done.unsourced += answer.unsourced
-            self.done.unfounded += answer.unfounded
             await self._lease()
             await self._store(record, answer.facts, place)
             place += len(answer.facts)
-        ids = row["undistilled"]
+        ids = row.get("undistilled") or ()
         await self._change(_OVER)
         self.done.is_over = True
         await self._drop_minds(ids)
@@ -140,12 +147,28 @@ class Run:
             if row.get("working") and self._is_expired(row):
                 await bury(self.agent, row)
 
+    def _is_readable(self, row: Payload) -> bool:
+        hidden = (TOMBSTONE_KEY, "pending", ZONE_KEY, *(() if self._reads_versions else ("supersededById",)))
+        return not any(row.get(key) for key in hidden)
+
     def _is_expired(self, row: Payload) -> bool:
         return is_expired(row, self.agent.settings.ranking.endings, self._now_ms)
 
     def _types(self, record: MemoryRecord) -> tuple[MemoryType, ...]:
         ranking = self.agent.settings.ranking
         return distilled_types(ranking.types, ranking.default_type, has_session=record.session_id is not None)
+
+    async def _material(self, row: Payload) -> tuple[str, list[MemoryRecord]]:
+        """What a model is to do, and what it reads."""
+        if row.get("undistilled"):
+            return TASK, await self._turns(row)
+        self._reads_versions = True
+        return CHAIN_TASK, await self._versions(row)
+
+    async def _versions(self, row: Payload) -> list[MemoryRecord]:
+        """The versions of a memory that a model may read, oldest first."""
+        history = await read_history(self.agent, row["id"], user_id=row["userId"])
+        return [record for record in history.records[-MAX_VERSIONS:] if not (record.zone or record.pending)]
 
     async def _turns(self, row: Payload) -> list[MemoryRecord]:
         """The turns that a model may read, in their order."""
@@ -155,12 +178,14 @@ class Run:
         return [turn for turn in turns if turn.user_id == row["userId"]]
 
     async def _rows(self, ids: Sequence[str]) -> dict[str, Payload]:
-        """What of these is there, is the newest version, and is not sealed."""
+        """What of these is there and not sealed, and a newest version unless the run is about versions."""
         points = await self.agent.store.retrieve(self.agent.alias, ids)
         rows: list[Payload] = [point["payload"] for point in points]
         # What a session had in mind has ended with it; what lies in its place and has not is of the next.
         return {
-            row["id"]: row for row in rows if _is_readable(row) and bool(row.get("working")) == self._is_expired(row)
+            row["id"]: row
+            for row in rows
+            if self._is_readable(row) and bool(row.get("working")) == self._is_expired(row)
         }
 
     async def _store(self, record: MemoryRecord, facts: Sequence[DistilledFact], first: int) -> None:
@@ -168,6 +193,11 @@ class Run:
         kept = [
             (place, fact) for place, fact in enumerate(facts, first) if all(id_ in sources for id_ in fact.source_ids)
         ]
+        for _, fact in kept:
+            if fact.missing:
+                await propose(self.agent, record.user_id, _fact_of(fact), run_of(record))
+                self.done.proposed += 1
+        kept = [(place, fact) for place, fact in kept if not fact.missing]
         if not kept:
             return
         outcomes = await self.remember.store(self.agent, [_memory_of(record, fact, place) for place, fact in kept])
@@ -240,16 +270,28 @@ _OVER: Payload = dict.fromkeys(("undistilled", DISTIL_DUE_KEY, DISTIL_TRIES_KEY,
 
 
 def _is_due(row: Payload) -> bool:
-    return TOMBSTONE_KEY not in row and bool(row.get(DISTIL_DUE_KEY)) and bool(row.get("undistilled"))
+    return TOMBSTONE_KEY not in row and bool(row.get(DISTIL_DUE_KEY))
 
 
-def _is_readable(row: Payload) -> bool:
-    hidden = (TOMBSTONE_KEY, "pending", "supersededById", ZONE_KEY)
-    return not any(row.get(key) for key in hidden)
+def run_of(record: MemoryRecord) -> str:
+    """The id of the run that a last turn is for."""
+    return record.conversation_id or record.id
+
+
+def _fact_of(fact: DistilledFact) -> Fact:
+    return Fact(
+        content=fact.content,
+        type=fact.type,
+        sources=fact.source_ids,
+        replaced=(),
+        importance=fact.importance,
+        missing=fact.missing,
+        domain=fact.domain,
+    )
 
 
 def _memory_of(record: MemoryRecord, fact: DistilledFact, place: int) -> IncomingMemory:
-    run = record.run_id or record.id
+    run = run_of(record)
     return IncomingMemory(
         user_id=record.user_id,
         content=fact.content,

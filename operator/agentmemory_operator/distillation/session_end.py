@@ -71,7 +71,7 @@ async def _turns(agent: Agent, session: Session) -> list[Payload]:
     for row in (point["payload"] for point in (await read_memories(agent, body))[0]):
         if row.get(DISTIL_END_KEY):
             break
-        if not row.get("runId") and row.get("source") != DISTILLATION:
+        if not row.get("conversationId") and row.get("source") != DISTILLATION:
             turns.append(row)
     return turns[::-1]
 
@@ -85,7 +85,12 @@ async def _mark(agent: Agent, rows: Sequence[Payload]) -> str | None:
     """Write on one of the rows that they are to be distilled; None where it changes all the time, or is gone."""
     run, last = str(uuid4()), _last_of(rows)["id"]
     mark = secrets.token_hex(8)
-    said = {"undistilled": [row["id"] for row in rows], DISTIL_DUE_KEY: True, DISTIL_END_KEY: True, "runId": run}
+    said = {
+        "undistilled": [row["id"] for row in rows],
+        DISTIL_DUE_KEY: True,
+        DISTIL_END_KEY: True,
+        "conversationId": run,
+    }
     for _ in range(MAX_ATTEMPTS):
         row = await read_row(agent, last)
         if row is None:

@@ -31,7 +31,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import DataKey
 
 # What an item says: two items of a batch differ in their keys at least.
-_BESIDE = ("idempotency_key", "stored_by", "supersedes", "run_id", "undistilled")
+_BESIDE = ("idempotency_key", "stored_by", "supersedes", "conversation_id", "undistilled")
 _SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _BESIDE)
 _KEPT = tuple(field_.name for field_ in fields(StatedMemory))
 

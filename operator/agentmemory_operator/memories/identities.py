@@ -20,9 +20,9 @@ from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
 from agentmemory_operator.memories.point_pages import read_row
-from agentmemory_operator.memories.predecessors import check_predecessor, check_zone
+from agentmemory_operator.memories.predecessors import check_predecessor, check_zone, updates_after
 from agentmemory_operator.memories.rules.filters import equals
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, Payload
 
 # Identities of one batch that are written at the same time.
 AT_ONCE = 8
@@ -92,7 +92,8 @@ class Identities:
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
         """Write a draft behind the head, or behind what came before it meanwhile."""
         check_zone(head, draft.record)
-        record = replace(draft.record, supersedes_id=head["id"], pending=True)
+        count = updates_after(head)
+        record = replace(draft.record, supersedes_id=head["id"], update_count=count, pending=True)
         await check_hierarchy(agent, record)
         point = replace(draft, record=record).point(agent)
         await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
@@ -125,7 +126,7 @@ class Identities:
         before = row.get("supersedesId")
         # The first point of an identity may be a tombstone that it only begins with.
         is_alive = before and (before != _identity(draft) or await self._is_alive(agent, before))
-        return stored_of(row["id"], before if is_alive else None)
+        return stored_of(row["id"], before if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)

@@ -5,7 +5,13 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.memories.chains import settled_row
 from agentmemory_operator.memories.rules.expiry import is_expired
-from agentmemory_operator.memories.rules.record import ITEM_NAMESPACE_KEY, TOMBSTONE_KEY, MemoryRecord, Payload
+from agentmemory_operator.memories.rules.record import (
+    ITEM_NAMESPACE_KEY,
+    TOMBSTONE_KEY,
+    UPDATES_KEY,
+    MemoryRecord,
+    Payload,
+)
 from agentmemory_operator.memories.zoned import sinks
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
@@ -15,15 +21,15 @@ def superseded(memory_id: str | None) -> Conflict:
     return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
 
 
-async def check_predecessor(agent: Agent, record: MemoryRecord) -> None:
-    """Check that a memory may supersede the one that it names.
+async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | None:
+    """Check that a memory may supersede the one that it names; return that one, None where it names none.
 
     Raises:
         NotFound: this user has no such memory.
         Conflict: that one is superseded, immutable, an item, of another identity, or of a higher zone.
     """
     if record.supersedes_id is None:
-        return
+        return None
     old = await settled_row(agent, record.supersedes_id)
     # Of what was erased nobody knows any more whose it was.
     if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
@@ -35,6 +41,12 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> None:
     if TOMBSTONE_KEY in old or old.get("supersededById"):
         raise superseded(record.supersedes_id)
     _check_rules(agent, old, record)
+    return old
+
+
+def updates_after(old: Payload | None) -> int:
+    """How many versions came before the one that follows a memory."""
+    return 0 if old is None else (old.get(UPDATES_KEY) or 0) + 1
 
 
 def check_zone(old: Payload, record: MemoryRecord) -> None:

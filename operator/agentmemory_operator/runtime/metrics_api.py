@@ -63,6 +63,9 @@ class ModelMeter:
             "Memories that language models made of conversations.",
             ("fate",),
         )
+        self._long_chains = Counter(
+            "agentmemory_api_long_chains_total", "Memories that came to 20 versions, to 40, and so on.", ()
+        )
         self._tokens = Counter(
             "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",)
         )
@@ -82,9 +85,13 @@ class ModelMeter:
             if tokens:
                 self._tokens.add(direction, number=tokens)
 
+    def long_chain(self) -> None:
+        """Count a memory that came to 20 versions, to 40, and so on."""
+        self._long_chains.add()
+
     def metrics(self) -> list[Metric]:
         """Everything that is measured here."""
-        return [self._distillations, self._made, self._tokens]
+        return [self._distillations, self._made, self._tokens, self._long_chains]
 
 
 class ApiMeter:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, undo
 from agentmemory_operator.distillation.conversations import (
     Conversation,
     SpokenTurn,
@@ -106,7 +107,7 @@ async def test_memories_are_made_once_and_the_conversation_is_over(talking: Worl
     assert again.stored == []
     assert await made(talking) == BOTH
     assert await due(talking.agent) == []
-    assert {record.run_id for record in await talking.rows()} == {stored.run}
+    assert {record.run_id or record.conversation_id for record in await talking.rows()} == {stored.run}
 
 
 async def test_a_conversation_that_nobody_has_read_is_found(talking: World) -> None:
@@ -269,3 +270,26 @@ async def test_where_no_type_can_hold_it_nothing_is_asked(talking: World) -> Non
     assert stored.run is not None
     talking.rank_by(replace(talking.agent.settings.ranking, types=types[1:]))
     assert (await say(talking)).warnings[0].endswith("none of the agent's types can hold what a model makes")
+
+
+async def test_a_run_is_taken_back(talking: World) -> None:
+    stored = await say(talking)
+    await distil(talking, stored.last, Reader())
+
+    undone = Undone()
+    await undo(talking.agent, stored.run or "", undone)
+
+    assert undone.facts == 2
+    assert sorted(await talking.heads()) == ["I like tea", "I live in Rome"]
+
+
+async def test_what_no_turn_says_waits_for_an_approval(talking: World) -> None:
+    stored = await say(talking)
+
+    done = await distil(talking, stored.last, Reader(prefix="Zebulon said: "))
+
+    assert (done.proposed, done.stored, await made(talking)) == (2, [], [])
+    assert len(await talking.rows()) == 2
+    await approve(talking.agent, stored.run or "")
+    assert len(await talking.rows()) == 4
+    assert [proposal async for proposal in proposals_of(talking.agent)] == []

@@ -35,6 +35,16 @@ TASK = (
 )
 
 
+CHAIN_TASK = (
+    "The material is one memory as it changed, version by version, oldest first; the last is what holds now. Write down"
+    " what is worth remembering of how it changed, beside what holds now: what held before and what replaced it, what"
+    " changes time and again, what came back. One memory, or a few, of one or two sentences each. Each stands for"
+    " itself and says nothing that the versions do not say. Keep names, numbers and dates as they stand there. Each"
+    " memory names the versions that it comes from in `sources`. How important it is, you say as low, medium, high or"
+    " critical. Where nothing is worth remembering, the list is empty."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistilledFact:
     """One memory that a model has made of turns.
@@ -42,6 +52,7 @@ class DistilledFact:
     Attributes:
         importance: 0..1.
         source_ids: ids of the turns; at least one.
+        missing: numbers, dates and names that no turn has; where there are any, somebody has to approve it.
     """
 
     content: str
@@ -49,6 +60,7 @@ class DistilledFact:
     importance: float
     domain: str | None
     source_ids: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +69,10 @@ class ReadAnswer:
 
     Attributes:
         unsourced: named no turn that it was shown.
-        unfounded: have a number, date or name that no turn has.
     """
 
     facts: tuple[DistilledFact, ...] = ()
     unsourced: int = 0
-    unfounded: int = 0
 
 
 def parts_of(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
@@ -129,14 +139,12 @@ def read_answer(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> Rea
     """
     shown = {f"t{number}": turn for number, turn in enumerate(turns)}
     facts: list[DistilledFact] = []
-    unsourced = lacking = 0
+    unsourced = 0
     for said in answer["memories"]:
         sources = [shown[name] for name in dict.fromkeys(said["sources"]) if name in shown]
         content = " ".join(said["content"].split())
         if not sources or not content:
             unsourced += 1
-        elif unfounded(content, _texts_of(sources), words=[_day(turn) for turn in sources]):
-            lacking += 1
         else:
             facts.append(
                 DistilledFact(
@@ -145,9 +153,10 @@ def read_answer(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> Rea
                     importance=IMPORTANCE_LEVELS[said["importance"]],
                     domain=" ".join(said.get(DOMAIN, "").split()) or None,
                     source_ids=tuple(turn.id for turn in sources),
+                    missing=unfounded(content, _texts_of(sources), words=[_day(turn) for turn in sources]),
                 )
             )
-    return ReadAnswer(facts=tuple(facts), unsourced=unsourced, unfounded=lacking)
+    return ReadAnswer(facts=tuple(facts), unsourced=unsourced)
 
 
 def _texts_of(turns: Sequence[MemoryRecord]) -> list[str]:

@@ -48,7 +48,7 @@ def compose(
         writer: names this process in the access counts that it writes; no other process has it.
     """
     clock = hooks.clock
-    access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember()
+    access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember(meter.models.long_chain)
     return Services(
         directory=directory,
         recall=Recall(clock, access_counts, MeteredReranker(reranker, meter)),

@@ -39,7 +39,8 @@ class StatedMemory:
         valid_to: Unix milliseconds until which it is true; None is open.
         expires_at: Unix milliseconds.
         zone: how it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL; None is not at all.
-        run_id: of the run that made it, or that its conversation is for; None of what is of none.
+        run_id: of the distillation or consolidation that made it; None of what somebody stored.
+        conversation_id: of a turn that came with others: of the distillation that is made of them.
         undistilled: of the last turn of a conversation: the ids of all its turns, while no model has read them.
         pinned: never cleaned up.
         is_working: it is for a place of its session's working memory.
@@ -71,6 +72,7 @@ class StatedMemory:
     is_working: bool = False
     zone: str | None = None
     run_id: str | None = None
+    conversation_id: str | None = None
     undistilled: tuple[str, ...] = ()
 
 
@@ -91,6 +93,7 @@ class MemoryRecord(StatedMemory):
         rev: starts at 1, raised by each write to the point.
         supersedes_id, supersedes_ids: of what it was merged from, the first and all; of other versions the one before
             and none.
+        update_count: how many versions came before it, those included that a cleanup took out of the chain.
         pending: written but not yet joined to its chain; never returned.
         identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
@@ -123,6 +126,7 @@ class MemoryRecord(StatedMemory):
     supersedes_ids: tuple[str, ...] = ()
     superseded_by_id: str | None = None
     superseded_at: int | None = None
+    update_count: int = 0
     pending: bool = False
     identity_id: str | None = None
     lookup_ids: tuple[str, ...] = ()
@@ -143,7 +147,7 @@ RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id"}
 """What is called otherwise outside -> attribute of `MemoryRecord`."""
 
 _STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
-PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working"}
+PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working", "run_id": RUN_KEY}
 """Attribute of `MemoryRecord` -> key on the point."""
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
@@ -173,8 +177,13 @@ EXPIRED_KEY = "expired"
 EDIT_KEY = "editMark"
 """Which change in place was written last: the engine does not tell whether a conditional write took effect."""
 
-# Left out where they are false, as they are for nearly all.
-_SELDOM = ("pinned", "working", CONSOLIDATED_KEY)
+UPDATES_KEY = "updateCount"
+
+LONG_CHAIN = 20
+"""So many versions of one memory say that it changes all the time: every so many are distilled."""
+
+# Left out where they are false or 0, as they are for nearly all.
+_SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
 LISTS = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
@@ -206,7 +215,8 @@ STATED_END_KEY = "statedValidTo"
 """The `validTo` that a supersession shortened, for the day when the memory answers again."""
 
 DISTIL_DUE_KEY, DISTIL_TRIES_KEY = "distilDue", "distilTries"
-"""Of a turn with `undistilled`: that a model is to read its conversation, and how many answers could not be used."""
+"""That a model is to read the conversation of a turn with `undistilled`, of a memory without its versions; and how many
+answers could not be used."""
 
 DISTIL_BY_KEY, DISTIL_UNTIL_KEY = "distilBy", "distilUntil"
 """Which run is at that, and until when, Unix milliseconds; see `distillation/runs.py`."""
@@ -266,6 +276,11 @@ def count_of(observed_by: Sequence[str]) -> int:
     return max(1, len(observed_by))
 
 
+def is_long(update_count: int) -> bool:
+    """Whether a version is the 20th of a memory, the 40th, and so on."""
+    return (update_count + 1) % LONG_CHAIN == 0
+
+
 def payload_of(record: MemoryRecord) -> Payload:
     """The point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
@@ -274,7 +289,7 @@ def payload_of(record: MemoryRecord) -> Payload:
         if not kept[key]:
             del kept[key]
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
-    due = {DISTIL_DUE_KEY: True} if record.undistilled else {}
+    due = {DISTIL_DUE_KEY: True} if record.undistilled or (is_long(record.update_count) and not record.zone) else {}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths | due
 
 
