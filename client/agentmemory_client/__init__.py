@@ -2,6 +2,7 @@
 
 from agentmemory_client.clients import AsyncClient, Client
 from agentmemory_client.context import estimate_tokens, format_context
+from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRelation
 from agentmemory_client.exchange import DEFAULT_URL
 from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
 from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem
@@ -41,6 +42,7 @@ __all__ = [
     "AsyncUser",
     "Client",
     "ConversationStored",
+    "EntityDetails",
     "FieldProblem",
     "Found",
     "Imported",
@@ -48,11 +50,13 @@ __all__ = [
     "Kept",
     "LineError",
     "Memory",
+    "NamedEntity",
     "NamespaceSize",
     "Page",
     "Preview",
     "Receipt",
     "ReceiptsPage",
+    "SaidRelation",
     "SearchResult",
     "Stats",
     "Stored",

@@ -52,6 +52,7 @@ class Memory(Answer):
         consolidated: a consolidation has read it, or made it.
         zone: how it is sealed; None is not at all.
         locked: its key is away, or was deleted.
+        entities: the names that it speaks of, each with name, kind and role.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Memory(Answer):
     observed_by: tuple[str, ...] = ()
     observation_count: int = 1
     namespace: tuple[str, ...] = ()
+    entities: tuple[Json, ...] = ()
     supersedes: str | None = None
     supersedes_ids: tuple[str, ...] = ()
     superseded_by: str | None = None

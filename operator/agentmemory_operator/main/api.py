@@ -10,6 +10,7 @@ from uuid import uuid4
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.kubernetes.claims import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
@@ -147,6 +148,7 @@ class Api:
             secret_rules=SECRET_RULES,
             timeout_of=stores.timeout_of,
             zone_keys_of=self._zone_keys_of,
+            entity_lists=read_entity_lists(),
             cluster_id=self._identity.cluster_id,
             clock=clock,
         )

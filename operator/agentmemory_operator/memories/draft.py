@@ -20,6 +20,7 @@ from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavai
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.hierarchy import missing_parents
 from agentmemory_operator.memories.incoming import Clean, IncomingMemory
+from agentmemory_operator.memories.naming import entities_of
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
@@ -307,6 +308,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
         request_id=(request or str(uuid4())) if is_looked_up else None,
         content_hash=content_hash,
         request_hash=_hash_request(memory, secret) if memory.idempotency_key else None,
+        entities=entities_of(agent, memory.content, user_id=memory.user_id, author=author, zone=memory.zone),
     )
 
 

@@ -11,8 +11,10 @@ from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid, Sto
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.history import version_ids
+from agentmemory_operator.memories.naming import entities_in
 from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
+from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
@@ -34,7 +36,7 @@ from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # What a point in a zone does not bear: it has no place among its session's texts, and nothing tells its request.
-_LEFT = frozenset({ZONE_KEY, ORDER_KEY, WINDOW_KEY, "requestHash"})
+_LEFT = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, "requestHash"})
 
 
 async def change_zone(
@@ -91,6 +93,8 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
     payload: Payload = {key: value for key, value in row.items() if key not in _LEFT}
     payload |= {"rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms, CHANGED_KEY: now_ms, EDIT_KEY: mark}
     payload |= {ZONE_KEY: zone} if zone else {"contentHash": hash_content(row["content"])}
+    if named := entities_in(agent, payload):
+        payload[ENTITIES_KEY] = named
     # The texts that hold its words are found by this mark.
     payload |= {DUE_KEY: True} if ORDER_KEY in row else {}
     vector = await _vector_of(agent, point) if has_vector(agent, zone) else {}

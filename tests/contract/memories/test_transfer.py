@@ -58,7 +58,7 @@ async def imported(world: World, lines: Sequence[bytes], *, size: int = 100, **m
 
 def read(world: World, text: bytes, user_id: str = "u") -> Line:
     line = read_line(text, user_id=user_id, default_type="fact", rights=every_right(world.agent.settings))
-    assert line is not None
+    assert isinstance(line, Line)
     return line
 
 

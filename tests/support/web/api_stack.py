@@ -12,6 +12,7 @@ from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.choice import build_embedder
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens, key_from, new_key
 from agentmemory_operator.agents.claim import AgentClaim
@@ -149,6 +150,7 @@ def build_services(
         times=times,
         timeout_of=lambda _: TIMEOUT_S,
         zone_keys_of=zone_keys_of,
+        entity_lists=read_entity_lists(),
         cluster_id=cluster_id,
         clock=clock,
     )

@@ -22,6 +22,7 @@ from agentmemory_operator.memories.history import History
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import Outcome
 from agentmemory_operator.memories.items import Put
+from agentmemory_operator.memories.rules.entities import entities_to_payload
 from agentmemory_operator.memories.rules.record import RENAMED, MemoryRecord
 from agentmemory_operator.memories.stored import MemoryPage
 from agentmemory_operator.memories.working import KeptMemory
@@ -74,6 +75,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
             rendered[name] = render_time(rendered[name])
     if record.locked:
         rendered["content"] = None
+    rendered["entities"] = entities_to_payload(record.entities)
     rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
     return rendered
 
@@ -311,7 +313,9 @@ def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
 
 def _match(found: Hit) -> Json:
     match = found.match
-    return {"similarity": match.similarity, "keyword": match.keyword, "fused": match.fused} if match else {}
+    if match is None:
+        return {}
+    return {"similarity": match.similarity, "keyword": match.keyword, "entities": match.entities, "fused": match.fused}
 
 
 def _standing(found: Hit, answer: SearchAnswer) -> Json:

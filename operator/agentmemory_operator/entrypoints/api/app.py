@@ -26,6 +26,7 @@ from agentmemory_operator.entrypoints.api.load.pressure import Pressure
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
     conversations,
+    entity_routes,
     forgetting,
     item_routes,
     lineage,
@@ -56,6 +57,7 @@ ROUTERS = (
     sessions.router,
     conversations.router,
     item_routes.router,
+    entity_routes.router,
     routes.tools,
     forgetting.router,
     identity.router,

@@ -21,7 +21,12 @@ from starlette.responses import HTMLResponse
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import requests, schemas
 from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
-from agentmemory_operator.entrypoints.api.memories import conversation_requests, forget_requests, item_requests
+from agentmemory_operator.entrypoints.api.memories import (
+    conversation_requests,
+    entity_requests,
+    forget_requests,
+    item_requests,
+)
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 from agentmemory_operator.entrypoints.api.transfer import change_requests, hook_requests, transfer_requests
 
@@ -43,6 +48,8 @@ _BODIES = (
     requests.SearchIn,
     conversation_requests.ConversationIn,
     item_requests.ItemIn,
+    entity_requests.RelationIn,
+    entity_requests.EntityChangeIn,
     forget_requests.ForgetIn,
     identity_requests.TokenIn,
     hook_requests.HookIn,
@@ -68,6 +75,9 @@ _ANSWERS = (
     schemas.NamespacesOut,
     schemas.ToolsOut,
     conversation_requests.ConversationOut,
+    entity_requests.RelationOut,
+    entity_requests.EntitiesOut,
+    entity_requests.EntityViewOut,
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
     identity_requests.TokenOut,

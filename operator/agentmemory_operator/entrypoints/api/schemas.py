@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentmemory_operator.entrypoints.api.fields import Time, ZoneName
+from agentmemory_operator.memories.rules.entities import EntityKind, EntityRole
 
 
 class Answer(BaseModel):
@@ -19,6 +20,14 @@ class ConnectionOut(Answer):
     id: str
     description: str = Field(description="Why.")
     run: str | None = Field(default=None, description="The consolidation that found it; absent: it was imported.")
+
+
+class EntityOut(Answer):
+    """A name that a memory speaks of."""
+
+    name: str
+    kind: EntityKind
+    role: EntityRole = Field(description="about: whose it is; source: who stored it; mentioned: its text names it.")
 
 
 class MemoryOut(Answer):
@@ -52,6 +61,7 @@ class MemoryOut(Answer):
     observed_by: list[str] = Field(description="Who said it, the first author included.")
     observation_count: int = Field(description="How many said it; 1 where nobody is named.")
     namespace: list[str]
+    entities: list[EntityOut] = Field(description="The names that it speaks of; none where it has a zone.")
     supersedes: str | None
     supersedes_ids: list[str] = Field(description="Of a merged memory: all that it took the place of.")
     superseded_by: str | None
@@ -93,7 +103,10 @@ class ExplainOut(Answer):
     model: str = Field(description="The scoring model.")
     similarity: float
     keyword: float | None = Field(description="0..1, by the words in common; null: the search was by meaning alone.")
-    fused: float = Field(description="Of similarity and keyword, by `scoring.fusion`: the term of the similarity.")
+    entities: float | None = Field(
+        description="By the names of the query and what they are linked to; null: none leads anywhere."
+    )
+    fused: float = Field(description="Of all three, by `scoring.fusion`: the term of the similarity.")
     recency: float | None = Field(description="Of the model Weighted.")
     utility: float | None = Field(description="Of the model Weighted.")
     confidence_factor: float | None = Field(

@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.distillation.queue import DistillationQueue, OpenModel
+from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.erase import Erasing
 from agentmemory_operator.lifecycle.forget import Forgetting
@@ -33,6 +34,7 @@ class Services:
     working: WorkingMemory
     forgetting: Forgetting
     access_counts: AccessCounts
+    graphs: EntityGraphs
     hooks: Hooks
     distilling: DistillationQueue
     meter: ApiMeter = field(default_factory=ApiMeter)
@@ -47,11 +49,12 @@ def compose(
         open_model: gives the language model of an agent that has one.
         writer: names this process in the access counts that it writes; no other process has it.
     """
-    clock = hooks.clock
+    clock, graphs = hooks.clock, EntityGraphs()
     access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember(meter.models.long_chain)
     return Services(
         directory=directory,
-        recall=Recall(clock, access_counts, MeteredReranker(reranker, meter)),
+        recall=Recall(clock, access_counts, MeteredReranker(reranker, meter), graphs),
+        graphs=graphs,
         remember=remember,
         items=Items(clock),
         working=WorkingMemory(access_counts),

@@ -12,6 +12,12 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from agentmemory_operator.memories.rules.entities import (
+    ENTITIES_KEY,
+    Entity,
+    entities_from_payload,
+    entities_to_payload,
+)
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.zones.rules.sealing import is_locked
 
@@ -99,6 +105,7 @@ class MemoryRecord(StatedMemory):
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
         request_id: tells the write that made it from every other; of its idempotency key where it came with one.
         content_hash: see `hash_content`.
+        entities: the names that it speaks of; none where it has a zone.
         request_hash: of the request that an idempotency key came with, None without a key.
         connections: memories of its user that it belongs together with, each as `id`, `description` and `run`.
         consolidated: a consolidation has read it, or made it.
@@ -135,6 +142,7 @@ class MemoryRecord(StatedMemory):
     request_hash: str | None = None
     connections: tuple[Mapping[str, str], ...] = ()
     consolidated: bool = False
+    entities: tuple[Entity, ...] = ()
     locked: bool = False
 
     @property
@@ -201,6 +209,9 @@ CHANGED_KEY = "changedAt"
 
 ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 """Of a tombstone that `forget` left, and of the point that says what it erased: `lifecycle/rules/erasure.py`."""
+
+SHEET_KEY = "entitySheet"
+"""Of the point that bears what no memory tells of a scope's entities, and and is none: `entities/rules/sheet.py`."""
 
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""
@@ -288,6 +299,8 @@ def payload_of(record: MemoryRecord) -> Payload:
     for key in _SELDOM:
         if not kept[key]:
             del kept[key]
+    if record.entities:
+        kept[ENTITIES_KEY] = entities_to_payload(record.entities)
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
     due = {DISTIL_DUE_KEY: True} if record.undistilled or (is_long(record.update_count) and not record.zone) else {}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths | due
@@ -299,6 +312,8 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
     for name in values.keys() & LISTS:
         values[name] = tuple(values[name])
+    if ENTITIES_KEY in payload:
+        values["entities"] = entities_from_payload(payload[ENTITIES_KEY])
     # Older versions counted a first author who named nobody too.
     values["observation_count"] = count_of(values.get("observed_by", ()))
     return MemoryRecord(**({"content": "", "locked": True} | values if is_locked(payload) else values))

@@ -11,11 +11,13 @@ from typing import Any
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
+from agentmemory_operator.spec.effective.entities import effective_entities
 from agentmemory_operator.spec.effective.language_model import ModelSettings, effective_model
 from agentmemory_operator.spec.effective.policies import Endings, effective_zones, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
+from agentmemory_operator.spec.entities import EntitySettings
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, name_of, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
@@ -136,6 +138,7 @@ class AgentSettings:
         hooks: paths that take signed memories.
         zones: None where no memory has a zone.
         language_model: what reads memories without one; None where nothing is sent to any.
+        entities: None where memories are not searched for names.
     """
 
     slug: str
@@ -165,6 +168,7 @@ class AgentSettings:
     hooks: tuple[Hook, ...] = ()
     zones: ZoneSettings | None = None
     language_model: ModelSettings | None = None
+    entities: EntitySettings | None = None
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -219,6 +223,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         hooks=memory.spec.hooks or (),
         zones=effective_zones(memory),
         language_model=effective_model(memory),
+        entities=effective_entities(memory, preset_of(memory)),
     )
 
 

@@ -20,6 +20,7 @@ from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpe
 from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated
 from agentmemory_operator.spec.kinds.spec_consolidation import ConsolidationSpec
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
+from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
@@ -279,6 +280,10 @@ class AgentMemorySpec(Model):
     )
     consolidation: ConsolidationSpec | None = Field(
         default=None, description="What a language model makes of memories (docs/distillation.md). Default: nothing."
+    )
+    entities: EntitiesSpec | None = Field(
+        default=None,
+        description="Names that memories speak of (docs/entities.md). Default: found with the preset brain, else not.",
     )
     suspend: bool | None = Field(
         default=None,

@@ -54,11 +54,14 @@ _FIRST = Preset(
 _SECOND = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, remove_hidden_days=90))
 
 # The second left memories without a confidence and without what they are about; what is stored stays as it is.
-BRAIN = replace(
+_THIRD = replace(
     _SECOND,
     revision=3,
     types=tuple(replace(type_, confidence=1.0) for type_ in _SECOND.types),
     knowledge_category="general",
 )
 
-REVISIONS = (_FIRST, _SECOND, BRAIN)
+# The third found no names in memories; those stored before are read for them in the background.
+BRAIN = replace(_THIRD, revision=4, has_entities=True)
+
+REVISIONS = (_FIRST, _SECOND, _THIRD, BRAIN)

@@ -183,6 +183,7 @@ class Preset:
         score_threshold: on the combined score.
         min_similarity: on the similarity, -1..1; where words are searched too, it holds for the path by meaning alone.
         has_keyword: memories are found by words too, unless the object says otherwise.
+        has_entities: memories are searched for names as they are stored, unless the object says otherwise.
         fusion: how words and meaning become one number.
         embedding_models: the model of a provider where the object names none, and the design does.
         embedding_cache_entries: texts whose vectors are kept in memory.
@@ -205,6 +206,7 @@ class Preset:
     score_threshold: float = NO_GATE
     min_similarity: float = NO_GATE
     has_keyword: bool = False
+    has_entities: bool = False
     fusion: Fusion = field(default_factory=Fusion)
     embedding_models: tuple[tuple[str, str], ...] = ()
     embedding_cache_entries: int = 10_000

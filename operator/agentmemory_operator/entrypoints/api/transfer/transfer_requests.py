@@ -1,7 +1,7 @@
 """A line of an export: how a memory is told, and how it is read again."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from pydantic import Field, StrictBool, model_validator
@@ -11,6 +11,7 @@ from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.consolidation.rules.answer import BATCH as MOST_MERGED
 from agentmemory_operator.consolidation.rules.answer import MAX_NOTE_CHARS
 from agentmemory_operator.consolidation.rules.plan import MAX_CONNECTIONS
+from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
 from agentmemory_operator.entrypoints.api.fields import (
@@ -29,7 +30,9 @@ from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuc
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import SHEET_FIELD, SheetLine
 from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import Exported
@@ -88,6 +91,14 @@ class ConnectionIn(Body):
     run: str | None = Field(default=None, max_length=12, description="The consolidation that found it; not read.")
 
 
+class NamedIn(Body):
+    """A name that a memory speaks of."""
+
+    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
+    kind: EntityKind
+    role: EntityRole
+
+
 class LineIn(MemoryIn):
     """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
 
@@ -122,6 +133,9 @@ class LineIn(MemoryIn):
         default=[], max_length=MAX_ITEM_VERSIONS, description="Of an item: what later writes replaced, newest first."
     )
     item: StrictBool = Field(default=False, description="It lies under `key` of its `namespace`.")
+    entities: list[NamedIn] = Field(
+        default=[], max_length=ENTITIES_MAX, description="The names that it speaks of; not read: they are looked for."
+    )
     embedding: str | None = Field(default=None, max_length=1024, description="What made `vector`.")
 
     @model_validator(mode="after")
@@ -200,8 +214,8 @@ class ImportedOut(Answer):
     more_errors: int
 
 
-def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | None:
-    """The memory of a line, None of the counts that end an export.
+def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | EntitySheet | None:
+    """The memory of a line, or relations and aliases of names; None of the counts that end an export.
 
     Raises:
         Forbidden: it is by another than the caller, who may not name another.
@@ -217,6 +231,8 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: Ag
     value = document.value
     if isinstance(value, dict) and value.keys() == {"counts"}:
         return None
+    if isinstance(value, dict) and value.keys() == {SHEET_FIELD}:
+        return check(SheetLine, document).entities.sheet()
     if isinstance(value, dict) and value.keys() == {"error"}:
         raise RequestInvalid([FieldError("line", "the export broke off here: export anew")])
     return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)
