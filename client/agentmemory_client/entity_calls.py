@@ -1,18 +1,18 @@
-"""The calls about the names that memories speak of; each is a method of both clients. docs/entities.md."""
+"""The calls about the names that memories speak of; each is a method of a user. docs/entities.md."""
 
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from agentmemory_client.exchange import Call, Listing, path_of
-from agentmemory_client.values import read_value
+from agentmemory_client.values import Answer, read_value
 
 Json = dict[str, Any]
 RelationKind = Literal["contact_of", "same_owner", "uses", "works_on", "competitor_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidRelation:
+class SaidRelation(Answer):
     """A relation as it now is; `strength` is how often somebody said so."""
 
     source: str
@@ -22,7 +22,7 @@ class SaidRelation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedEntity:
+class NamedEntity(Answer):
     """A name, and how many of the user's newest memories bear it; no kind where none does."""
 
     name: str
@@ -44,7 +44,7 @@ class EntityDetails(NamedEntity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntitiesPage:
+class EntitiesPage(Answer):
     """Names, those of most memories first; `next_cursor` is None on the last page."""
 
     results: tuple[NamedEntity, ...]

@@ -35,6 +35,7 @@ AgentMemoryError
     ├── ServerFullForNow       a restore, a rebuild or a verification waits for room on the server
     ├── StorageUnavailable     the object storage is away; nothing was stored
     ├── KeysUnavailable        the keys of a privacy zone are away: nothing of it is read or written; HTTP 503
+    │   └── KeysDamaged        what is kept of some of them is no keys: a person brings them back
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
     ├── ModelUnavailable       the language model is away; nothing was made of what it was to read
     ├── RerankerUnavailable    a search is answered in the order of its scores
@@ -313,6 +314,10 @@ class StorageUnavailable(TransientError):
 
 class KeysUnavailable(TransientError):
     """The data keys of a privacy zone, or the wrapping key that they are under, cannot be had for now."""
+
+
+class KeysDamaged(KeysUnavailable):
+    """A shard of data keys holds none as this version writes them; it is never written over."""
 
 
 class EmbedderUnavailable(TransientError):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.agents.fence import Times
-from agentmemory_operator.collections.rules.rebuild_record import Phase
+from agentmemory_operator.collections.rules.announcement import Phase
 from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document
 from tests.support.web.alias_moves import AliasMover, TwoModels

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from agentmemory_operator.entrypoints.api import schemas
+from agentmemory_operator.entrypoints.api import agent_schemas, schemas
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 
 VECTOR = [1.0] * 8
@@ -133,8 +133,8 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "model"),
     [
-        ("GET", "/v1/agents", None, schemas.AgentsOut),
-        ("GET", "/v1/agents/probe", None, schemas.AgentDetailOut),
+        ("GET", "/v1/agents", None, agent_schemas.AgentsOut),
+        ("GET", "/v1/agents/probe", None, agent_schemas.AgentDetailOut),
         ("GET", "/v1/tools", None, schemas.ToolsOut),
         ("GET", "/v1/agents/nobody", None, schemas.ProblemOut),
         ("POST", "/v1/agents/probe/memories", {"content": "c", "vector": VECTOR}, schemas.StoredOut),

@@ -123,7 +123,7 @@ def test_a_killed_operator_is_gone_on_for(agent: Workspace, operators: Operators
     assert counts(agent) == [2, 2, 2, 2, 2]
 
 
-def test_a_replica_that_was_lost_is_made_anew(agent: Workspace) -> None:
+def test_a_replica_that_was_lost_is_made_again(agent: Workspace) -> None:
     ask_for(agent, 2)
     agent.wait_ready(seconds=MOVED_WITHIN_S)
     peer = next(iter(replicas(agent)[0]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.collection import Observed
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
-from agentmemory_operator.controllers.agent_memory import Periods
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts

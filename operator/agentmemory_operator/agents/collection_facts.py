@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agentmemory_operator.collections.rules.announcement import Phase, carries, embedding_after, phase_of
 from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     ORIGIN_KEY,
@@ -13,7 +14,7 @@ from agentmemory_operator.collections.rules.collection import (
     owner_in,
 )
 from agentmemory_operator.collections.rules.epochs import closed_until, epoch_in
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, Phase, carries, epoch_of, phase_of
+from agentmemory_operator.collections.rules.rebuild_record import epoch_of
 from agentmemory_operator.errors import AgentClosed, NotFound, NotServed
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
@@ -51,11 +52,11 @@ class Facts:
     keyword: KeywordSource | None
     distance: str
     origin: str | None
+    allows_exact: bool
     vectors: tuple[str, ...] = ("",)
     epoch: str = ""
     number: int = 0
     contents: int = 0
-    allows_exact: bool = True
     phase: Phase | None = field(default=None, compare=False)
     carries: bool = field(default=True, compare=False)
     upcoming: EmbeddingSource | None = field(default=None, compare=False)
@@ -108,7 +109,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
         allows_exact=allows_exact(config),
         phase=phase_of(metadata),
         carries=carries(metadata),
-        upcoming=_upcoming(metadata),
+        upcoming=embedding_from_json(after) if (after := embedding_after(metadata)) else None,
     )
 
 
@@ -140,11 +141,6 @@ def closed(slug: str, until: int) -> AgentClosed:
     """The error for an agent that is to be left alone until its collection has an epoch."""
     message = f"a snapshot is being restored into agent {slug!r}: nothing was written; try again"
     return AgentClosed(message, until=until, retry_after_s=CLOSED_RETRY_AFTER_S)
-
-
-def _upcoming(metadata: Json) -> EmbeddingSource | None:
-    told = (metadata.get(MOVING_KEY) or {}).get("embedding")
-    return embedding_from_json(told) if told else None
 
 
 def not_ready(settings: AgentSettings) -> NotServed:

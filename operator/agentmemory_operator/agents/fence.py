@@ -1,7 +1,7 @@
 """Keeps what one process reads and writes on the right side of a move of an agent's alias to another collection.
 
 The operator announces a move in the metadata of the collection that the alias leads to, waits longer than a lease, says
-that it is final, carries over what was written last, and moves the alias (`collections/rules/rebuild_record.py`).
+that it is final, carries over what was written last, and moves the alias (`collections/rules/announcement.py`).
 Nothing tells an API process of that. So it reads the metadata itself, and relies on a reading for no longer than a
 lease from when that began. What ended within the lease of a reading without any announcement ended before the move was
 final: nothing else is asked. Whatever else ended is followed by another reading (`agents/fenced_store.py`).
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.collection_facts import Facts, Space, check_epoch
-from agentmemory_operator.collections.rules.rebuild_record import LEASE_S
+from agentmemory_operator.collections.rules.announcement import LEASE_S
 from agentmemory_operator.errors import AgentClosed, AgentMemoryError, NotServed
 from agentmemory_operator.runtime.leadership import monotonic_s
 

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from agentmemory_operator.agents.collection_facts import Facts, Space
 from agentmemory_operator.agents.fence import Fence
-from agentmemory_operator.collections.rules.rebuild_record import Phase
+from agentmemory_operator.collections.rules.announcement import Phase
 from agentmemory_operator.errors import (
     AgentClosed,
     AgentMemoryError,

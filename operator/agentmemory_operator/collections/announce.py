@@ -9,15 +9,22 @@ an announcement stands for longer than that before anything is done. `agents/fen
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from agentmemory_operator.collections.previous import leads_to, live_behind
+from agentmemory_operator.collections.rules.announcement import (
+    ANNOUNCE_S,
+    MOVING_KEY,
+    Phase,
+    announced,
+    is_announced,
+    phase_of,
+)
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.collection import embedding_to_json
 from agentmemory_operator.collections.rules.epochs import epoch_in, epoch_to_json, next_epoch
-from agentmemory_operator.collections.rules.rebuild_record import ANNOUNCE_S, MOVING_KEY, Phase, phase_of
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -166,10 +173,9 @@ class Switch:
 
 async def say(server: Server, made: Announcement, phase: Phase) -> None:
     """Write into the source how near the change is."""
-    moving: Json = {"from": made.source, "to": made.target, "phase": phase, "token": made.token}
-    moving |= {} if made.carries else {"carries": False}
-    moving |= {"embedding": embedding_to_json(made.embedding)} if made.embedding else {}
-    await server.snapshots.write_metadata(made.source, {MOVING_KEY: moving})
+    embedding = embedding_to_json(made.embedding) if made.embedding else None
+    told = announced(made.source, made.target, made.token, phase, carries=made.carries, embedding=embedding)
+    await server.snapshots.write_metadata(made.source, told)
 
 
 async def check_stands(server: Server, made: Announcement) -> Json:
@@ -179,8 +185,7 @@ async def check_stands(server: Server, made: Announcement) -> Json:
         StoreUnavailable: somebody has let the writers go on, who rely on that; it is to be made again.
     """
     metadata = await server.snapshots.metadata(made.source) or {}
-    told = metadata.get(MOVING_KEY)
-    if not isinstance(told, Mapping) or told.get("token") != made.token:
+    if not is_announced(metadata, made.token):
         raise StoreUnavailable(f"the announcement in {made.source} was withdrawn: it is made again")
     return metadata
 

@@ -7,10 +7,11 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from agentmemory_operator.connections.resolve import Server, Servers
-from agentmemory_operator.errors import AgentMemoryError, LeadershipLost
-from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, ObjectTable
 from agentmemory_operator.runtime.queue import rounds
 from agentmemory_operator.spec.naming import scratch_name, scratch_prefix
 
@@ -72,18 +73,8 @@ class ScratchSweeper:
 
     async def run(self) -> None:
         """Sweep until cancelled."""
-        await rounds(self.table, QDRANT_CONNECTION, self._sweep, period_s=self.period_s)
-
-    async def _sweep(self, connection: Key) -> None:
-        try:
-            dropped = await self.servers.survey(connection, self.scratch.sweep)
-        except LeadershipLost:
-            raise
-        except AgentMemoryError as exc:
-            log.info("scratch collections of %s are looked for later: %s", connection, exc)
-        else:
-            if dropped:
-                log.info("dropped scratch collections that were left on %s: %s", connection, ", ".join(dropped))
+        sweep = partial(self.servers.sweep, work=self.scratch.sweep, what="scratch collections")
+        await rounds(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
 
 async def _drop(server: Server, name: str) -> None:

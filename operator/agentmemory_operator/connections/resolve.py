@@ -5,7 +5,8 @@ what its namespace may touch (`connections/reach.py`), whatever its status says.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
@@ -15,7 +16,7 @@ from agentmemory_operator.connections.guarded_stores import guarded_collections,
 from agentmemory_operator.connections.link import Closable, Endpoint, Link
 from agentmemory_operator.connections.reach import Marks, Reach
 from agentmemory_operator.connections.rules.allowed_namespaces import asks_labels, check_allowed
-from agentmemory_operator.errors import NotOwned, SpecInvalid, TransientError
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, NotOwned, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Namespaces, Secrets
@@ -26,6 +27,8 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
+
+log = logging.getLogger(__name__)
 
 
 def connection_missing(named: str) -> SpecInvalid:
@@ -239,6 +242,23 @@ class Servers(Resolver[Link[Server]]):
             SpecInvalid: there is no such connection, or its Secret is missing.
         """
         return await self._link(connection).use(self._find(connection), work)
+
+    async def sweep(self, connection: Key, work: Callable[[Server], Awaitable[Sequence[str]]], *, what: str) -> None:
+        """Remove what is left over on a whole server; one that is away is swept another time.
+
+        Args:
+            work: removes it; the names of what it has removed.
+            what: it is, for the log.
+        """
+        try:
+            removed = await self.survey(connection, work)
+        except LeadershipLost:
+            raise
+        except AgentMemoryError as exc:
+            log.info("%s on %s: looked for later: %s", what, connection, exc)
+        else:
+            if removed:
+                log.info("%s on %s: removed %s", what, connection, ", ".join(removed))
 
     async def check_room(self, connection: Key, wish: CollectionWish) -> None:
         """Pass where a new agent may get a collection; raises as `Capacity.for_new_agent`."""

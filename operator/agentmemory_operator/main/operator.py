@@ -32,7 +32,8 @@ from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices
 from agentmemory_operator.consolidation.schedule import Consolidating
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.entrypoints.operator.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operator.operating import Startup, operate
@@ -172,7 +173,7 @@ class Operator:
         """Remove what nobody needs any more: scratch collections, and what restores replaced."""
         return (
             ScratchSweeper(self.table, self.servers, self._scratch),
-            PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored),
+            PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored.erasures),
         )
 
     def _mirror_erasures(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from agentmemory_operator.agents.checks import type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
 from agentmemory_operator.memories import chains, duplicates
@@ -60,6 +61,7 @@ class Identities:
 
     async def _store_one(self, agent: Agent, draft: MemoryDraft) -> StoredMemory:
         if draft.record.supersedes_id and await self._same_request(agent, draft) is None:
+            draft = await _continued(agent, draft, draft.record.supersedes_id)
             await check_predecessor(agent, draft.record)
         for turn in range(MAX_TURNS):
             with midway() if turn else nullcontext():
@@ -131,6 +133,23 @@ class Identities:
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)
         return row is not None and TOMBSTONE_KEY not in row
+
+
+async def _continued(agent: Agent, draft: MemoryDraft, before_id: str) -> MemoryDraft:
+    """The draft with the identity of what it supersedes, where that has the same key or subject in another zone.
+
+    All versions bear one identity, whose id was made where the first of them lay.
+    """
+    record, row = draft.record, await read_row(agent, before_id) or {}
+    kind = type_of(agent, record.type)
+    if kind is None or kind.supersede_by is None or "identityId" not in row:
+        return draft
+    told = row.get("userId"), row.get("type"), row.get(kind.supersede_by)
+    if told != (record.user_id, record.type, getattr(record, kind.supersede_by)):
+        return draft
+    identity: str = row["identityId"]
+    lookups = tuple(identity if lookup == record.identity_id else lookup for lookup in record.lookup_ids)
+    return replace(draft, record=replace(record, identity_id=identity, lookup_ids=lookups))
 
 
 def _identity(draft: MemoryDraft) -> str:

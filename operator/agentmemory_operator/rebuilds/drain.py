@@ -13,8 +13,8 @@ from agentmemory_operator.agents.copies import open_copy
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.previous import mark_previous, restore_source
 from agentmemory_operator.collections.retire import retire
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY
 from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages, upsert_where

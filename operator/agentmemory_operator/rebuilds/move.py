@@ -28,10 +28,10 @@ from agentmemory_operator.collections.announce import (
     say,
 )
 from agentmemory_operator.collections.previous import leads_to
+from agentmemory_operator.collections.rules.announcement import ANNOUNCE_S, Phase
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.collection import ORIGIN_KEY
 from agentmemory_operator.collections.rules.epochs import epoch_in, epoch_to_json, next_epoch
-from agentmemory_operator.collections.rules.rebuild_record import ANNOUNCE_S, Phase
 from agentmemory_operator.errors import RebuildUnwanted, StoreUnavailable
 from agentmemory_operator.rebuilds.catch_up import carry_all, carry_changed
 from agentmemory_operator.rebuilds.converge import await_replicas

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from agentmemory_operator.collections.announce import Announcing, check_stands
 from agentmemory_operator.collections.claims import Claims
 from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, Observed, handed_over, marker_to_json
 from agentmemory_operator.collections.rules.desired import terms_of
 from agentmemory_operator.collections.rules.drift import DriftPolicy
@@ -22,7 +23,7 @@ from agentmemory_operator.collections.rules.epochs import (
     epoch_to_json,
     next_epoch,
 )
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, copied_back
+from agentmemory_operator.collections.rules.rebuild_record import copied_back
 from agentmemory_operator.collections.scratch import Scratch
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected

@@ -4,12 +4,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from agentmemory_operator.collections.previous import live_behind, remove_due, replaced_since_ms
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_owner, owner_in
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.restores.job import RestoreJob, RestorePeriods, alias_behind
 from agentmemory_operator.restores.rules.status import removed_status
@@ -78,24 +79,14 @@ class PreviousSweeper:
     servers: Servers
     clock: Clock
     cluster_id: Callable[[], Awaitable[str]]
-    erasures: RestoredErasures
+    erasures: Erasures
     period_s: float = SWEEP_S
 
     async def run(self) -> None:
         """Sweep every server from time to time, until cancelled."""
         await asyncio.sleep(self.period_s)
-        await rounds(self.table, QDRANT_CONNECTION, self._sweep, period_s=self.period_s)
-
-    async def _sweep(self, connection: Key) -> None:
-        try:
-            removed = await self.servers.survey(connection, self.sweep)
-        except LeadershipLost:
-            raise
-        except AgentMemoryError as exc:
-            log.info("what was replaced on %s is looked after later: %s", connection, exc)
-        else:
-            if removed:
-                log.info("removed from %s what had been replaced: %s", connection, ", ".join(removed))
+        sweep = partial(self.servers.sweep, work=self.sweep, what="collections that were replaced")
+        await rounds(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
     async def sweep(self, server: Server) -> list[str]:
         """Remove this cluster's collections that are marked as replaced and whose time is over; return their names.
@@ -126,7 +117,8 @@ class PreviousSweeper:
             return
         since_ms = replaced_since_ms(metadata) or 0
         try:
-            await self.erasures.carry(server, live.physical, name, self.table.parse(document), since_ms=since_ms)
+            memory = self.table.parse(document)
+            await self.erasures.reapply(server.points, live.physical, name, memory, since_ms=since_ms)
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.collections.announce import AliasLocks, Announcing, Switch, release_writers
 from agentmemory_operator.collections.previous import live_behind, mark_previous
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_placeholder
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures

@@ -16,7 +16,8 @@ from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, phase_of
+from agentmemory_operator.collections.rules.announcement import phase_of
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Placement
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, Phase, RebuildStep
+from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories.stored import change_head, delete_head

@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant import collections as qdrant_collections
 from agentmemory_operator.adapters.qdrant.configuration import observed_from
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, Phase
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase
 from agentmemory_operator.errors import RebuildPaused
 from tests.support.job.rebuild_world import TIMEOUT_S, FullWorld
 from tests.support.spec.documents import connection_document

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.collections.rules.changes import Change, SetAlias
 from agentmemory_operator.collections.rules.collection import ORIGIN_KEY, embedding_from_json
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.errors import OutcomeUnknown, RebuildUnwanted, StoreUnavailable
 from agentmemory_operator.rebuilds.move import Move, release_writers
 from agentmemory_operator.rebuilds.task import RebuildRun

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.epochs import closed_until, closing_to_json, epoch_in
-from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, REBUILD_KEY, RebuildStep
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildStep
 from agentmemory_operator.errors import RebuildHeld, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.rebuilds.task import RebuildRun

@@ -8,6 +8,7 @@ import pytest
 
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.collections.reconcile import reconcile
+from agentmemory_operator.collections.rules.announcement import carries, phase_of
 from agentmemory_operator.collections.rules.desired import newest_collection
 from agentmemory_operator.collections.rules.epochs import (
     Epoch,
@@ -16,7 +17,6 @@ from agentmemory_operator.collections.rules.epochs import (
     epoch_in,
     epoch_to_json,
 )
-from agentmemory_operator.collections.rules.rebuild_record import carries, phase_of
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.rules.bucket_places import copy_location

@@ -40,7 +40,7 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server as QdrantServer
 from agentmemory_operator.connections.rules.handover import HandedOver
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
-from agentmemory_operator.controllers.agent_memory import Periods
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operator.operating import operate
 from agentmemory_operator.main.language_model import Models

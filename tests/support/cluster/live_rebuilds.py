@@ -10,13 +10,9 @@ from typing import Any
 
 import httpx
 
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
-from agentmemory_operator.collections.rules.rebuild_record import (
-    MOVING_KEY,
-    RebuildRecord,
-    RebuildStep,
-    record_from_json,
-)
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep, record_from_json
 from bench.embedder import DIMENSIONS, FailingEmbedder, embedder, vector_of
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import ForkedOperator, Nursery

@@ -12,7 +12,8 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.consolidation.schedule import Consolidating
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
 from agentmemory_operator.ports.base import Clock, Json

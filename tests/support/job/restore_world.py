@@ -124,8 +124,7 @@ class RestoreWorld(JobWorld):
 
     def sweeper(self) -> PreviousSweeper:
         """Return what looks after collections that were replaced."""
-        erasures = self.erasures(Storages(self.secrets, S3Objects))
-        return PreviousSweeper(self.table, self.servers, self.clock, self.cluster.cluster_id, erasures)
+        return PreviousSweeper(self.table, self.servers, self.clock, self.cluster.cluster_id, Erasures(self.clock))
 
     def passes(self) -> RestorePasses:
         """Return what a new operator would work with."""

@@ -9,14 +9,9 @@ from typing import Any
 
 import httpx
 
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase
 from agentmemory_operator.collections.rules.collection import METADATA_KEY
-from agentmemory_operator.collections.rules.rebuild_record import (
-    MOVING_KEY,
-    REBUILD_KEY,
-    Phase,
-    RebuildRecord,
-    record_to_json,
-)
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.naming import ALIAS_PREFIX

@@ -11,16 +11,11 @@ from agentmemory_operator.agents import directory
 from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.fence import Times
+from agentmemory_operator.collections.rules.announcement import LEASE_S, MOVING_KEY
 from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
-from agentmemory_operator.collections.rules.rebuild_record import (
-    LEASE_S,
-    MOVING_KEY,
-    REBUILD_KEY,
-    RebuildRecord,
-    record_to_json,
-)
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.errors import EmbedderUnavailable, NotFound, StoreUnavailable, TransientError
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.base import Vector

@@ -18,16 +18,10 @@ import pytest
 from agentmemory_operator.agents.collection_facts import Facts, read_facts
 from agentmemory_operator.agents.fence import Fence, Times
 from agentmemory_operator.agents.fenced_store import FencedStore, again_if_moved
+from agentmemory_operator.collections.rules.announcement import ANNOUNCE_S, LEASE_S, MOVING_KEY
 from agentmemory_operator.collections.rules.collection import embedding_from_json
 from agentmemory_operator.collections.rules.epochs import Epoch, closing_to_json, epoch_to_json
-from agentmemory_operator.collections.rules.rebuild_record import (
-    ANNOUNCE_S,
-    LEASE_S,
-    MOVING_KEY,
-    REBUILD_KEY,
-    RebuildRecord,
-    record_to_json,
-)
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.errors import (
     AgentClosed,
     AgentMemoryError,
@@ -46,7 +40,9 @@ MOVING = {"from": SOURCE, "to": TARGET}
 ANNOUNCED: dict[str, Any] = MOVING | {"phase": "Announced", "carries": False}
 MOVED_S = 17.5
 EMBEDDING = {"provider": "openai", "model": "m", "dimensions": 8}
-BEFORE = Facts(source=embedding_from_json(EMBEDDING), keyword=None, distance="Cosine", origin=None, epoch=" of ")
+BEFORE = Facts(
+    source=embedding_from_json(EMBEDDING), keyword=None, distance="Cosine", origin=None, epoch=" of ", allows_exact=True
+)
 
 
 @dataclass(slots=True)
@@ -250,6 +246,15 @@ async def test_what_ends_within_the_lease_of_a_quiet_reading_reads_nothing_more(
     await process.write(store)
 
     assert engine.described == 1
+
+
+async def test_a_lease_holds_to_its_very_end() -> None:
+    engine, _, store = await opened(takes_s=1.0)
+    engine.pass_until(LEASE_S - 1.0)
+
+    await store.query(SETTINGS.alias, {})
+
+    assert (engine.now_s, engine.described) == (LEASE_S, 1)
 
 
 @pytest.mark.parametrize("ends_s", [LEASE_S + 1.0, ANNOUNCE_S + 1.0])

@@ -15,6 +15,7 @@ from agentmemory_operator.errors import (
     DeletionWaiting,
     EmbedderUnavailable,
     FieldError,
+    KeysDamaged,
     KeysUnavailable,
     LeadershipLost,
     ModelAnswerInvalid,
@@ -98,6 +99,7 @@ def test_no_error_is_forgotten() -> None:
         RebuildPaused,
         RebuildUnwanted,
         Unreadable,
+        KeysDamaged,
         ModelAnswerInvalid,
         ModelUnavailable,
     }

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Awaitable, Hashable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ from agentmemory_operator.entrypoints.api.load import in_flight as module
 from agentmemory_operator.entrypoints.api.load.in_flight import MOST_RUNNING, SMALL_BYTES, Hold
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
-from agentmemory_operator.entrypoints.api.load.receiving import Receiving, Timed
+from agentmemory_operator.entrypoints.api.load.receiving import Receiving, timed
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
 from agentmemory_operator.spec.access import ANYBODY, Caller, Delegation, Verb
@@ -321,18 +321,18 @@ async def test_the_time_of_work_is_counted_but_not_what_it_waits() -> None:
             async with asyncio.timeout(0.01):
                 await asyncio.sleep(10)
 
-    await Timed(work(), times, "a")
+    await timed(work(), times, "a")
     assert 0 < sum(times._now.values()) + times._sum_before < 0.05
 
-    waiting = asyncio.ensure_future(_awaiting(Timed(asyncio.sleep(10), times, "a")))
+    waiting = asyncio.ensure_future(_awaiting(timed(asyncio.sleep(10), times, "a")))
     await turns()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
 
-async def _awaiting(timed: Timed) -> None:
-    await timed
+async def _awaiting(work: Awaitable[None]) -> None:
+    await work
 
 
 def test_strangers_share_a_pool() -> None:

@@ -34,7 +34,7 @@ TYPES = (
 SESSION = Session("u", "s")
 PLACE = Address(user_id="u", namespace=("memories", "u"), key="a")
 SOURCE = EmbeddingSource(provider="none", model=None, dimensions=SIZE)
-BEFORE = Facts(source=SOURCE, keyword=None, distance="Cosine", origin=None)
+BEFORE = Facts(source=SOURCE, keyword=None, distance="Cosine", origin=None, allows_exact=True)
 AFTER = replace(BEFORE, epoch="agent_memory_bot__2")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from agentmemory_operator.collections.rules.announcement import is_held
 from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateOptimizers,
@@ -26,7 +27,6 @@ from agentmemory_operator.collections.rules.collection import (
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
     RebuildRecord,
-    is_held,
     record_from_json,
     record_to_json,
 )

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import Placement
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
@@ -301,12 +303,7 @@ def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | Non
 
 def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     kept = ((key, value) for key, value in values.items() if value is not None)
-    return {_camel(key): _camel_keys(value) if isinstance(value, dict) else value for key, value in kept}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
+    return {to_camel(key): _camel_keys(value) if isinstance(value, dict) else value for key, value in kept}
 
 
 def desired_limits(spec: StrictModeSpec | None) -> Limits | None:

@@ -24,7 +24,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, EPOCH_KEY, closed_until, epoch_in
+from agentmemory_operator.collections.rules.announcement import MOVING_KEY
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, EPOCH_KEY, epoch_in
 from agentmemory_operator.spec.kinds.rebuild import is_under_way
 
 Json = dict[str, Any]
@@ -73,16 +74,6 @@ def recall_from_json(told: Mapping[str, Any] | None) -> ProbeRecall | None:
 REBUILD_KEY = "agentmemoryRebuild"
 """Key of the target's metadata: the record."""
 
-MOVING_KEY = "agentmemoryMoving"
-"""Key of the source's metadata while its alias is about to be moved: {"from", "to", "phase", "token" of that
-announcement, "embedding" after it, "carries": false where what is written is not carried over, as in a restore}."""
-
-LEASE_S = 5.0
-"""For how many seconds an API process may rely on what a collection's metadata said."""
-
-ANNOUNCE_S = 7.0
-"""Seconds between the announcement of a move and its final pass: the lease, and what clocks and calls may differ by."""
-
 
 class RebuildKind(StrEnum):
     """Which way it goes."""
@@ -104,13 +95,6 @@ class RebuildStep(StrEnum):
     DRAIN = "Drain"
     SETTLE = "Settle"
     DONE = "Done"
-
-
-class Phase(StrEnum):
-    """What the source says of the move."""
-
-    ANNOUNCED = "Announced"
-    FINAL = "Final"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,26 +219,6 @@ def epoch_of(metadata: Mapping[str, Any] | None) -> str:
     record, number = record_from_json(metadata), epoch_in(metadata).number
     name = record.target if record else ""
     return f"{name}@{number}" if number else name
-
-
-def carries(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether what is written in a collection whose alias is about to move is carried over."""
-    told = (metadata or {}).get(MOVING_KEY)
-    return not isinstance(told, Mapping) or told.get("carries") is not False
-
-
-def is_held(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether a collection says that its clients are held, or are about to be."""
-    return phase_of(metadata) is not None or closed_until(metadata) is not None
-
-
-def phase_of(metadata: Mapping[str, Any] | None) -> Phase | None:
-    """How near the move of a collection's alias is, None where there is none ahead."""
-    told = (metadata or {}).get(MOVING_KEY)
-    try:
-        return Phase(told["phase"]) if isinstance(told, Mapping) else None
-    except (KeyError, ValueError):
-        return None
 
 
 def is_moving(told: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.distillation.session_end import SessionEnd
+from agentmemory_operator.entrypoints.api.fields import Time
 from agentmemory_operator.entrypoints.api.schemas import MemoryOut
 from agentmemory_operator.memories.hierarchy import MemoryTree, Node
 from agentmemory_operator.memories.history import History
@@ -46,7 +47,8 @@ NAME_MAX = 64
 _KNOWN = tuple(MemoryOut.model_fields)
 # Its priority is computed, not read.
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
-_TIMES = tuple(name for name in _MEMORY if name.endswith("_at") or name.startswith("valid_"))
+_HINTS = get_type_hints(MemoryOut, include_extras=True)
+_TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
 _read_memory = attrgetter(*[{**RENAMED, "updated_at": "last_changed_at"}.get(name, name) for name in _MEMORY])
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
@@ -73,6 +75,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     for name in _TIMES:
         if rendered[name] is not None:
             rendered[name] = render_time(rendered[name])
+    rendered["entities"] = entities_to_payload(record.entities)
     if record.locked:
         rendered["content"] = None
     rendered["entities"] = entities_to_payload(record.entities)

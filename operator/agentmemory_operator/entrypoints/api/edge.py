@@ -17,7 +17,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import Address, Guard
 from agentmemory_operator.entrypoints.api.identity.rights import CALLER
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
-from agentmemory_operator.entrypoints.api.load.receiving import Receiving, Timed, has_body
+from agentmemory_operator.entrypoints.api.load.receiving import Receiving, has_body, timed
 from agentmemory_operator.entrypoints.api.problems import (
     CROSS_ORIGIN,
     INTERNAL_ERROR,
@@ -145,7 +145,7 @@ class Edge:
                 receive = Receiving(receive, hold, self._pressure.limits.pace)
             else:
                 await hold.enter()
-            await Timed(self._app(scope, receive, exchange), self._pressure.times, key)
+            await timed(self._app(scope, receive, exchange), self._pressure.times, key)
 
     async def _identify(self, authorization: bytes) -> Caller:
         if (caller := self._guard.known(authorization)) is not None:

@@ -19,7 +19,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import requests, schemas
+from agentmemory_operator.entrypoints.api import agent_schemas, requests, schemas
 from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
 from agentmemory_operator.entrypoints.api.memories import (
     conversation_requests,
@@ -56,9 +56,9 @@ _BODIES = (
     transfer_requests.LineIn,
 )
 _ANSWERS = (
-    schemas.AgentsOut,
-    schemas.AgentDetailOut,
-    schemas.StatsOut,
+    agent_schemas.AgentsOut,
+    agent_schemas.AgentDetailOut,
+    agent_schemas.StatsOut,
     schemas.StoredOut,
     schemas.BatchOut,
     schemas.MemoryOut,

@@ -5,7 +5,7 @@ from typing import cast
 
 from starlette.requests import Request
 
-from agentmemory_operator.agents.directory import AgentDirectory
+from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.distillation.queue import DistillationQueue, OpenModel
 from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import NotFound
@@ -69,6 +69,11 @@ def compose(
 def services_of(request: Request) -> Services:
     """The use cases of the application that got the request."""
     return cast(Services, request.app.state.services)
+
+
+async def open_agent(request: Request, agent: str) -> Agent:
+    """The agent, ready for one use; raises as `AgentDirectory.open`."""
+    return await services_of(request).directory.open(agent)
 
 
 def known_id(sent: str) -> str:

@@ -120,16 +120,20 @@ def print_object(document: Json, output: TableJsonOrYaml) -> None:
         print_document(status_document(document) | {"spec": document["spec"]}, output)
 
 
-async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml) -> Json:
+async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *, waits: bool) -> Json:
     """Create an object; return it as it is kept.
 
+    Args:
+        waits: until it has ended, as `follow` does.
+
     Raises:
-        AgentMemoryError: there is one of its name; it was deleted at once.
+        AgentMemoryError: there is one of its name; it was deleted at once; it failed.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"there is a {titled(document)} already: choose another --name")
     tell(f"created {titled(document)}", output)
-    return await read_again(objects, document)
+    document = await read_again(objects, document)
+    return await follow(objects, document, output) if waits else document
 
 
 async def follow(

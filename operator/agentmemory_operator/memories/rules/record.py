@@ -140,9 +140,9 @@ class MemoryRecord(StatedMemory):
     request_id: str | None = None
     content_hash: str = ""
     request_hash: str | None = None
+    entities: tuple[Entity, ...] = ()
     connections: tuple[Mapping[str, str], ...] = ()
     consolidated: bool = False
-    entities: tuple[Entity, ...] = ()
     locked: bool = False
 
     @property

@@ -148,7 +148,7 @@ class QdrantConnectionSpec(Model):
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.CONNECTION))
 
-    url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, as http://qdrant.qdrant.svc:6333.")
+    url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, for example http://qdrant.qdrant.svc:6333.")
     nodes: tuple[NodeUrl, ...] | None = Field(
         default=None,
         strict=False,
@@ -162,7 +162,7 @@ class QdrantConnectionSpec(Model):
         default=None, ge=1, le=300, description="Seconds until a request to Qdrant is given up, 1..300. Default: 10."
     )
     tls: Tls | None = Field(
-        default=None, description="Whom an https server has to be vouched for by. Default: the system's authorities."
+        default=None, description="The authorities that sign the certificate of an https server. Default: the system's."
     )
     restore_sources: tuple[HostName, ...] | None = Field(
         default=None,

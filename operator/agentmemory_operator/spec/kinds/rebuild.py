@@ -59,7 +59,7 @@ class RecallStatus(StatusModel):
         default=None, description="Of the nearest 10 by exact search before, how many are among them afterwards."
     )
     found_before: float | None = Field(
-        default=None, description="Memories found by their own words before; only where they were embedded anew."
+        default=None, description="Memories found by their own words before; only where they were embedded again."
     )
     found_after: float | None = Field(default=None, description="The same afterwards.")
     index_before: float | None = Field(

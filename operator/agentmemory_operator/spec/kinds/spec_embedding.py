@@ -63,7 +63,7 @@ class Embedding(Model):
     base_url: ProviderUrl | None = Field(
         default=None,
         alias="baseURL",
-        description="Base URL of the OpenAI-compatible API, as http://embedder.ml.svc/v1. Default: OpenAI's own.",
+        description="Base URL of an OpenAI-compatible API, for example http://embedder.ml.svc/v1. Default: OpenAI's.",
     )
     secret_ref: SecretKeyRef | None = Field(
         default=None, description="The API key of the openai provider. Default: no key is sent."

@@ -43,7 +43,8 @@ class S3Bucket(Model):
     """A bucket of an S3-compatible storage, and what opens it."""
 
     endpoint: Annotated[str, Field(max_length=2048, json_schema_extra=validated(rules.ENDPOINT))] | None = Field(
-        default=None, description="URL of the storage, as https://minio.storage.svc:9000. Default: Amazon's own."
+        default=None,
+        description="URL of the storage, for example https://minio.storage.svc:9000. Default: Amazon's own.",
     )
     bucket: Annotated[str, Field(min_length=3, max_length=63, pattern=BUCKET_PATTERN)] = Field(
         description="Name of the bucket, which must exist."

@@ -17,7 +17,7 @@ class ReplicasStatus(StatusModel):
 
     peers: int = Field(description="Servers of the cluster.")
     shards: int = Field(description="Parts of the collection.")
-    wanted: int | None = Field(default=None, description="Replicas that all shards together are to have.")
+    wanted: int | None = Field(default=None, description="Replicas that all shards should have together.")
     active: int = Field(description="Replicas that are Active.")
     inactive: str | None = Field(default=None, description="Which are not, in Qdrant's word for their state.")
     copying: str | None = Field(default=None, description="What is on its way from peer to peer.")
@@ -294,6 +294,12 @@ class ZonesStatus(StatusModel):
         default=None,
         max_length=16,
         description="The wrapping key that they were last all under: the first 16 hexadecimal digits of its SHA-256.",
+    )
+    to_reseal: int | None = Field(
+        default=None,
+        ge=0,
+        description="Memories under data keys made before spec.zones.rotateKeysBefore, locked ones among them, as the"
+        " last pass counted; absent where no key is to be replaced.",
     )
 
 

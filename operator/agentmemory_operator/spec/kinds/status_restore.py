@@ -96,6 +96,6 @@ class MemoryRestoreStatus(WholeStatus):
     )
     end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
     rolled_back_time: str | None = Field(
-        default=None, description="When it was taken back.", json_schema_extra={"format": "date-time"}
+        default=None, description="When it was rolled back.", json_schema_extra={"format": "date-time"}
     )
     progress: str | None = Field(default=None, description="What it is at.")

@@ -3,14 +3,11 @@
 import pytest
 
 from agentmemory_operator.collections.rules.rebuild_record import (
-    MOVING_KEY,
     REBUILD_KEY,
-    Phase,
     RebuildKind,
     RebuildRecord,
     RebuildStep,
     epoch_of,
-    phase_of,
     record_from_json,
     record_to_json,
 )
@@ -44,10 +41,3 @@ def test_a_key_of_a_newer_version_is_passed_over() -> None:
 def test_a_collection_is_known_by_the_rebuild_that_made_it() -> None:
     assert epoch_of({REBUILD_KEY: record_to_json(RECORD)}) == "agent_memory_a__2"
     assert epoch_of({}) == "" == epoch_of(None)
-
-
-@pytest.mark.parametrize(
-    ("told", "phase"), [({"phase": "Final"}, Phase.FINAL), ({"phase": "Announced"}, Phase.ANNOUNCED), ({}, None)]
-)
-def test_the_source_says_how_near_the_move_is(told: dict[str, str], phase: Phase | None) -> None:
-    assert phase_of({MOVING_KEY: told}) == phase

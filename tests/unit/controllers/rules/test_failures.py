@@ -48,6 +48,7 @@ TOLD: dict[str, tuple[str, bool]] = {
     "DeletionWaiting": ("DeletionWaiting", False),
     "StorageUnavailable": ("StorageUnavailable", False),
     "KeysUnavailable": ("KeyStoreUnavailable", False),
+    "KeysDamaged": ("KeyStoreUnavailable", False),
     "ModelUnavailable": ("ModelUnavailable", False),
     "ModelAnswerInvalid": ("ModelAnswersInvalid", True),
     "EmbedderUnavailable": ("Retrying", False),

@@ -13,7 +13,7 @@ from agentmemory_operator.entrypoints.api.identity import requests as identity_r
 from agentmemory_operator.entrypoints.api.identity.requests import TokenIn, TokenOut, UsersOut, UsersParameters
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, describe
-from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.entrypoints.api.use_cases import open_agent
 from agentmemory_operator.search.users import list_users
 from agentmemory_operator.spec.access import Verb
 
@@ -38,6 +38,6 @@ async def mint_token(agent: str, request: Request) -> Response:
 @router.get("/{agent}/users", summary="List users", **describe(UsersOut, problems=READ_PROBLEMS))
 async def get_users(agent: str, request: Request, parameters: Annotated[UsersParameters, Query()]) -> Response:
     """The users and scopes that have memories, by name, with how many and of when."""
-    opened = await services_of(request).directory.open(agent)
+    opened = await open_agent(request, agent)
     page = await list_users(opened, limit=parameters.limit, cursor=parameters.cursor)
     return json_response(identity_requests.users(page))

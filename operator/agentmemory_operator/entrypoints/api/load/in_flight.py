@@ -34,10 +34,6 @@ class Share:
     receiving: "set[Hold]" = field(default_factory=set)
     turns: "deque[asyncio.Event]" = field(default_factory=deque)
 
-    def is_idle(self) -> bool:
-        """Whether nothing of it is left to know."""
-        return not (self.under_way or self.receiving)
-
 
 class InFlight:
     """What all requests take up together, and each caller; who has nothing under way is not known."""
@@ -101,8 +97,10 @@ class Hold:
         Raises:
             ProblemRaised: the caller has too much under way.
         """
-        self._take_place()
-        share = self._share
+        pressure, share = self._pressure, self._share
+        if not self._takes_place():
+            told = f"{share.under_way} requests of this caller, {pressure.requests} in all"
+            raise overloaded(f"{told}, are under way")
         if self._must_wait():
             turn = asyncio.Event()
             share.turns.append(turn)
@@ -128,16 +126,15 @@ class Hold:
             self.check()
             raise overloaded(f"other requests of this caller took {TURN_S:.0f} s") from None
 
-    def _take_place(self) -> None:
+    def _takes_place(self) -> bool:
+        """Take a place among those under way; tell whether there was one."""
         pressure, share = self._pressure, self._share
-        if not self._has_place():
-            raise overloaded(f"{share.under_way} requests of this caller, {pressure.requests} in all, are under way")
+        if not has_place(share.under_way, pressure.requests, pressure.limits.requests):
+            return False
         self._is_under_way = True
         share.under_way += 1
         pressure.requests += 1
-
-    def _has_place(self) -> bool:
-        return has_place(self._share.under_way, self._pressure.requests, self._pressure.limits.requests)
+        return True
 
     def _must_wait(self) -> bool:
         """Whether others of the caller have to end before."""
@@ -151,11 +148,10 @@ class Hold:
     async def turn(self) -> AsyncIterator[None]:
         """Be under way while the context is open, between pieces of a body; wait where the caller has too much."""
         until_s = time.monotonic() + TURN_S
-        while self._must_wait() or not self._has_place():
+        while self._must_wait() or not self._takes_place():
             if time.monotonic() >= until_s:
                 raise overloaded(f"other requests of this caller took {TURN_S:.0f} s")
             await asyncio.sleep(LOOK_S)
-        self._take_place()
         self._run()
         try:
             yield

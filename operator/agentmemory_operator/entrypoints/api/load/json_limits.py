@@ -89,11 +89,14 @@ class _Count:
 
 def parts_at_most(document: bytes) -> int:
     """How many parts a document has, as if each bracket and quote in its strings were one of its own."""
-    return _opened(document) + document.count(b'"') // 2
+    return document.count(b"[") + document.count(b"{") + document.count(b'"') // 2
 
 
-def _opened(document: bytes) -> int:
-    return document.count(b"[") + document.count(b"{")
+def few_parts(document: bytes) -> int | None:
+    """How many parts a document has at the most, where a glance shows that it keeps the limits; None of others."""
+    opened = document.count(b"[") + document.count(b"{")
+    most = opened + document.count(b'"') // 2
+    return most if most <= ITEM_MAX_PARTS and opened <= MAX_DEPTH else None
 
 
 def count_parts(document: bytes) -> Generator[None, None, int]:
@@ -102,9 +105,8 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
     Raises:
         TooMuch: they are too many, or nested too deeply; says so.
     """
-    most = parts_at_most(document)
-    if most <= ITEM_MAX_PARTS and _opened(document) <= MAX_DEPTH:
-        return most
+    if (few := few_parts(document)) is not None:
+        return few
     count, depth = _Count(), 0
     for number, (start, _) in enumerate(_tokens(document)):
         if number % _TOKENS_AT_ONCE == 0:

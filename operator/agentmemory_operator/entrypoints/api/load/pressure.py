@@ -65,7 +65,7 @@ class Pressure(InFlight):
             yield hold
         finally:
             hold.end()
-            if share.is_idle():
+            if not (share.under_way or share.receiving):
                 self.shares.pop(key, None)
 
 

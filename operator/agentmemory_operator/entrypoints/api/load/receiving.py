@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Generator, Hashable, Mapping
+from types import coroutine
 from typing import Any
 
 from starlette.types import Message, Receive
@@ -89,37 +90,28 @@ class Receiving:
         self._came, self._began_waited_s = 0, self._hold.waited_s
 
 
-class Timed:
-    """Awaits something, and counts the time that the process spends on it, but not the time in between."""
-
-    __slots__ = ("_key", "_times", "_work")
-
-    def __init__(self, work: Awaitable[None], times: TimeShares, key: Hashable) -> None:
-        self._work = work
-        self._times = times
-        self._key = key
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        """Do it, step by step."""
-        work, clock, took_s = self._work.__await__(), time.perf_counter, 0.0
-        began_s = clock()
-        try:
-            awaited = work.send(None)
-            while True:
-                took_s += clock() - began_s
-                if took_s > TOLD_S:
-                    self._times.add(self._key, took_s, clock())
-                    took_s = 0.0
-                try:
-                    yield awaited
-                except BaseException as error:  # noqa: BLE001  # handed on to the work, which knows what to do
-                    began_s = clock()
-                    awaited = work.throw(error)
-                else:
-                    began_s = clock()
-                    awaited = work.send(None)
-        except StopIteration:
-            return
-        finally:
-            now_s = clock()
-            self._times.add(self._key, took_s + now_s - began_s, now_s)
+@coroutine
+def timed(work: Awaitable[None], times: TimeShares, key: Hashable) -> Generator[Any, Any, None]:
+    """Await something step by step, and count the time that the process spends on it, but not the time in between."""
+    steps, clock, took_s = work.__await__(), time.perf_counter, 0.0
+    began_s = clock()
+    try:
+        awaited = steps.send(None)
+        while True:
+            took_s += clock() - began_s
+            if took_s > TOLD_S:
+                times.add(key, took_s, clock())
+                took_s = 0.0
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001  # handed on to the work, which knows what to do
+                began_s = clock()
+                awaited = steps.throw(error)
+            else:
+                began_s = clock()
+                awaited = steps.send(None)
+    except StopIteration:
+        return
+    finally:
+        now_s = clock()
+        times.add(key, took_s + now_s - began_s, now_s)

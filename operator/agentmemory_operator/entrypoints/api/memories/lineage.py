@@ -12,7 +12,7 @@ from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, r
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import ChangeIn, ChildrenParameters, TreeParameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut, PageOut, TreeOut
-from agentmemory_operator.entrypoints.api.use_cases import known_id, services_of
+from agentmemory_operator.entrypoints.api.use_cases import known_id, open_agent
 from agentmemory_operator.memories.hierarchy import list_children, tree_below
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.stored import change_head
@@ -31,10 +31,9 @@ async def change_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """Change the newest version of a memory; its content never changes in place."""
-    services = services_of(request)
     sent = await read_model(request, ChangeIn)
     memory_id = known_id(id)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     if "zone" in sent.model_fields_set:
         is_admin = rights_of(request).may(Verb.ADMIN)
         record = await change_zone(opened, memory_id, sent.zone, user_id=parameters.user_id, is_admin=is_admin)
@@ -52,9 +51,8 @@ async def get_history(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """The chain that a memory belongs to, oldest first, whichever of its versions is named."""
-    services = services_of(request)
     memory_id = known_id(id)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     found = await read_history(opened, memory_id, user_id=parameters.user_id)
     return answers.json_response(answers.history(found, opened))
 
@@ -68,9 +66,8 @@ async def get_children(
     agent: str, id: str, request: Request, parameters: Annotated[ChildrenParameters, Query()]
 ) -> Response:
     """The memories right below one, newest first, page by page."""
-    services = services_of(request)
     memory_id = known_id(id)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     found = await list_children(opened, memory_id, **dict(parameters))
     return answers.json_response(answers.page(found, opened))
 
@@ -82,8 +79,7 @@ async def get_children(
 )
 async def get_tree(agent: str, id: str, request: Request, parameters: Annotated[TreeParameters, Query()]) -> Response:
     """A memory with what is below it, as many levels and memories as asked for."""
-    services = services_of(request)
     memory_id = known_id(id)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     found = await tree_below(opened, memory_id, parameters.tree_request())
     return answers.json_response(answers.tree(found, opened))

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.agents.authorisation import readable_agents, rights_to
 from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
 from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
@@ -39,17 +40,14 @@ from agentmemory_operator.entrypoints.api.requests import (
     UserParameters,
 )
 from agentmemory_operator.entrypoints.api.schemas import (
-    AgentDetailOut,
-    AgentsOut,
     BatchOut,
     MemoryOut,
     PageOut,
     SearchOut,
-    StatsOut,
     StoredOut,
     ToolsOut,
 )
-from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, services_of
+from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.tools import in_mcp_form, in_openai_form, tools_for
@@ -85,16 +83,14 @@ async def list_agents(request: Request) -> Response:
 @router.get("/{agent}", summary="Read an agent's settings in force", **describe(AgentDetailOut, problems=READ_PROBLEMS))
 async def get_agent(agent: str, request: Request) -> Response:
     """Types, weights, thresholds and embedding; 503 until the agent can be used."""
-    services = services_of(request)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     return answers.json_response(answers.agent_detail(opened, memories=await count_stored(opened)))
 
 
 @router.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
 async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
     """Count the memories of a user, or of the whole agent, by type and state."""
-    services = services_of(request)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     found = await count_memories(opened, parameters.user_id)
     return answers.json_response(answers.stats(found, parameters.user_id))
 
@@ -156,8 +152,7 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
 @router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=READ_PROBLEMS))
 async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
     """A user's memories, newest first, page by page."""
-    services = services_of(request)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     page = await list_page(opened, parameters.list_request())
     return answers.json_response(answers.page(page, opened, parameters.view()))
 
@@ -186,9 +181,8 @@ async def delete_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """Delete the newest version of a memory; the one that it replaced answers again."""
-    services = services_of(request)
     memory_id = known_id(id)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     is_admin = rights_of(request).may(Verb.ADMIN)
     await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
     return Response(status_code=204)

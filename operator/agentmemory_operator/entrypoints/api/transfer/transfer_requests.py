@@ -83,20 +83,20 @@ class VersionIn(Body):
         return ItemVersion(**dict(self) | {"tags": tuple(self.tags)})
 
 
-class ConnectionIn(Body):
-    """A memory that another belongs together with."""
-
-    id: MemoryId
-    description: str = Field(min_length=1, max_length=MAX_NOTE_CHARS)
-    run: str | None = Field(default=None, max_length=12, description="The consolidation that found it; not read.")
-
-
 class NamedIn(Body):
     """A name that a memory speaks of."""
 
     name: Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
     kind: EntityKind
     role: EntityRole
+
+
+class ConnectionIn(Body):
+    """A memory that another belongs together with."""
+
+    id: MemoryId
+    description: str = Field(min_length=1, max_length=MAX_NOTE_CHARS)
+    run: str | None = Field(default=None, max_length=12, description="The consolidation that found it; not read.")
 
 
 class LineIn(MemoryIn):

@@ -40,7 +40,7 @@ from agentmemory_operator.entrypoints.api.transfer.transfer_requests import (
     render_error,
     render_line,
 )
-from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.entrypoints.api.use_cases import open_agent, services_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     FieldError,
@@ -71,10 +71,9 @@ router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=Guar
 )
 async def export(agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
     """Every memory of a user, one a line, versions oldest first; the last line has the counts."""
-    services = services_of(request)
     hold: Hold = request.scope[HOLD]
     hold.begin_export()
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     if parameters.plain and not rights_of(request).may(Verb.ADMIN):
         raise Forbidden("only the verb admin exports sealed memories in plain text: leave it out", field="plain")
     pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors, opens_sealed=parameters.plain)

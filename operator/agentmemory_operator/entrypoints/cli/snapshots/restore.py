@@ -18,7 +18,6 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     Wait,
     add_verb,
     create,
-    follow,
     in_place,
     new_object,
     print_object,
@@ -140,8 +139,7 @@ async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> Json:
             f"{asked.name}`, or for a clone say `{called_as()} restore {owner} --from {asked.snapshot} --into "
             f"{asked.target}`"
         )
-    document = await create(objects, asked.document(namespace), asked.output)
-    return await follow(objects, document, asked.output) if asked.wait else document
+    return await create(objects, asked.document(namespace), asked.output, waits=asked.wait)
 
 
 async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> Json:

@@ -102,8 +102,7 @@ def _create(open_jobs: OpenJobs, asked: Create, place: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         # The operator would wait for it; whoever mistypes a name is told at once.
         await objects.read_object(AGENT_MEMORY, namespace, asked.name)
-        document = await create(objects, asked.document(namespace), asked.output)
-        return await follow(objects, document, asked.output) if asked.wait else document
+        return await create(objects, asked.document(namespace), asked.output, waits=asked.wait)
 
     see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows it"
     document = in_place(open_jobs, place, work, going_on=f"the snapshot goes on; {see}")
