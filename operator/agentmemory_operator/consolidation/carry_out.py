@@ -4,6 +4,7 @@ What is stored has an id made of its run and its sources: who comes second finds
 batch that was not carried out to its end is read again.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,8 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Contradiction, Fact
 from agentmemory_operator.consolidation.rules.proposals import proposal_of
+from agentmemory_operator.entities import aliases, relations
+from agentmemory_operator.errors import Conflict, RequestInvalid
 from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.merging import merge
@@ -48,6 +51,7 @@ class Came(StrEnum):
     CONTRADICTIONS = "contradictions"
     CONNECTIONS = "connections"
     RECLASSIFIED = "reclassified"
+    RELATIONS = "relations"
 
 
 Tally = Counter[Came]
@@ -63,6 +67,7 @@ def intended(plan: BatchPlan) -> Tally:
             Came.CONTRADICTIONS: len(plan.contradictions),
             Came.CONNECTIONS: sum(map(len, plan.connections.values())) // 2,
             Came.RECLASSIFIED: len(plan.categories),
+            Came.RELATIONS: len(plan.aliases) + len(plan.relations),
         }
     )
 
@@ -81,6 +86,7 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
         tally[Came.PROPOSED] += 1
     for contradiction in plan.contradictions:
         tally += await _store_contradiction(agent, plan.user_id, contradiction, run_id)
+    tally[Came.RELATIONS] += await _name(agent, plan)
     return tally + await _mark(agent, plan, run_id)
 
 
@@ -168,6 +174,24 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
     body: Json = {"query": draft.vector, "filter": others, "limit": 1, "with_payload": False}
     nearest = await agent.store.query(agent.alias, body)
     return bool(nearest) and nearest[0]["score"] >= SAME_SIMILARITY
+
+
+async def _name(agent: Agent, plan: BatchPlan) -> int:
+    """Note how names of the scope relate, where the agent has entities; return how much was noted.
+
+    A scope that has as many as one may keeps those that it has.
+    """
+    if agent.entity_lists is None:
+        return 0
+    count = 0
+    with contextlib.suppress(Conflict, RequestInvalid):
+        if plan.aliases:
+            await aliases.put(agent, plan.user_id, {alias: name for name, alias in plan.aliases})
+            count += len(plan.aliases)
+        if plan.relations:
+            await relations.put_all(agent, plan.user_id, plan.relations)
+            count += len(plan.relations)
+    return count
 
 
 async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:

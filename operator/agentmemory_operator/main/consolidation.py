@@ -3,12 +3,15 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.points_only import PointsOnly
 from agentmemory_operator.consolidation.run import OpenNow
+from agentmemory_operator.entities.rules.lists import lists_of
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
 from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
@@ -69,7 +72,9 @@ class ConsolidationParts:
             least_epoch=self.table.claims.least_epoch(settings.slug),
         )
         rules = _secret_rules() if settings.scrubs_secrets else ()
-        return replace(agent, embedder=await self._embedder(agent, memory), secret_rules=rules)
+        lists = lists_of(settings.entities, read_entity_lists()) if settings.entities else None
+        embedder = await self._embedder(agent, memory)
+        return replace(agent, embedder=embedder, secret_rules=rules, entity_lists=lists)
 
     async def _embedder(self, agent: Agent, memory: AgentMemory) -> Embedder:
         if agent.takes_vectors:
@@ -89,6 +94,7 @@ def open_models(settings: Settings, stack: AsyncExitStack) -> OpenLanguageModel:
     return models.open
 
 
+@cache
 def _secret_rules() -> Sequence[SecretRule]:
     """What is taken out of what is stored; loaded where something is."""
     library = import_module("agentmemory_operator.adapters.detect_secrets_rules")

@@ -264,27 +264,32 @@ async def _pass_over(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
     is_led = not older or await _lead(agent, older, newer)
     if newer is None:
         return is_led
-    before = [older["id"]] if older else []
-    others = [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)]
-    rows = {} if "identityId" in newer else await _read_all(agent, others)
-    kept = [id_ for id_ in others if _follows(newer, rows.get(id_))]
-    wanted = replaced(
-        [id_ for id_ in predecessors(newer) if id_ in (*kept, tombstone["id"], *before)], tombstone["id"], before
-    )
+    wanted, is_stored = await _wanted(agent, tombstone, older, newer)
     if list(predecessors(newer)) == wanted:
         return is_led
     links = links_to(wanted)
     if not is_merged(newer) and links["supersedesIds"] is None:
         del links["supersedesIds"]
     # A link leads to it, so it is stored, if its writer has not come to say so yet; but for one that is still merged.
-    is_stored = all(newer["id"] in successors(rows[id_]) for id_ in kept)
     await _change(agent, newer, {**links, **(_shown(agent) if is_stored else {})})
     return False
 
 
-def _follows(newer: _Row, before: _Row | None) -> bool:
+async def _wanted(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row) -> tuple[list[str], bool]:
+    """What a version follows once a tombstone before it is passed over, and whether all of that leads to it."""
+    before = [older["id"]] if older else []
+    if "identityId" in newer:
+        # It follows one, and may name another that its writer wanted it to follow at first.
+        return before, True
+    rows = await _read_all(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)])
+    kept = [id_ for id_, row in rows.items() if _follows(newer, row)]
+    ids = [id_ for id_ in predecessors(newer) if id_ in (*kept, tombstone["id"], *before)]
+    return replaced(ids, tombstone["id"], before), all(newer["id"] in successors(rows[id_]) for id_ in kept)
+
+
+def _follows(newer: _Row, before: _Row) -> bool:
     """Whether a version that another names lives and leads to it, or is still to be joined to it."""
-    if before is None or TOMBSTONE_KEY in before:
+    if TOMBSTONE_KEY in before:
         return False
     return bool(newer.get("pending")) or newer["id"] in successors(before)
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.carry_out import Came
 from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
 from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, reject, undo
+from agentmemory_operator.entities.sheets import read_sheet
 from agentmemory_operator.errors import ModelUnavailable, TransientError
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
@@ -409,3 +411,38 @@ async def test_episodes_of_a_week_become_knowledge_and_stay(world: World) -> Non
     found = await record(world, "alpha a alpha b alpha c alpha d alpha e")
     assert (found.type, found.domain, sorted(found.source_ids)) == ("semantic", "general", sorted(ids))
     assert len(await heads(world)) == 6
+
+
+async def test_relations_and_aliases_are_noted_of_that_user_alone_and_of_names_that_stand_there(world: World) -> None:
+    world.agent = replace(world.agent, entity_lists=read_entity_lists())
+    await add(world, "Blue Heron Labs keeps its orders in PostgreSQL")
+    await add(world, "BHL, as Blue Heron Labs is called, is small")
+
+    def naming(rows: list[Row]) -> Said:
+        uses = {"source": "Blue Heron Labs", "relation": "uses", "target": "PostgreSQL"}
+        invented = {"source": "Blue Heron Labs", "relation": "competitor_of", "target": "Mallory Ltd"}
+        return {
+            "relations": [uses, invented],
+            "aliases": [{"name": "Blue Heron Labs", "alias": "BHL"}, {"name": "BHL", "alias": "Mallory"}],
+        }
+
+    report = await run(world, naming)
+
+    sheet = await read_sheet(world.agent, "u")
+    assert [(one.source, one.relation, one.target) for one in sheet.relations.values()] == [
+        ("Blue Heron Labs", "uses", "PostgreSQL")
+    ]
+    assert sheet.resolve("BHL") == "Blue Heron Labs"
+    assert sheet.resolve("Mallory") == "Mallory"
+    assert report.tally[Came.RELATIONS] == 2
+    assert not (await read_sheet(world.agent, "v")).relations
+
+
+async def test_an_agent_without_entities_gets_no_relations(world: World) -> None:
+    await add(world, "Blue Heron Labs uses PostgreSQL")
+    await add(world, "PostgreSQL is a database")
+
+    def naming(rows: list[Row]) -> Said:
+        return {"relations": [{"source": "Blue Heron Labs", "relation": "uses", "target": "PostgreSQL"}]}
+
+    assert (await run(world, naming)).tally[Came.RELATIONS] == 0

@@ -9,8 +9,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentmemory_operator.entities.rules.sheet import RELATIONS, RelationName
+
+SaidRelation = tuple[str, RelationName, str]
+"""Source, relation and target."""
+
 CATEGORIES = ("brand", "strategy", "meeting", "content", "technical", "relationship")
-RELATIONS = ("contact_of", "same_owner", "uses", "works_on", "competitor_of")
 
 BATCH = 50
 MAX_FACT_CHARS, MAX_NOTE_CHARS, MAX_NAME_CHARS = 2_000, 500, 60
@@ -97,7 +101,7 @@ class Reading:
     connections: tuple[SaidNote, ...] = ()
     categories: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
-    relations: tuple[tuple[str, str, str], ...] = ()
+    relations: tuple[SaidRelation, ...] = ()
     dropped: int = 0
 
     def under(self, ids: Mapping[str, str]) -> "Reading":

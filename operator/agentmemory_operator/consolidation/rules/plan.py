@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.answer import Reading, SaidFact, SaidNote
+from agentmemory_operator.consolidation.rules.answer import Reading, SaidFact, SaidNote, SaidRelation
 from agentmemory_operator.spec.memory_types import MemoryType
 
 Row = Mapping[str, Any]
@@ -84,7 +84,7 @@ class BatchPlan:
     connections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
-    relations: tuple[tuple[str, str, str], ...] = ()
+    relations: tuple[SaidRelation, ...] = ()
     seen: tuple[str, ...] = ()
     dropped: int = 0
 

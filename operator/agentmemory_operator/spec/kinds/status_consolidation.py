@@ -19,6 +19,7 @@ class ConsolidationCounts(StatusModel):
     contradictions: int | None = Field(default=None, ge=0, description="Contradictions that were stored as events.")
     connections: int | None = Field(default=None, ge=0, description="Memories that were connected with others.")
     reclassified: int | None = Field(default=None, ge=0, description="Memories that were given a category.")
+    relations: int | None = Field(default=None, ge=0, description="Relations and aliases of names that were noted.")
     dropped: int | None = Field(default=None, ge=0, description="How often the model named what it was not shown.")
     invalid: int | None = Field(default=None, ge=0, description="Answers that could not be used.")
     left: int | None = Field(default=None, ge=0, description="Batches of up to 50 that wait for the next run.")
