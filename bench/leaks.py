@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder, _load
-from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import hash_content
@@ -33,7 +33,7 @@ FRAMES = (
 )
 # Words of a sentence that nobody looks for, as the attacker knows them too.
 FILLING = sorted(set(re.findall(r"[A-Za-z]+", re.sub(r"{\d}", " ", " ".join(FRAMES)))) | {",", "I", "it", "was", "to"})
-LANGUAGE = "english"
+SOURCE = KeywordSource(language="english", window=2)
 PAGE = 500
 
 
@@ -84,7 +84,7 @@ def token_ids(qdrant: Client, words: Sequence[str]) -> dict[str, int]:
     for start in range(0, len(words), PAGE):
         part = enumerate(words[start : start + PAGE], start)
         points = [
-            {"id": n, "vector": {KEYWORD_VECTOR: keyword_document(word, LANGUAGE)}, "payload": {}} for n, word in part
+            {"id": n, "vector": {KEYWORD_VECTOR: keyword_document(word, SOURCE)}, "payload": {}} for n, word in part
         ]
         qdrant.call("PUT", f"/collections/{name}/points?wait=true", {"points": points})
     found = {words[point["id"]]: id_ for point in points_of(qdrant, name) for id_ in _sparse_ids(point)}

@@ -141,6 +141,7 @@ class SearchOptions(TypedDict, total=False):
     include_superseded: bool
     hybrid: bool
     weights: Mapping[str, float]
+    include: Mapping[str, int]
     terms: bool
     explain: bool
     format: Literal["full", "compact"]

@@ -108,6 +108,7 @@ class Found(Memory):
 
     Attributes:
         similarity, recency, utility: only with `terms`; None of those that the scoring model does not have.
+        neighbours: what stands around it in its session, in order, only with `include`.
         explain: the terms of the score, only when asked for.
     """
 
@@ -115,6 +116,7 @@ class Found(Memory):
     similarity: float | None = None
     recency: float | None = None
     utility: float | None = None
+    neighbours: tuple[Memory, ...] | None = None
     explain: Json | None = None
 
 
@@ -367,7 +369,13 @@ def read_value(type_: type[T], document: Json) -> T:
 
 def read_search(document: Json) -> SearchResult:
     """The answer of a search."""
-    return read_value(SearchResult, document | {"results": [read_value(Found, found) for found in document["results"]]})
+    return read_value(SearchResult, document | {"results": [_read_found(found) for found in document["results"]]})
+
+
+def _read_found(document: Json) -> Found:
+    if (around := document.get("neighbours")) is None:
+        return read_value(Found, document)
+    return read_value(Found, document | {"neighbours": tuple(read_value(Memory, memory) for memory in around)})
 
 
 def read_page(document: Json) -> Page:

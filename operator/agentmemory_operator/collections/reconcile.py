@@ -24,6 +24,7 @@ from agentmemory_operator.collections.rules.refusals import (
     hold_queued,
     hold_upgrade,
     refuse,
+    upgraded_from,
 )
 from agentmemory_operator.errors import NotFound, SpecInvalid, StoreRejected
 from agentmemory_operator.ports.collections import CollectionStore
@@ -54,12 +55,14 @@ class Permit:
     """What a pass may do beyond what the object asks for.
 
     Attributes:
+        decide: gives what the object asks for and the terms, by the collection's marker; None: both are known.
         room: what there is room for on the server.
         turn: asked before a Reindex of a collection that holds something; None asks nobody.
         check_creation: raises where no empty collection is to be made; None lets one be made.
     """
 
     terms: PassTerms = field(default_factory=PassTerms)
+    decide: Callable[[Marker | None], tuple[Collection, PassTerms]] | None = None
     room: Room = field(default_factory=Room)
     turn: Turn | None = None
     check_creation: Callable[[], Awaitable[None]] | None = None
@@ -168,7 +171,7 @@ def _planned(
     check_replicas(desired, observed)
     _, fresh = physical_names(alias, last_physical)
     plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
-    revision = _upgraded_from(desired, observed)
+    revision = upgraded_from(desired, observed)
     older = None if revision is None else terms.older.get(revision)
     base = plan_for(older) if older else None
     may_hold = revision is not None and (older is not None or taken_from is None)
@@ -215,14 +218,6 @@ def _judged(found: PassDraft, *, last_physical: str | None) -> PassDraft:
     return judged if is_held or base is None else replace(judged, plan=base, refusal=refusal)
 
 
-def _upgraded_from(desired: Collection, observed: Observed | None) -> int | None:
-    """The revision of the preset in force, None where it is the object's newest, or nobody knows."""
-    live = observed.collection.marker if observed else None
-    if live is None or desired.marker is None or live.preset_revision == desired.marker.preset_revision:
-        return None
-    return live.preset_revision
-
-
 async def reconcile(
     alias: str,
     desired: Collection,
@@ -248,6 +243,9 @@ async def reconcile(
     """
     permit = permit or Permit()
     before, names = await observe_linked(alias, last_physical, store=store)
+    if permit.decide:
+        desired, terms = permit.decide(before.collection.marker if before else None)
+        permit = replace(permit, terms=terms)
     plans = _planned(alias, desired, before, last_physical=last_physical, last_points=last_points, terms=permit.terms)
     found = await _drafted(plans, store=store, permit=permit)
     if before is None:

@@ -10,8 +10,8 @@ from agentmemory_operator.collections.claims import Claims
 from agentmemory_operator.collections.reconcile import Permit, reconcile
 from agentmemory_operator.collections.reindex_slots import Turns, is_running
 from agentmemory_operator.collections.replication import replicate
-from agentmemory_operator.collections.rules.collection import RED, Observed
-from agentmemory_operator.collections.rules.desired import newest_collection, terms_of
+from agentmemory_operator.collections.rules.collection import RED, Collection, Marker, Observed
+from agentmemory_operator.collections.rules.desired import PassTerms, newest_collection, on_record, terms_of
 from agentmemory_operator.collections.rules.outcome import Reconciled
 from agentmemory_operator.collections.rules.refusals import describe_owner, slug_taken
 from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
@@ -311,6 +311,11 @@ class Passes:
         last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
         taken, desired = self.table.jobs_of(key, MEMORY_SNAPSHOT), newest_collection(memory, cluster_id=cluster_id)
 
+        def decide(live: Marker | None) -> tuple[Collection, PassTerms]:
+            decided = on_record(memory, live)
+            terms = replace(terms_of(decided, cluster_id=cluster_id), takeover=terms_for(decided, self.table))
+            return newest_collection(decided, cluster_id=cluster_id), terms
+
         async def take_turn() -> str | None:
             return await self._take_turn(key, document, memory)
 
@@ -327,7 +332,7 @@ class Passes:
                 last_physical=last.get("physical"),
                 last_points=max(last.get("points") or 0, points_held(last.get("physical"), taken)),
                 permit=Permit(
-                    terms=replace(terms_of(memory, cluster_id=cluster_id), takeover=terms_for(memory, self.table)),
+                    decide=decide,
                     room=self.connections.room_of(memory),
                     turn=take_turn,
                     check_creation=may_create,
@@ -338,9 +343,10 @@ class Passes:
     async def _report(
         self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None
     ) -> None:
+        marker = done.observed.collection.marker
+        memory = on_record(memory, marker)
         self.rebuilds.note(key, memory, done)
         done = self.rebuilds.reports.explained(key, done)
-        marker = done.observed.collection.marker
         settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
         status = converged_status(settings, done, old=memory.status, now=self.statuses.now)
         if self.handover is not None:

@@ -151,7 +151,8 @@ class ApproveAll:
 
 
 def _preset_of(document: Mapping[str, Any]) -> str:
-    return str(document["spec"].get("preset") or DEFAULT_PRESET)
+    effective = (document.get("status") or {}).get("effective") or {}
+    return str(document["spec"].get("preset") or effective.get("preset") or DEFAULT_PRESET)
 
 
 def _chosen(document: Json) -> Chosen | None:

@@ -8,7 +8,7 @@ from functools import partial
 from agentmemory_operator.collections.reconcile import PassDraft, draft, surveyed
 from agentmemory_operator.collections.replication import check_peers
 from agentmemory_operator.collections.rules.collection import Collection, Observed
-from agentmemory_operator.collections.rules.desired import connection_named, newest_collection, terms_of
+from agentmemory_operator.collections.rules.desired import connection_named, newest_collection, on_record, terms_of
 from agentmemory_operator.collections.rules.plan import has_rebuild
 from agentmemory_operator.collections.rules.rebuild_costs import room_of
 from agentmemory_operator.collections.rules.takeovers import takeover_terms
@@ -102,6 +102,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     alias = alias_of(memory.slug)
     likely, _ = physical_names(alias, None)
     observed = await store.observe(alias, likely) if store else None
+    memory = on_record(memory, observed.collection.marker if observed else None)
     desired, terms = newest_collection(memory, cluster_id=""), terms_of(memory, cluster_id="")
     if store is not None and observed is None:
         await check_peers(desired.replication_factor, store=store)

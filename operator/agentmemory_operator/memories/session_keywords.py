@@ -58,7 +58,7 @@ MAX_ROUNDS = 20
 MOST_OF_ONE_TIME = 1000
 
 _KEYS = (
-    *("id", "userId", "sessionId", "content", "createdAt", "rev"),
+    *("id", "userId", "sessionId", "content", "createdAt", "rev", "speaker", "role"),
     *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, DUE_KEY),
 )
 _Row = Mapping[str, Any]

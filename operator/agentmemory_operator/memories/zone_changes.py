@@ -15,6 +15,7 @@ from agentmemory_operator.memories.naming import entities_in
 from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import (
@@ -44,7 +45,7 @@ from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # What a point in a zone does not bear: it has no place among its session's texts, and nothing tells its request.
-_LEFT = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, "requestHash"})
+_LEFT = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDENCE_KEY, "requestHash"})
 
 
 async def change_zone(

@@ -6,8 +6,10 @@
 | the same embedding | copied |
 | another embedding | made of the content; of a sealed one left to the API's sweep, which has the keys |
 | the same keyword text | copied |
-| keyword text in another language | made by the engine, of the memory and of those on record as before it |
+| keyword text in another language, or weighed | made by the engine, of the memory and of those on record as before it |
 | keyword text where there was none, of another window, or sealed in another language | left to the API's sweep |
+
+The payload's evidence goes with the words that it was stored with.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +20,9 @@ from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Co
 from agentmemory_operator.connections.embedders import embed_each
 from agentmemory_operator.errors import RebuildPaused, RequestInvalid, SpecInvalid
 from agentmemory_operator.memories.rules.comparison import PointId, vectors_of
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.ids import chunks_of
-from agentmemory_operator.memories.rules.keywords import keyword_document, keyword_text
+from agentmemory_operator.memories.rules.keywords import Words, keyword_document, words_of
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_KEY, Payload, is_emptied
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.embedding import Embedder
@@ -28,6 +31,8 @@ from agentmemory_operator.zones.rules.sealing import SEALED_KEY
 
 # Of what bears one of these nothing is embedded: it has no text, or one that the operator cannot open.
 _UNREADABLE = {TOMBSTONE_KEY, SEALED_KEY}
+
+_READ_OF_NEIGHBOURS = ("content", "speaker", "role")
 
 # More ids than these are only counted.
 SHOWN_IDS = 10
@@ -65,7 +70,7 @@ class Reshaping:
         self._embedder = embedder
         self._copies_words = source.keyword is not None and source.keyword == target.keyword
         # What stands before a memory in its session is on record only as far as its own window reaches.
-        self._language = _other_language(source.keyword, target.keyword)
+        self._text = _other_text(source.keyword, target.keyword)
 
     @property
     def embeds(self) -> bool:
@@ -77,7 +82,7 @@ class Reshaping:
         """What a scroll of the source has to bring of the vectors."""
         if self._embedder is None:
             return True
-        return [KEYWORD_VECTOR] if self._copies_words or self._language else False
+        return [KEYWORD_VECTOR] if self._copies_words or self._text else False
 
     async def made(self, points: Sequence[Json], *, most: int) -> list[Json]:
         """Points as the target has them.
@@ -92,8 +97,11 @@ class Reshaping:
         if not points:
             return []
         dense = await self._dense(points)
-        words = await self._words(points, most)
-        return [_made(point, dense.get(point["id"]), words.get(point["id"])) for point in points]
+        if self._text is None:
+            words = self._copied_words(points)
+            return [_made(point, dense.get(point["id"]), words.get(point["id"])) for point in points]
+        anew = await self._words_anew(_with_open_words(points), self._text, most)
+        return [_reworded(point, dense.get(point["id"]), anew.get(point["id"]), self._text) for point in points]
 
     async def _dense(self, points: Sequence[Json]) -> Mapping[PointId, Vector]:
         if self._embedder is None:
@@ -112,30 +120,28 @@ class Reshaping:
             raise _unfit(refused, f"a content that the embedding provider refuses, mostly for its length: {way}")
         return {id_: cast("Vector", vectors[text]) for id_, text in texts.items()}
 
-    async def _words(self, points: Sequence[Json], most: int) -> Mapping[PointId, Any]:
-        having = [point for point in points if vectors_of(point).get(KEYWORD_VECTOR)]
-        if self._copies_words:
-            return {point["id"]: vectors_of(point).get(KEYWORD_VECTOR) for point in having}
-        having = [point for point in having if SEALED_KEY not in payload_of_point(point)]
-        return await self._words_anew(having, self._language, most) if self._language else {}
+    def _copied_words(self, points: Sequence[Json]) -> Mapping[PointId, Any]:
+        found = ((point["id"], vectors_of(point).get(KEYWORD_VECTOR)) for point in points)
+        return {id_: words for id_, words in found if words} if self._copies_words else {}
 
-    async def _words_anew(self, points: Sequence[Json], language: str, most: int) -> Mapping[PointId, Any]:
+    async def _words_anew(self, points: Sequence[Json], source: KeywordSource, most: int) -> Mapping[PointId, Words]:
         windows = {point["id"]: payload_of_point(point).get(WINDOW_KEY) or [] for point in points}
-        contents = await self._contents(sorted({id_ for ids in windows.values() for id_ in ids}), most)
+        rows = await self._rows(sorted({id_ for ids in windows.values() for id_ in ids}), most)
         words = {}
         for point in points:
-            before = [contents[id_] for id_ in windows[point["id"]] if id_ in contents]
-            text = keyword_text(payload_of_point(point), before, language)
-            words[point["id"]] = keyword_document(text, language)
+            before = [rows[id_] for id_ in windows[point["id"]] if id_ in rows]
+            words[point["id"]] = words_of(payload_of_point(point), before, source)
         return words
 
-    async def _contents(self, ids: Sequence[str], most: int) -> Mapping[str, str]:
-        contents: dict[str, str] = {}
+    async def _rows(self, ids: Sequence[str], most: int) -> Mapping[str, Payload]:
+        found: dict[str, Payload] = {}
         for part in chunks_of(ids, most):
-            rows = await self._points.retrieve(self._physical, part, keys=["content"])
+            rows = await self._points.retrieve(self._physical, part, keys=_READ_OF_NEIGHBOURS)
             # One that was deleted since is missed by its neighbours' next change.
-            contents |= {row["id"]: row["payload"]["content"] for row in rows if row["payload"]}
-        return contents
+            found |= {
+                row["id"]: {"id": row["id"], **row["payload"]} for row in rows if (row["payload"] or {}).get("content")
+            }
+        return found
 
 
 def payload_of_point(point: Json) -> Payload:
@@ -143,17 +149,30 @@ def payload_of_point(point: Json) -> Payload:
     return point.get("payload") or {}
 
 
-def _other_language(source: KeywordSource | None, target: KeywordSource | None) -> str | None:
-    """The language of keyword texts that differ in nothing else."""
+def _other_text(source: KeywordSource | None, target: KeywordSource | None) -> KeywordSource | None:
+    """What keyword texts are to be made of that have the windows of those that are there."""
     if source is None or target is None or source == target or source.window != target.window:
         return None
-    return target.language
+    return target
 
 
 def _made(point: Json, dense: Vector | None, words: Any) -> Json:
     vector = {} if is_emptied(payload_of_point(point)) else {"": dense, KEYWORD_VECTOR: words}
     made = {"id": point["id"], "vector": {name: value for name, value in vector.items() if value is not None}}
     return made | ({"payload": point["payload"]} if point.get("payload") else {})
+
+
+def _with_open_words(points: Sequence[Json]) -> list[Json]:
+    """The points whose keyword texts can be made once more: no key is needed for them."""
+    return [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
+
+
+def _reworded(point: Json, dense: Vector | None, words: Words | None, source: KeywordSource) -> Json:
+    """A point with other words, and with the evidence that belongs to those."""
+    made = _made(point, dense, keyword_document(words.text, source) if words else None)
+    kept = {key: value for key, value in payload_of_point(point).items() if key != EVIDENCE_KEY}
+    payload = kept | ({EVIDENCE_KEY: words.evidence} if words and words.evidence else {})
+    return made | ({"payload": payload} if payload else {})
 
 
 def _unfit(ids: Sequence[PointId], what: str) -> RebuildPaused:

@@ -7,6 +7,7 @@ from agentmemory_operator.agents.checks import check_presence, check_types, chec
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.memories.rules.filters import Selection
+from agentmemory_operator.search.neighbours import MOST_RESULTS
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import WEIGHTED, Priority, name_of
 from agentmemory_operator.spec.presets.table import Weights
@@ -24,6 +25,7 @@ class SearchRequest:
         hybrid: search by words too; None does where there are keywords and a query.
         weights: in the place of the object's, of the model Weighted; None are the object's.
         terms: also return similarity, recency and utility of each result.
+        neighbours: memories before and after each result in its session that are returned too, 0..3.
         explain: also return the terms of each score, at the price of a second engine request.
     """
 
@@ -36,6 +38,7 @@ class SearchRequest:
     hybrid: bool | None = None
     weights: Weights | None = None
     terms: bool = False
+    neighbours: int = 0
     explain: bool = False
 
 
@@ -56,6 +59,17 @@ def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
     return [FieldError("top_k", f"{request.top_k} is more than the {most} that the object's strictMode allows")]
 
 
+def _check_neighbours(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    if not request.neighbours:
+        return []
+    if agent.keyword is None:
+        way_out = "leave it out, or set index.keyword.enabled of its object"
+        return [FieldError("include.neighbours", f"this agent's memories have no place in their sessions: {way_out}")]
+    if (request.top_k or agent.settings.ranking.limit) > MOST_RESULTS:
+        return [FieldError("top_k", f"must be at most {MOST_RESULTS} with include.neighbours")]
+    return []
+
+
 def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
     if not request.hybrid:
         return []
@@ -73,7 +87,7 @@ def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
         way_out = "leave it out, or set spec.scoring.model to Priority"
         errors.append(FieldError("min_priority", f"this agent's scoring model knows no priority: {way_out}"))
     errors += check_presence(agent, text=request.query, vector=request.vector)
-    errors += _check_hybrid(request, agent)
+    errors += _check_hybrid(request, agent) + _check_neighbours(request, agent)
     if request.vector is not None:
         errors += check_vector(request.vector, size=agent.source.dimensions)
     return errors

@@ -21,12 +21,29 @@ from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.embedding import Reranker
 from agentmemory_operator.search.along import memories_along
+from agentmemory_operator.search.neighbours import Neighbours, read_neighbours
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
 from agentmemory_operator.search.rerank import read_again
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
+from agentmemory_operator.search.rules.clues import Clues, clues_of, with_evidence
 from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
-from agentmemory_operator.search.rules.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of, scoring_of
-from agentmemory_operator.search.rules.score import ScoreTerms, score, scored, similarity_behind, tells_similarity
+from agentmemory_operator.search.rules.hybrid import (
+    Match,
+    Question,
+    ask_by_both,
+    ask_by_meaning,
+    fusion_of,
+    ranks_evidence,
+    scoring_of,
+)
+from agentmemory_operator.search.rules.score import (
+    NO_GAPS,
+    ScoreTerms,
+    score,
+    scored,
+    similarity_behind,
+    tells_similarity,
+)
 from agentmemory_operator.search.rules.score_trees import LEFT_OUT
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
@@ -85,6 +102,7 @@ class SearchAnswer:
         removed_by_threshold: results that the answer would hold besides, were there no threshold on the score and none
             on the similarity.
         took_ms: embedding, engine and reranking together.
+        neighbours: of results, where they were asked for.
         warnings: what makes this search dear, or why nothing was reranked, with the way out.
     """
 
@@ -96,6 +114,7 @@ class SearchAnswer:
     removed_by_threshold: int
     took_ms: float
     candidates: Candidates | None = None
+    neighbours: Neighbours | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -128,6 +147,7 @@ class Recall:
         points, kept, matches = _ranked(asked.points), look.kept(asked.points), asked.matches
         reread = await read_again(self._reranker, look.rerank, request.query, kept)
         answered = reread.points[: look.top_k]
+        neighbours = await read_neighbours(agent, answered, request.neighbours, now_ms=look.now_ms)
         self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
         total = max(len(points), min(look.eligible, look.plan.total))
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
@@ -143,6 +163,7 @@ class Recall:
             removed_by_threshold=max(0, min(look.top_k, total - asked.left_out) - len(kept[: look.top_k])),
             took_ms=(time.perf_counter() - started_s) * 1000,
             candidates=asked.candidates(look.eligible) if request.explain else None,
+            neighbours=neighbours if request.neighbours else None,
             warnings=_warnings_of(agent, request) + reread.warnings,
         )
 
@@ -168,6 +189,7 @@ class _Look:
     eligible: int
     plan: CandidatePlan
     fusion: Fusion | None
+    clues: Clues | None
     solves_terms: bool
     along: Mapping[str, float] = field(default_factory=dict)
 
@@ -204,6 +226,7 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
             allows_exact=agent.allows_exact,
         ),
         fusion=fusion,
+        clues=_clues(agent, request),
         solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
     )
 
@@ -292,8 +315,9 @@ async def _explained(
         ranking=look.ranking,
         distance=agent.distance,
         ends=read_ends(look.plan, beyond, distance=agent.distance),
-        by_words=read_words_end(look.plan, beyond),
+        by_words=read_words_end(look.plan, beyond, question.clues),
         fusion=look.fusion,
+        clues=question.clues,
         types=request.selection.types,
     )
     if not agent.allows_exact:
@@ -309,27 +333,40 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
     has_extremes = MIN_MAX in agent.capabilities
     # Weights of one request would push those of the objects out of the cache.
     make = scoring_of if look.ranking == agent.settings.ranking else scoring_of.__wrapped__
+    clues = question.clues
     template = make(
         *(look.ranking, question.fusion),
         distance=agent.distance,
         has_extremes=has_extremes,
         is_along=bool(question.along),
+        has_clues=clues is not None,
     )
-    return {"prefetch": list(question.lists), "query": template.at(look.now_ms), "limit": look.fetched}
+    query = template.at(look.now_ms, clues.gaps() if clues else NO_GAPS)
+    return {"prefetch": list(question.lists), "query": query, "limit": look.fetched}
 
 
 def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
     document = _document_of(agent, request, look)
     if look.fusion is None or document is None:
-        return ask_by_meaning(look.plan, vector, distance=agent.distance)
-    return ask_by_both(look.plan, vector, document, distance=agent.distance, fusion=look.fusion, along=look.along)
+        asked = ask_by_meaning(look.plan, vector, distance=agent.distance)
+    else:
+        along, distance = look.along, agent.distance
+        asked = ask_by_both(look.plan, vector, document, distance=distance, fusion=look.fusion, along=along)
+    return replace(asked, clues=look.clues)
 
 
 def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
     """What is looked for by words, None where nothing is."""
     if look.fusion is None or agent.keyword is None:
         return None
-    return keyword_document(request.query or "", agent.keyword.language)
+    return keyword_document(request.query or "", agent.keyword)
+
+
+def _clues(agent: Agent, request: SearchRequest) -> Clues | None:
+    """What the question tells, where memories have the evidence to compare it with."""
+    if agent.keyword is None or not agent.keyword.is_weighted or request.query is None:
+        return None
+    return clues_of(request.query, agent.keyword.language)
 
 
 async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
@@ -343,7 +380,10 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
     if placed is None and not look.solves_terms:
         return Hit(record, point["score"], rerank=rerank)
     rank, match = placed or (None, _solved(record, point["score"], look))
-    memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0)
+    numbers = look.clues.numbers(point["payload"], look.ranking.evidence.assistant) if look.clues else {}
+    if ranks_evidence(look.fusion, look.clues is not None):
+        match = replace(match, evidence=numbers, fused=with_evidence(match.fused, look.ranking.evidence, numbers))
+    memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0, evidence=numbers)
     return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
 
 

@@ -10,14 +10,19 @@ CLUSTER_ID = "cluster-1"
 
 
 def memory_document(name: str = "probe", *, metadata: Document | None = None, **spec: object) -> Document:
-    """Return an AgentMemory as a source gives it; `metadata` and `spec` are put over the smallest one."""
+    """Return an AgentMemory of preset cortex as a source gives it; `metadata` and `spec` are put over the smallest one.
+
+    Args:
+        spec: with `preset` None it names none.
+    """
     base = {"name": name, "namespace": "agents", "uid": f"uid-{name}", "generation": 1}
     base |= {"creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "7"}
+    given = {"connectionRef": {"name": "main"}, "preset": "cortex"} | spec
     return {
         "apiVersion": API_VERSION,
         "kind": "AgentMemory",
         "metadata": base | (metadata or {}),
-        "spec": {"connectionRef": {"name": "main"}} | spec,
+        "spec": {name: value for name, value in given.items() if name != "preset" or value is not None},
     }
 
 

@@ -24,7 +24,7 @@ def held(name: str, *, points: int = 1, reason: str = "AwaitingApproval", **more
     plan = {"digest": DIGEST, "changes": [], "presetRevision": 2}
     status = {"conditions": [READY, in_sync], "plan": plan, "collection": {"points": points}, "observedGeneration": 1}
     metadata = {"namespace": "agents", "name": name, "generation": 1, "annotations": {}}
-    return {"kind": "AgentMemory", "metadata": metadata, "spec": {}, "status": status | more}
+    return {"kind": "AgentMemory", "metadata": metadata, "spec": {"preset": "cortex"}, "status": status | more}
 
 
 def settled(status: Json, /, **in_sync: Any) -> Json:

@@ -114,7 +114,7 @@ def test_a_schedule_that_cannot_be_followed_is_refused(tmp_path: pathlib.Path, b
 def warned(tmp_path: pathlib.Path, scoring: str, types: str | None) -> list[str]:
     file = tmp_path / "m.yaml"
     listed = f"\n  types: [{types}]" if types else ""
-    spec = f"spec:\n  connectionRef: {{name: main}}\n  scoring: {scoring}{listed}"
+    spec = f"spec:\n  connectionRef: {{name: main}}\n  preset: cortex\n  scoring: {scoring}{listed}"
     file.write_text(GOOD.replace("spec: {connectionRef: {name: main}}", spec))
     found = checked([file], is_recursive=False)
     assert found.findings == []

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.changes import Rebuild
+from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key
@@ -256,7 +257,6 @@ def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | N
 @pytest.mark.parametrize(
     ("of_before", "told", "endings"),
     [
-        ("cognitive", ["not used for 24 hours", "of type 'episodic' are refused without event_type"], (24, None)),
         ("importance", ["not used for 24 hours", "hidden for 90 days"], (24, 90)),
         ("brain", ["hidden for 90 days"], (None, 90)),
         ("keyed", ["not used for 24 hours"], (24, None)),
@@ -282,6 +282,25 @@ async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
     assert (status["effective"]["presetRevision"], endings_in_force(status, preset)) == (newest, endings)
 
 
+@pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
+async def test_weighted_words_come_by_a_rebuild_whose_approval_outlasts_what_is_done_before_it(
+    of_before: tuple[Stage, str],
+) -> None:
+    stage, preset = of_before
+    _, status = await run_again(stage, spec={"preset": preset})
+    assert "the keyword text all words alike -> own words first" in str(status["plan"]["changes"])
+    approved = status["plan"]["digest"]
+
+    for _ in range(2):
+        key, status = await run_again(stage, spec={"preset": preset}, approved=approved)
+        assert stage.short(key)[1] == ("InSync", "False", "RebuildRunning")
+
+    live = stage.store.collections[PHYSICAL].marker
+    assert live is not None
+    assert live.keyword == KeywordSource(language="english", window=2)
+    assert status["effective"]["presetRevision"] == 1
+
+
 @pytest.mark.parametrize("of_before", ["importance"], indirect=True)
 async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(of_before: tuple[Stage, str]) -> None:
     stage, preset = of_before
@@ -296,9 +315,11 @@ async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(
 
 @pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
 async def test_what_refuses_new_memories_is_held_unless_the_object_has_types_of_its_own(
-    of_before: tuple[Stage, str],
+    of_before: tuple[Stage, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, preset = of_before
+    # The third revision asks for a Rebuild besides.
+    monkeypatch.setitem(PRESETS, preset, PRESETS[preset][:2])
     kept = {"preset": preset, "lifecycle": {"sessionIdleHours": 0}}
 
     key, status = await run_again(stage, spec=kept, generation=2)

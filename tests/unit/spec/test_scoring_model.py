@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.spec.effective.ranking_figures import ranking_status
 from agentmemory_operator.spec.effective.revisions import at_revision
-from agentmemory_operator.spec.effective.settings import effective_ranking, effective_settings, ranking_status
+from agentmemory_operator.spec.effective.settings import effective_ranking, effective_settings
 from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Priority
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
@@ -21,7 +22,7 @@ def memory_of(scoring: dict[str, Any], *, generation: int = 1, status: Any = Non
         "apiVersion": API_VERSION,
         "kind": "AgentMemory",
         "metadata": {"name": "probe", "generation": generation},
-        "spec": {"connectionRef": {"name": "main"}, "scoring": scoring} | spec,
+        "spec": {"connectionRef": {"name": "main"}, "preset": "cortex", "scoring": scoring} | spec,
         "status": status or {},
     }
     return parse_agent_memory(document)

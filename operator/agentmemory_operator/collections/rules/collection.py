@@ -58,10 +58,13 @@ class KeywordSource:
     Attributes:
         language: whose stop words and stemmer the engine uses.
         window: memories of the session before a memory whose text belongs to its keyword text.
+        is_weighted: a memory's own words count most, and its neighbours are cut; its evidence lies with it
+            (`memories/rules/evidence.py`).
     """
 
     language: str
     window: int
+    is_weighted: bool = False
 
 
 Owner = tuple[str, str, str]
@@ -97,6 +100,7 @@ class Marker:
         generation, config_hash: of the object when its collection was last brought in line.
         connection: NAMESPACE/NAME of the object's QdrantConnection, whose owner decides who may take the collection
             over; None where an older version wrote the marker.
+        preset: the object's; None where an older version wrote the marker, whose default was `cortex`.
         agent: the object's slug, which ids are made with; None where an older version wrote the marker. No marker is
             written for it alone.
     """
@@ -111,6 +115,7 @@ class Marker:
     embedding: EmbeddingSource
     keyword: KeywordSource | None = None
     connection: str | None = None
+    preset: str | None = None
     agent: str | None = field(default=None, compare=False)
 
     @property
@@ -228,6 +233,7 @@ def marker_from_json(document: Mapping[str, Any]) -> Marker:
         embedding=embedding_from_json(document.get("embedding") or {}),
         keyword=keyword_from_json(document.get("keyword")),
         connection=document.get("connection"),
+        preset=preset if isinstance(preset := document.get("preset"), str) else None,
         agent=document.get("agent"),
     )
 
@@ -298,7 +304,11 @@ def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | Non
     """The keyword text that a marker names, None where there is none."""
     if not document:
         return None
-    return KeywordSource(language=str(document.get("language", "")), window=int(document.get("window", 0)))
+    return KeywordSource(
+        language=str(document.get("language", "")),
+        window=int(document.get("window", 0)),
+        is_weighted=document.get("isWeighted") is True,
+    )
 
 
 def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from agentmemory_operator.collections.rules.collection import (
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.rebuild_costs import Survey
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms, takeover_terms
+from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.effective.embedding import (
     EMBEDDING_BATCH_SIZE,
     EmbeddingSource,
@@ -23,8 +24,14 @@ from agentmemory_operator.spec.effective.embedding import (
     embedding_source,
 )
 from agentmemory_operator.spec.effective.policies import RebuildSettings, ends_sooner, rebuild_settings
-from agentmemory_operator.spec.effective.revisions import preset_of, revisions_of
-from agentmemory_operator.spec.effective.settings import effective_indexes, effective_tuning, endings_of, has_keyword
+from agentmemory_operator.spec.effective.revisions import at_revision, is_undecided, preset_of, revisions_of
+from agentmemory_operator.spec.effective.settings import (
+    effective_indexes,
+    effective_tuning,
+    endings_of,
+    evidence_indexes,
+    has_keyword,
+)
 from agentmemory_operator.spec.kinds.agent_memory import (
     APPROVE_PLAN,
     CANCEL_REBUILD,
@@ -32,8 +39,12 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     ROLLBACK_REBUILD,
     AgentMemory,
 )
+from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_index import Index, ShardingSpec
-from agentmemory_operator.spec.presets import KEYWORD_INDEXES
+from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, PRESETS
+
+DEFAULT_OF_OLD_MARKERS = CORTEX.name
+"""The preset of a collection whose marker names none: it was the only one that objects had without naming it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +85,6 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
     tuning = effective_tuning(memory)
     sharding = index.sharding or ShardingSpec()
     keyword = keyword_source(memory)
-    indexes = effective_indexes(memory) | dict(KEYWORD_INDEXES if keyword else ())
     shape = Collection(
         size=embedding.dimensions,
         distance=index.distance or preset.distance,
@@ -90,7 +100,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         shard_number=sharding.shard_number,
         replication_factor=sharding.replication_factor,
         strict_mode=desired_limits(index.strict_mode),
-        indexes=tuple(sorted(indexes.items())),
+        indexes=tuple(sorted(_indexes(memory, keyword).items())),
         has_keyword=keyword is not None,
     )
     marker = Marker(
@@ -104,9 +114,16 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         embedding=embedding,
         keyword=keyword,
         connection=connection_named(memory),
+        preset=preset.name,
         agent=memory.slug,
     )
     return replace(shape, marker=marker)
+
+
+def _indexes(memory: AgentMemory, keyword: KeywordSource | None) -> dict[str, str]:
+    """The type of each payload index by field."""
+    indexes = effective_indexes(memory) | dict(KEYWORD_INDEXES if keyword else ())
+    return indexes | (evidence_indexes(memory) if keyword and keyword.is_weighted else {})
 
 
 def terms_of(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
@@ -132,6 +149,24 @@ def terms_of(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
     )
 
 
+def on_record(memory: AgentMemory, live: Marker | None) -> AgentMemory:
+    """The object with the preset that its collection has, where neither itself nor its status says which.
+
+    Args:
+        live: the collection's marker; None without one: then the object is new, and has the default.
+
+    Raises:
+        SpecInvalid: this version does not know the preset.
+    """
+    if live is None or not is_undecided(memory):
+        return memory
+    name = live.preset or DEFAULT_OF_OLD_MARKERS
+    if name not in PRESETS:
+        way_out = "name one in spec.preset, or run a version that knows it"
+        raise SpecInvalid(Reason.INVALID_SPEC, f"the collection has the preset {name!r}, which is not known: {way_out}")
+    return at_revision(memory, live.preset_revision, preset=name)
+
+
 def connection_named(memory: AgentMemory) -> str:
     """NAMESPACE/NAME of the QdrantConnection that the object refers to."""
     ref = memory.spec.connection_ref
@@ -148,7 +183,11 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
     keyword = memory.spec.index.keyword if memory.spec.index else None
     if not has_keyword(memory):
         return None
-    return KeywordSource(language=(keyword and keyword.language) or DEFAULT_LANGUAGE, window=WINDOW)
+    return KeywordSource(
+        language=(keyword and keyword.language) or DEFAULT_LANGUAGE,
+        window=WINDOW,
+        is_weighted=preset_of(memory).has_weighted_words,
+    )
 
 
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
@@ -161,7 +200,10 @@ def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordS
         del config["embedding"]["prefixes"]
     if not config.pop("has_keyword"):
         return _digest(config)
-    return _digest(config | {"keyword": asdict(keyword) if keyword else None})
+    text = asdict(keyword) if keyword else None
+    if text and not text["is_weighted"]:
+        del text["is_weighted"]
+    return _digest(config | {"keyword": text})
 
 
 def _digest(config: Mapping[str, object]) -> str:

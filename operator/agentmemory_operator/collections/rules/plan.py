@@ -17,7 +17,7 @@
 | keyword vector that nobody asks for any more | UpdateKeyword | InPlace | made of the contents, so nothing is lost |
 | size, distance, datatype, shard number, embedding identity | Rebuild | Rebuild | needs a new collection; held |
 | replicas, of a cluster that has no calls for them | Rebuild | Rebuild | as above |
-| language or window of the keyword text | Rebuild | Rebuild | as above |
+| language, window or weighing of the keyword text | Rebuild | Rebuild | as above |
 | a plain collection, where an alias is asked for | Rebuild | Rebuild | part of any other Rebuild of it |
 
 What the desired value leaves None is not compared. Indexes that nobody asked for stay.
@@ -223,6 +223,12 @@ def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None)
         yield Rebuild("index.keyword.language", live.language, desired.language)
     if desired.window != live.window:
         yield Rebuild("the keyword window", str(live.window), str(desired.window))
+    if desired.is_weighted != live.is_weighted:
+        yield Rebuild("the keyword text", _weighing_of(live), _weighing_of(desired))
+
+
+def _weighing_of(source: KeywordSource) -> str:
+    return "own words first" if source.is_weighted else "all words alike"
 
 
 def _changed(desired: Collection, live: Collection, fields: tuple[str, ...]) -> dict[str, int]:

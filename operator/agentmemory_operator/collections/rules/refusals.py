@@ -145,7 +145,9 @@ def is_approved(plan: Plan, approved: str | None) -> bool:
     """Whether an approval is for this plan: for its Rebuild, or for all of it."""
     if not approved:
         return False
-    digests = {plan.digest, rebuild_digest(plan)} if has_rebuild(plan) else {plan.digest}
+    digests = {plan.digest}
+    if has_rebuild(plan):
+        digests |= {rebuild_digest(plan), lasting_digest(plan)}
     return approved.removesuffix(RECALL_SUFFIX) in digests
 
 
@@ -202,7 +204,7 @@ def hold_upgrade(
     is_brought_along = rebuild is not None and rebuild.reason == Reason.REBUILD_RUNNING and has_own
     if _ends_as_approved(plan, terms.approved) if ends else is_approved(plan, terms.approved) or is_brought_along:
         return None
-    digest = rebuild_digest(plan) if rebuild and not ends else plan.digest
+    digest = plan.digest if not rebuild else lasting_digest(plan) if ends else rebuild_digest(plan)
     stale = f"the approval of {terms.approved} is for another plan; " if terms.approved else ""
     asked_for = f"whose figures ask for a {named} of {_burden(observed, costs if rebuild else None)}" if costly else ""
     why = ", and ".join(filter(None, (asked_for, f"by which {ends}" if ends else "")))
@@ -213,9 +215,24 @@ def hold_upgrade(
     return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes, digest, costs if rebuild else None)
 
 
+def upgraded_from(desired: Collection, observed: Observed | None) -> int | None:
+    """The revision of the preset in force, None where it is the object's newest, of another preset, or nobody knows."""
+    live, ours = observed.collection.marker if observed else None, desired.marker
+    if live is None or ours is None or live.preset_revision == ours.preset_revision:
+        return None
+    if live.preset not in (None, ours.preset):
+        return None
+    return live.preset_revision
+
+
 def _ends_as_approved(plan: Plan, approved: str | None) -> bool:
     """Whether an approval is for a plan that ends memories: that of its Rebuild alone may be older than this."""
-    return approved in (plan.digest, rebuild_digest(plan) + RECALL_SUFFIX)
+    return approved in (plan.digest, lasting_digest(plan), rebuild_digest(plan) + RECALL_SUFFIX)
+
+
+def lasting_digest(plan: Plan) -> str:
+    """The digest of a plan without what is done before its Rebuild: that is done once it is approved, and then gone."""
+    return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 
 def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: str) -> Refusal:

@@ -6,6 +6,7 @@ from typing import Any
 from agentmemory_operator.collections.rules.desired import keyword_source
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 from agentmemory_operator.spec.effective.policies import NONE_BY_0
+from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.settings import (
     Ranking,
@@ -13,7 +14,6 @@ from agentmemory_operator.spec.effective.settings import (
     effective_ranking,
     effective_tuning,
     effective_types,
-    model_figures,
 )
 from agentmemory_operator.spec.expression.models import name_of
 from agentmemory_operator.spec.kinds.agent_memory import (
@@ -110,6 +110,7 @@ def _scoring(ranking: Ranking) -> Json:
         "min_similarity": ranking.min_similarity,
         "candidates": ranking.candidates or "Auto",
         "fusion": _fusion(ranking),
+        "evidence": asdict(ranking.evidence),
     }
     return _written(ScoringSpec, figures)
 

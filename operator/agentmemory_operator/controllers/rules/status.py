@@ -23,8 +23,9 @@ from agentmemory_operator.controllers.rules.plan_text import plan_status, quanti
 from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.policies import lifecycle_fault
+from agentmemory_operator.spec.effective.ranking_figures import ranking_status
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
-from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking, ranking_status
+from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.variables import UNLISTED_RECENCY
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
 from agentmemory_operator.spec.kinds.status_agent_memory import (

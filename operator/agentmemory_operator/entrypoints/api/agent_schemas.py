@@ -110,3 +110,4 @@ class AgentDetailOut(AgentOut):
     distance: str
     embedding: EmbeddingOut
     keyword: KeywordOut | None = Field(description="null: searches are by meaning alone.")
+    evidence: dict[str, float] | None = Field(description="Weights of `scoring.evidence`; null: none is kept.")

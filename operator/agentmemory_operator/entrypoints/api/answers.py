@@ -30,7 +30,8 @@ from agentmemory_operator.memories.working import KeptMemory
 from agentmemory_operator.search.rules.counts import STATES, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, priority
 from agentmemory_operator.search.search import Hit, SearchAnswer
-from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking, model_figures
+from agentmemory_operator.spec.effective.ranking_figures import model_figures
+from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.models import name_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.times import render_time
@@ -267,6 +268,7 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
         "distance": agent.distance,
         "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
         "keyword": agent.keyword and {"language": agent.keyword.language, **asdict(ranking.fusion)},
+        "evidence": asdict(ranking.evidence) if agent.keyword and agent.keyword.is_weighted else None,
     }
 
 
@@ -286,6 +288,9 @@ def _found(found: Hit, answer: SearchAnswer, agent: Agent, view: View) -> Json:
         terms = found.terms.terms
         similarity = found.match.similarity if found.match else None
         rendered |= {"similarity": similarity, "recency": terms.get("recency"), "utility": terms.get("utility")}
+    if answer.neighbours is not None:
+        around = answer.neighbours.get(found.record.id, ())
+        rendered["neighbours"] = [view.of(record, agent) for record in around]
     if found.terms is not None and answer.candidates is not None:
         rendered["explain"] = _terms(found.terms, answer.ranking) | _match(found) | _standing(found, answer)
     return rendered
@@ -318,7 +323,8 @@ def _match(found: Hit) -> Json:
     match = found.match
     if match is None:
         return {}
-    return {"similarity": match.similarity, "keyword": match.keyword, "entities": match.entities, "fused": match.fused}
+    matched = {"similarity": match.similarity, "keyword": match.keyword, "entities": match.entities}
+    return matched | {"evidence": match.evidence, "fused": match.fused}
 
 
 def _standing(found: Hit, answer: SearchAnswer) -> Json:

@@ -145,6 +145,15 @@ class WeightsIn(Body):
         return self
 
 
+class IncludeIn(Body):
+    """What else each result brings along."""
+
+    neighbours: Annotated[int, Field(ge=0, le=3)] = Field(
+        default=0,
+        description="So many memories before and after each result in its session, 0..3, where the agent has keywords.",
+    )
+
+
 class SearchIn(Body, Shown):
     """What to look for; one of `query` and `vector`, both where callers send vectors and the agent has keywords."""
 
@@ -184,6 +193,7 @@ class SearchIn(Body, Shown):
         description="For this search alone, with the model Weighted, where the object's `allowOverrides` lets it."
         " Default: the object's.",
     )
+    include: IncludeIn = Field(default=IncludeIn(), description="What else each result brings along.")
     terms: StrictBool = Field(default=False, description="Also return similarity, recency and utility of each result.")
     explain: StrictBool = Field(
         default=False, description="Also return all terms of each score, and prove the answer: a dearer search."
@@ -223,6 +233,7 @@ class SearchIn(Body, Shown):
             hybrid=self.hybrid,
             weights=Weights(**dict(self.weights)) if self.weights else None,
             terms=self.terms,
+            neighbours=self.include.neighbours,
             explain=self.explain,
         )
 

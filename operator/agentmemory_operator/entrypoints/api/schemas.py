@@ -106,7 +106,14 @@ class ExplainOut(Answer):
     entities: float | None = Field(
         description="By the names of the query and what they are linked to; null: none leads anywhere."
     )
-    fused: float = Field(description="Of all three, by `scoring.fusion`: the term of the similarity.")
+    fused: float = Field(
+        description="Of all three, by `scoring.fusion`, and of the evidence, by `scoring.evidence`: the term of the"
+        " similarity."
+    )
+    evidence: dict[str, float] | None = Field(
+        description="What else tells that the memory answers the question, 0..1 by name (docs/hybrid.md); null: it is"
+        " not kept, or no part of `fused`."
+    )
     recency: float | None = Field(description="Of the model Weighted.")
     utility: float | None = Field(description="Of the model Weighted.")
     confidence_factor: float | None = Field(
@@ -135,6 +142,9 @@ class FoundOut(MemoryOut):
     similarity: float | None = Field(default=None, description="To the query; only with `terms`.")
     recency: float | None = Field(default=None, description="Only with `terms`; null: the model has none.")
     utility: float | None = Field(default=None, description="Only with `terms`; null: the model has none.")
+    neighbours: list[MemoryOut] | None = Field(
+        default=None, description="In its session, in order; only with `include`."
+    )
     explain: ExplainOut | None = Field(default=None, description="Only when asked for.")
 
 

@@ -1,16 +1,19 @@
 """Search by words: what a memory's keyword text is, and what its BM25 score is worth.
 
 The keyword text of a memory is its date, the contents of the two memories before it in its session, and its own: what
-answers a question often does not repeat the question's words. The engine makes the vector. Source of the numbers:
-`docs/adr/0009`.
+answers a question often does not repeat the question's words. The engine makes the vector. In weighted texts a memory's
+own words and date stand three times, the memory before it twice, the one before that once, and both are cut. Source of
+the numbers: `docs/adr/0009` and `docs/adr/0029`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE, KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.memories.rules.content_words import first_content_words
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
     NOT_PENDING,
@@ -25,7 +28,17 @@ MODEL = "qdrant/bm25"
 PLACES = 1000
 """Memories of one request: those of one time stand in the order of the request."""
 
+OWN_TIMES = 3
+"""How often a weighted text holds the memory's own words and date; each neighbour stands once less than the next."""
+
+NEIGHBOUR_WORDS = 30
+"""Content words of a neighbour in a weighted text."""
+
+_WEIGHTED_OPTIONS = {"avg_len": 80.0, "k": 1.2}
+
 IS_DUE: Condition = {"key": DUE_KEY, "match": {"value": True}}
+
+_MADE_ANEW = frozenset({WINDOW_KEY, EVIDENCE_KEY})
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -42,23 +55,27 @@ class Words:
         text: what the engine makes the keyword vector of.
         window_ids: whose contents it holds besides the memory's own, oldest first.
         order: place in the session, by time and then by place in the request; None without a session.
+        evidence: what lies with them, see `memories/rules/evidence.py`.
     """
 
     text: str
     window_ids: tuple[str, ...] = ()
     order: int | None = None
+    evidence: Payload = field(default_factory=dict)
 
     def on(self, point: Mapping[str, Any], source: KeywordSource) -> dict[str, Any]:
         """A point, its vector nameless so far, with its keyword vector and what finds its neighbours."""
-        payload: Payload = {key: value for key, value in point["payload"].items() if key != WINDOW_KEY}
+        payload: Payload = {key: value for key, value in point["payload"].items() if key not in _MADE_ANEW}
         if self.order is not None:
             # Until its neighbours were looked at again: a neighbour may come or go at the same time.
             payload |= {ORDER_KEY: self.order, DUE_KEY: True}
         if self.window_ids:
             payload[WINDOW_KEY] = list(self.window_ids)
+        if self.evidence:
+            payload[EVIDENCE_KEY] = self.evidence
         # What has no vector for its meaning, or lost it in a rebuild, has none to be named.
         dense = {"": point["vector"]} if point["vector"] else {}
-        words = {KEYWORD_VECTOR: keyword_document(self.text, source.language)}
+        words = {KEYWORD_VECTOR: keyword_document(self.text, source)}
         return {"id": point["id"], "vector": dense | words, "payload": payload}
 
 
@@ -69,22 +86,30 @@ def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source
         before: the memories before it in its session, the nearest last.
     """
     near = before[-source.window :] if source.window else ()
-    text = keyword_text(row, [neighbour["content"] for neighbour in near], source.language)
-    return Words(text, tuple(neighbour["id"] for neighbour in near), row.get(ORDER_KEY))
+    text = keyword_text(row, [neighbour["content"] for neighbour in near], source)
+    evidence = evidence_of(row, before, source.language) if source.is_weighted else {}
+    return Words(text, tuple(neighbour["id"] for neighbour in near), row.get(ORDER_KEY), evidence)
 
 
-def keyword_text(row: Mapping[str, Any], before: Sequence[str], language: str) -> str:
+def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordSource) -> str:
     """The keyword text of a memory.
 
     Args:
         before: the contents of its window, the nearest last.
     """
-    return "\n".join([date_text(row["createdAt"], language), *before, row["content"]])
+    own = [date_text(row["createdAt"], source.language), row["content"]]
+    if not source.is_weighted:
+        return "\n".join([own[0], *before, own[1]])
+    parts = own * OWN_TIMES
+    for times, text in zip(range(OWN_TIMES - 1, 0, -1), reversed(before), strict=False):
+        parts += [first_content_words(text, NEIGHBOUR_WORDS, source.language)] * times
+    return "\n".join(parts)
 
 
-def keyword_document(text: str, language: str) -> dict[str, Any]:
+def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
     """The text for which the engine puts its own vector of words."""
-    return {"text": text, "model": MODEL, "options": {"language": language}}
+    options = _WEIGHTED_OPTIONS if source.is_weighted else {}
+    return {"text": text, "model": MODEL, "options": {"language": source.language, **options}}
 
 
 def date_text(created_at: int, language: str) -> str:

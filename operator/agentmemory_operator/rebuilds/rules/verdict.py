@@ -28,6 +28,7 @@ from agentmemory_operator.memories.rules.comparison import (
     rev_of,
     vectors_of,
 )
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding, first_of, off_by, points_differ
 from agentmemory_operator.memories.rules.record import WINDOW_KEY
 from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
@@ -118,7 +119,7 @@ def equality_of(vectors: CarriedVectors) -> Equality:
         has_keyword=is_same_text and all(collection.has_keyword for collection in both),
         is_same=vectors.is_same,
         # Whose words a memory is found by besides its own is worked out again where the rules are others.
-        ignored=UNREVISED if is_same_text else UNREVISED | {WINDOW_KEY},
+        ignored=UNREVISED if is_same_text else UNREVISED | {WINDOW_KEY, EVIDENCE_KEY},
         leaves_sealed=vectors.is_embedded,
         described=vectors.described,
     )

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.search.rules.candidate_classes import Box, MemoryClass
 from agentmemory_operator.search.rules.candidates import CandidatePlan, Query, gate_of, similarity_of
-from agentmemory_operator.search.rules.hybrid import keyword_of
+from agentmemory_operator.search.rules.clues import Clues, with_evidence
+from agentmemory_operator.search.rules.hybrid import keyword_of, ranks_evidence
 from agentmemory_operator.search.rules.score import score_bounds, type_names_of
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.intervals import Interval
@@ -48,6 +49,7 @@ class Unseen:
         by_words: keyword score of the first memory beyond the list by words; None where that holds every memory with
             one of the words, or there is no such list.
         fusion: None where words do not count.
+        clues: the question's.
         types: the only types that were asked for; empty is any.
     """
 
@@ -56,6 +58,7 @@ class Unseen:
     ends: Sequence[ListEnd]
     by_words: float | None = None
     fusion: Fusion | None = None
+    clues: Clues | None = None
     types: Sequence[str] = field(default_factory=tuple)
 
     def may_reach(self, floor: float) -> bool:
@@ -101,7 +104,15 @@ class Unseen:
         if self.fusion is not None and self.fusion.method == "Score":
             weight = self.fusion.keyword_weight
             similarity = _scaled(similarity, 1 - weight).plus(_scaled(keyword, weight))
+        if ranks_evidence(self.fusion, self.clues is not None):
+            similarity = self._with_evidence(similarity)
         return {SIMILARITY: similarity, KEYWORD: keyword}
+
+    def _with_evidence(self, fused: Interval) -> Interval:
+        """Nothing is known of the evidence of what was not seen."""
+        weights = self.ranking.evidence
+        low, high = (dict.fromkeys(weights.terms, number) for number in (0.0, 1.0))
+        return Interval(with_evidence(fused.low, weights, low), with_evidence(fused.high, weights, high))
 
 
 def ask_ends(
@@ -129,10 +140,12 @@ def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]
     ]
 
 
-def read_words_end(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]]) -> float | None:
+def read_words_end(
+    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: Clues | None = None
+) -> float | None:
     """The keyword score beyond the list by words, None where there is none."""
     beyond = found[len(plan.filters) :]
-    return keyword_of(beyond[0][0]["score"]) if beyond and beyond[0] else None
+    return keyword_of(beyond[0][0]["score"], clues) if beyond and beyond[0] else None
 
 
 def is_settled(unseen: Unseen, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:

@@ -12,7 +12,7 @@ that is ranked, with Score `$score[2]` is the activation.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -26,15 +26,19 @@ from agentmemory_operator.search.rules.candidates import (
     similarity_formula,
     similarity_of,
 )
-from agentmemory_operator.search.rules.score import ScoreTemplate, score_template
+from agentmemory_operator.search.rules.clues import (
+    EVIDENCE_DEFAULTS,
+    HALF_GAP,
+    HALF_SCORE,
+    Clues,
+    evidence_formulas,
+    with_evidence_formula,
+)
+from agentmemory_operator.search.rules.score import ScoreTemplate, Signals, score_template
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.tree import Formula, variables_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.presets.table import Fusion
-
-HALF_SCORE = 10.0
-"""BM25 score whose keyword term is 0.5: one to two rare words in common."""
-
 
 ENTITY_WEIGHT = 0.5
 """Weight of the path along entities among ranks; those of meaning and words are 1 together."""
@@ -52,12 +56,14 @@ class Match:
     Attributes:
         keyword: 0..1; None where the search was by meaning alone.
         entities: the activation by the query's names; None where it has none that lead anywhere.
+        evidence: what else tells that the memory answers the question, 0..1 by name; None where nothing does.
         fused: of all, what ranks in the similarity's place; the similarity itself where nothing is fused.
     """
 
     similarity: float
     keyword: float | None = None
     entities: float | None = None
+    evidence: Mapping[str, float] | None = None
     fused: float
 
 
@@ -69,12 +75,14 @@ class Question:
         lists: the first holds every candidate by similarity, the second by words, the third by all ranks, or with
             Score, where there is an `along`, by that.
         along: activation of the memories that the query's names lead to, the most activated first.
+        clues: what the question tells beside what it is about; None where memories have no evidence to compare it with.
     """
 
     lists: tuple[Query, ...]
     distance: str
     fusion: Fusion | None = None
     along: Mapping[str, float] = field(default_factory=dict)
+    clues: Clues | None = None
 
     def matches(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Match]:
         """How each candidate matches, by id, nearest first; `found` are the engine's answers to the lists."""
@@ -85,7 +93,7 @@ class Question:
         similarity = similarity_of(self.distance, scores[0])
         if self.fusion is None:
             return Match(similarity=similarity, fused=similarity)
-        keyword = keyword_of(scores[1])
+        keyword = keyword_of(scores[1], self.clues)
         ranks = scores[2] if len(scores) > 2 else 0.0
         if not self.along:
             return Match(similarity=similarity, keyword=keyword, fused=_fused(self.fusion, similarity, keyword, ranks))
@@ -98,6 +106,11 @@ def fusion_of(ranking: Ranking) -> Fusion | None:
     if isinstance(ranking.model, CheckedExpression):
         return Fusion(method="None") if "keyword" in variables_of(ranking.model.root) else None
     return None if ranking.fusion.method == "None" else ranking.fusion
+
+
+def ranks_evidence(fusion: Fusion | None, has_clues: bool) -> bool:
+    """Whether evidence is a part of what ranks in the similarity's place; an expression names its terms itself."""
+    return has_clues and fusion is not None and fusion.method != "None"
 
 
 def ask_by_meaning(plan: CandidatePlan, vector: Sequence[float], *, distance: str) -> Question:
@@ -142,40 +155,51 @@ def ask_by_both(
 
 @lru_cache(maxsize=1024)
 def scoring_of(
-    ranking: Ranking, fusion: Fusion | None, *, distance: str, has_extremes: bool, is_along: bool = False
+    ranking: Ranking,
+    fusion: Fusion | None,
+    *,
+    distance: str,
+    has_extremes: bool,
+    is_along: bool = False,
+    has_clues: bool = False,
 ) -> ScoreTemplate:
-    """The engine's query that scores the lists of a question, but for the time.
+    """The engine's query that scores the lists of a question, but for the time and the question's clues.
 
     Args:
         fusion: the question's.
         is_along: the query's names lead to memories.
         has_extremes: the server knows `min` and `max`.
+        has_clues: the question has some.
     """
     similarity = similarity_formula(distance)
+    formulas = evidence_formulas(ranking.evidence.assistant) if has_clues else {}
+    defaults = EVIDENCE_DEFAULTS if has_clues else {}
+    make = partial(score_template, ranking, distance=distance, has_extremes=has_extremes)
     if fusion is None:
-        return score_template(ranking, distance=distance, similarity=similarity, has_extremes=has_extremes)
-    return score_template(
-        ranking,
-        distance=distance,
-        similarity=_fused_formula(fusion, similarity, is_along=is_along),
-        keyword=KEYWORD_FORMULA,
-        has_extremes=has_extremes,
-        # Of a candidate that a list lacks.
-        defaults={"$score[1]": 0.0, "$score[2]": 0.0},
+        return make(Signals(similarity=similarity, evidence=formulas, defaults=defaults))
+    half = HALF_GAP if has_clues else HALF_SCORE
+    fused = _fused_formula(fusion, similarity, half, is_along=is_along)
+    if ranks_evidence(fusion, has_clues):
+        fused = with_evidence_formula(fused, ranking.evidence, formulas)
+    return make(
+        Signals(
+            similarity=fused,
+            keyword=_towards_one("$score[1]", half),
+            evidence=formulas,
+            # Of a candidate that a list lacks.
+            defaults={"$score[1]": 0.0, "$score[2]": 0.0, **defaults},
+        )
     )
 
 
-def keyword_of(score: float) -> float:
+def keyword_of(score: float, clues: Clues | None = None) -> float:
     """The keyword term of a BM25 score: 0 without a common word, towards 1 with many rare ones."""
-    return 1.0 - math.pow(0.5, score / HALF_SCORE)
+    return 1.0 - math.pow(0.5, score / (clues.half_score if clues else HALF_SCORE))
 
 
-def _towards_one(variable: str, half: float) -> Formula:
+def _towards_one(variable: str, half: Formula) -> Formula:
     """0 at 0, .5 at `half`, towards 1 beyond."""
     return {"sum": [1.0, {"neg": {"exp_decay": {"x": variable, "target": 0.0, "scale": half, "midpoint": 0.5}}}]}
-
-
-KEYWORD_FORMULA: Formula = _towards_one("$score[1]", HALF_SCORE)
 
 
 def _along_names(plan: CandidatePlan, along: Mapping[str, float], fusion: Fusion) -> Query:
@@ -214,11 +238,12 @@ def _fused_along(fusion: Fusion, similarity: float, keyword: float, ranks: float
     return fused + ENTITY_SHARE * (1.0 - math.pow(0.5, activation / HALF_ACTIVATION)) * (1.0 - fused)
 
 
-def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Formula:
+def _fused_formula(fusion: Fusion, similarity: Formula, half: Formula, *, is_along: bool) -> Formula:
     weight = fusion.keyword_weight
     match fusion.method:
         case "Score":
-            fused: Formula = {"sum": [{"mult": [1 - weight, similarity]}, {"mult": [weight, KEYWORD_FORMULA]}]}
+            keyword = _towards_one("$score[1]", half)
+            fused: Formula = {"sum": [{"mult": [1 - weight, similarity]}, {"mult": [weight, keyword]}]}
             if not is_along:
                 return fused
             lacking: Formula = {"sum": [1.0, {"neg": fused}]}

@@ -12,6 +12,7 @@ A type that does not decay has recency 1. A type that the object no longer lists
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
@@ -53,11 +54,16 @@ class JsonText:
     text: str
 
 
+NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
+NO_GAPS: Mapping[str, Formula] = MappingProxyType({})
+
 UNLISTED = ""
 """In place of the name of every type that a score does not tell from others."""
 
-# Stands where the time is to stand. Nothing else in a formula holds a control character.
-_NOW = "\x00now"
+# Begins what stands where a search's own parts are to stand. Nothing else in a formula holds a control character.
+_GAP = "\x00"
+_NOW = f"{_GAP}now"
+_GAPS = re.compile(r'"\\u0000(\w+)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +129,15 @@ def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms:
     return (found - low) / (high - low)
 
 
-def scored(record: MemoryRecord, *, similarity: float = 0.0, keyword: float = 0.0) -> Scored:
+def scored(
+    record: MemoryRecord, *, similarity: float = 0.0, keyword: float = 0.0, evidence: Mapping[str, float] = NO_NUMBERS
+) -> Scored:
     """What a memory is scored by."""
     return Scored(
         type=record.type,
         similarity=similarity,
         keyword=keyword,
+        evidence=evidence,
         created_at=record.created_at,
         importance=record.importance,
         access_count=record.access_count,
@@ -162,44 +171,67 @@ def score_query(
         similarity, keyword: the formulas that give them from the scores of the prefetches; keyword must lie in 0..1.
         has_extremes: the server knows `min` and `max`.
     """
-    template = score_template(
-        ranking, distance=distance, similarity=similarity, keyword=keyword, has_extremes=has_extremes
-    )
+    signals = Signals(similarity=similarity, keyword=keyword)
+    template = score_template(ranking, signals, distance=distance, has_extremes=has_extremes)
     return json.loads(template.at(now_ms).text)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreTemplate:
-    """A query of the engine as JSON with gaps for the time: all else is the same for every search by a ranking."""
+    """A query of the engine as JSON with gaps: all else is the same for every search by a ranking.
+
+    Attributes:
+        parts: texts, and between two of them the name of a gap.
+    """
 
     parts: tuple[str, ...]
 
-    def at(self, now_ms: int) -> JsonText:
-        """The query at a time."""
-        return JsonText(json.dumps(split_constant(now_ms)).join(self.parts))
+    def at(self, now_ms: int, gaps: Mapping[str, Formula] = NO_GAPS) -> JsonText:
+        """The query at a time.
+
+        Args:
+            gaps: what stands in the others, by name.
+        """
+        filled = {name: json.dumps(formula) for name, formula in gaps.items()}
+        filled["now"] = json.dumps(split_constant(now_ms))
+        return JsonText("".join(filled[part] if place % 2 else part for place, part in enumerate(self.parts)))
 
 
-def score_template(
-    ranking: Ranking,
-    *,
-    distance: str,
-    similarity: Formula = "$score",
-    keyword: Formula = 0.0,
-    has_extremes: bool = False,
-    defaults: Mapping[str, float] = MappingProxyType({}),
-) -> ScoreTemplate:
-    """`score_query` but for the time.
+def gap(name: str) -> Formula:
+    """What stands in a formula where a search puts its own."""
+    return f"{_GAP}{name}"
 
-    Args:
-        defaults: of the scores that a candidate may lack.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """The formulas of what a memory's match with the question gives.
+
+    Attributes:
+        similarity, keyword: from the scores of the prefetches; keyword must lie in 0..1.
+        evidence: of its variables; those that are not named are 0.
+        defaults: of what a candidate may lack.
     """
+
+    similarity: Formula = "$score"
+    keyword: Formula = 0.0
+    evidence: Mapping[str, Formula] = field(default_factory=dict)
+    defaults: Mapping[str, float] = field(default_factory=dict)
+
+
+def score_template(ranking: Ranking, signals: Signals, *, distance: str, has_extremes: bool = False) -> ScoreTemplate:
+    """`score_query` but for the time, and for what stands in the gaps of the signals."""
     tree = combined(ranking)
     target = target_of(
-        now=_NOW, similarity=similarity, keyword=keyword, ranges=ranges_of(distance), has_extremes=has_extremes
+        now=_NOW,
+        similarity=signals.similarity,
+        keyword=signals.keyword,
+        ranges=ranges_of(distance),
+        has_extremes=has_extremes,
+        evidence=signals.evidence,
     )
     keys = sorted(payload_keys_of(variables_of(tree)))
-    query = {"formula": tree.compile(target), "defaults": {key: DEFAULTS[key] for key in keys} | dict(defaults)}
-    return ScoreTemplate(tuple(json.dumps(query).split(json.dumps(_NOW))))
+    query = {"formula": tree.compile(target), "defaults": {key: DEFAULTS[key] for key in keys} | dict(signals.defaults)}
+    return ScoreTemplate(tuple(_GAPS.split(json.dumps(query))))
 
 
 def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:

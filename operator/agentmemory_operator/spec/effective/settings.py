@@ -1,11 +1,8 @@
-"""What an object means: its spec over its preset. The only place where defaults are filled in.
-
-`ranking_status` shows the ranking in force as the status does: complete, so that it can be fallen back to.
-"""
+"""What an object means: its spec over its preset. The only place where defaults are filled in."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.errors import SpecInvalid
@@ -18,14 +15,13 @@ from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
 from agentmemory_operator.spec.entities import EntitySettings
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, name_of, variables_read
+from agentmemory_operator.spec.expression.models import Model, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
 from agentmemory_operator.spec.kinds.agent_memory import Access, AgentMemory, TypeSpec
 from agentmemory_operator.spec.kinds.parse import parse_access
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
-from agentmemory_operator.spec.kinds.status_agent_memory import RankingStatus
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, ending_with_session
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.presets import (
@@ -35,7 +31,14 @@ from agentmemory_operator.spec.presets import (
     Weights,
 )
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
-from agentmemory_operator.spec.presets.table import Fusion, Reranking
+from agentmemory_operator.spec.presets.table import (
+    EVIDENCE_INDEXES,
+    NO_EVIDENCE,
+    USE_INDEXES,
+    EvidenceWeights,
+    Fusion,
+    Reranking,
+)
 from agentmemory_operator.spec.zones import KEY_MADE_KEY, ZoneSettings
 
 # The type of memories of an object that takes any, where the writer names none.
@@ -75,6 +78,7 @@ class Ranking:
         search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
         fusion: how a search by words too ranks.
+        evidence: what counts beside similarity and keyword, where memories have evidence.
         rerank: what reads the best again; None is nothing.
         allows_overrides: a request may bring weights of its own.
         max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
@@ -100,6 +104,7 @@ class Ranking:
     oversampling: float = 1.0
     max_query_limit: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
+    evidence: EvidenceWeights = NO_EVIDENCE
     rerank: Reranking | None = None
     allows_overrides: bool = True
 
@@ -266,6 +271,8 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     choice = scoring_choice(memory)
     read = variables_read(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
+    if choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
+        scored |= dict(USE_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
     )
@@ -276,6 +283,14 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     needed |= dict(MODEL_INDEXES) if effective_model(memory) else {}
     needed |= dict(ROTATION_INDEXES) if memory.spec.zones and memory.spec.zones.rotate_keys_before else {}
     return {entry.field: entry.type for entry in extra} | scored | needed
+
+
+def evidence_indexes(memory: AgentMemory) -> dict[str, str]:
+    """The type of the payload indexes by which a score reads the evidence of memories, by field."""
+    model = scoring_choice(memory).model
+    weighted = effective_ranking(memory).evidence.terms
+    read = variables_read(model) if isinstance(model, CheckedExpression) else weighted
+    return dict(index for index, terms in EVIDENCE_INDEXES.items() if not set(terms).isdisjoint(read))
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:
@@ -303,6 +318,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         max_query_limit=_max_query_limit(memory.spec.index),
         rerank=Reranking(**given["rerank"]) if "rerank" in given else None,
         fusion=replace(preset.fusion, **given.get("fusion", {})),
+        evidence=replace(preset.evidence, **given.get("evidence", {})),
     )
 
 
@@ -358,34 +374,3 @@ def memory_type(spec: TypeSpec) -> MemoryType:
     given = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
     given["supersede_by"] = None if spec.supersede_by == "none" else spec.supersede_by
     return MemoryType(spec.name, spec.half_life_days, ttl=ttl, **given)
-
-
-def ranking_status(ranking: Ranking) -> RankingStatus:
-    """The ranking as the status shows it."""
-    return RankingStatus.model_validate(
-        {
-            "model": name_of(ranking.model),
-            "limit": ranking.limit,
-            "score_threshold": ranking.score_threshold,
-            "min_similarity": ranking.min_similarity,
-        }
-        | model_figures(ranking)
-    )
-
-
-def model_figures(ranking: Ranking) -> dict[str, Any]:
-    """Every figure of the model in force, by the names of the manifest's fields in snake_case."""
-    model: Model | None = ranking.model
-    match model:
-        case None:
-            share = {"confidence_share": ranking.confidence_share} if ranking.confidence_share else {}
-            return {"weights": asdict(ranking.weights), "utility_norm": ranking.utility_norm} | share
-        case Confidence():
-            return {"confidence": asdict(model)}
-        case Priority():
-            figures = asdict(model)
-            return {"horizons": figures.pop("horizons"), "priority": figures}
-        case Importance():
-            return {"importance": asdict(model)}
-        case CheckedExpression(text=text):
-            return {"expression": text}

@@ -5,7 +5,7 @@ Sources of the ranges: `docs/scoring.md`, and the bounds that the API holds memo
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agentmemory_operator.spec.expression.intervals import Interval
@@ -30,6 +30,8 @@ SIMILARITY, KEYWORD = "similarity", "keyword"
 AGE_DAYS, IDLE_DAYS, HALF_LIFE_DAYS = "ageDays", "idleDays", "halfLifeDays"
 IMPORTANCE, ACCESS_COUNT, CONFIDENCE, DECAY_RATE = "importance", "accessCount", "confidence", "decayRate"
 TYPE = "type"
+TERSE, AUTHOR, TIME, ASKED, DATE = EVIDENCE = ("terse", "author", "time", "asked", "date")
+"""Evidence that a memory answers the question: `search/rules/clues.py` says what each is."""
 
 DEFAULT_IMPORTANCE, DEFAULT_ACCESS_COUNT, DEFAULT_CONFIDENCE = 0.5, 0, 1.0
 DEFAULT_DECAY_RATE = 0.01
@@ -54,6 +56,7 @@ RANGES: Mapping[str, Interval] = MappingProxyType(
         ACCESS_COUNT: Interval(0.0, 1e9),
         CONFIDENCE: Interval(0.0, 1.0),
         DECAY_RATE: Interval(0.0, MAX_DECAY_RATE),
+        **dict.fromkeys(EVIDENCE, Interval(0.0, 1.0)),
     }
 )
 NAMES = (SIMILARITY, *RANGES, HALF_LIFE_DAYS, TYPE)
@@ -67,6 +70,7 @@ class Scored:
         created_at, last_accessed_at: Unix milliseconds; a memory that was never accessed is idle since it was created.
         keyword: keyword score, 0..1.
         decay_rate: the memory's own, a day; None is that of its type.
+        evidence: numbers 0..1 by the name of the variable; what is not named is 0.
     """
 
     type: str
@@ -79,12 +83,15 @@ class Scored:
     last_accessed_at: int | None = None
     tags: tuple[str, ...] = ()
     keyword: float = 0.0
+    evidence: Mapping[str, float] = field(default_factory=dict)
 
 
 def values_of(memory: Scored, *, now_ms: int) -> Values:
     """The variables' values for one memory."""
     last_ms = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     numbers: dict[str, float] = {
+        **dict.fromkeys(EVIDENCE, 0.0),
+        **memory.evidence,
         SIMILARITY: memory.similarity,
         KEYWORD: memory.keyword,
         AGE_DAYS: max(0, now_ms - memory.created_at) / DAY_MS,
@@ -125,7 +132,13 @@ def payload_keys_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def target_of(
-    *, now: Formula, similarity: Formula, keyword: Formula, ranges: Ranges, has_extremes: bool = False
+    *,
+    now: Formula,
+    similarity: Formula,
+    keyword: Formula,
+    ranges: Ranges,
+    has_extremes: bool = False,
+    evidence: Mapping[str, Formula] = MappingProxyType({}),
 ) -> Target:
     """The target of a compilation.
 
@@ -133,10 +146,13 @@ def target_of(
         now: Unix milliseconds, of a time that float32 does not hold: `split_constant`.
         similarity, keyword: the formulas that give them from the scores of the prefetches.
         has_extremes: the server knows `min` and `max`.
+        evidence: the formulas of its variables; those that are not named are 0.
     """
     last = {"sum": ["lastAccessedAt", {"mult": [{"is_empty": {"key": "lastAccessedAt"}}, "createdAt"]}]}
     plain = Target({}, has_extremes=has_extremes)
     variables = {
+        **dict.fromkeys(EVIDENCE, 0.0),
+        **evidence,
         SIMILARITY: similarity,
         KEYWORD: keyword,
         AGE_DAYS: _days_since("createdAt", now, plain),

@@ -221,7 +221,7 @@ class AgentMemorySpec(Model):
         " hyphens, at most 48. It names the collection (agent_memory_NAME) and cannot change. Default: metadata.name.",
     )
     connection_ref: ConnectionRef = Field(description="The Qdrant server: a QdrantConnection.")
-    preset: Literal["cortex", "brain", "keyed", "cognitive", "importance", "none"] | None = Field(
+    preset: Literal["standard", "cortex", "brain", "keyed", "cognitive", "importance", "none"] | None = Field(
         default=None,
         description="The design whose figures hold where this object gives none (docs/presets.md); none is any type of"
         " memory, ranked by similarity alone. Another one may ask for a Rebuild or a reindex. Default: cortex.",

@@ -8,7 +8,7 @@ from agentmemory_operator.spec.expression.syntax import MAX_LENGTH
 from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.cel import scoring as rules
 from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, validated
-from agentmemory_operator.spec.presets.table import DEFAULT_CANDIDATES, MAX_CANDIDATES
+from agentmemory_operator.spec.presets.table import DEFAULT_ASSISTANT, DEFAULT_CANDIDATES, MAX_CANDIDATES
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Similarity = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
@@ -141,6 +141,36 @@ class FusionSpec(Model):
     )
 
 
+class EvidenceSpec(Model):
+    """What counts beside similarity and keywords, which are 1 together, where memories have weighted keyword text."""
+
+    terse: Share | None = Field(
+        default=None,
+        description="Weight of how much a memory says: 1 from 30 content words on, 0..1. Default: the preset's.",
+    )
+    author: Share | None = Field(
+        default=None,
+        description="Weight of a question that names the memory's speaker, or says I or my of what the user said, 0..1."
+        " Default: the preset's.",
+    )
+    time: Share | None = Field(
+        default=None,
+        description="Weight of a question that asks when and a memory that holds a time, 0..1. Default: the preset's.",
+    )
+    asked: Share | None = Field(
+        default=None,
+        description="Weight of a memory right before which another speaker asked something, 0..1. Default: 0.",
+    )
+    date: Share | None = Field(
+        default=None, description="Weight of a memory of a date that the question names, 0..1. Default: 0."
+    )
+    assistant: Share | None = Field(
+        default=None,
+        description="What stands in the place of terse for what an assistant said, which is long anyway, 0..1. Default:"
+        f" {DEFAULT_ASSISTANT}.",
+    )
+
+
 class RerankSpec(Model):
     """A cross-encoder that reads the best results again, beside the query."""
 
@@ -222,6 +252,11 @@ class ScoringSpec(Model):
         default=None,
         description="How similarity and keywords become one number, which ranks in the similarity's place; not with"
         " model Expression, which names keyword itself. Default: the preset's.",
+    )
+    evidence: EvidenceSpec | None = Field(
+        default=None,
+        description="What else tells that a memory answers the question (docs/hybrid.md); a term counts by its weight"
+        " over 1 plus all weights. Not with model Expression, which names the terms itself. Acts on the next search.",
     )
     rerank: RerankSpec | None = Field(
         default=None,

@@ -10,6 +10,7 @@ from agentmemory_operator.spec.presets.cortex import CORTEX
 from agentmemory_operator.spec.presets.importance import IMPORTANCE
 from agentmemory_operator.spec.presets.keyed import KEYED
 from agentmemory_operator.spec.presets.none import NONE
+from agentmemory_operator.spec.presets.standard import STANDARD
 from agentmemory_operator.spec.presets.table import (
     KEYWORD_INDEXES,
     NO_GATE,
@@ -23,13 +24,14 @@ from agentmemory_operator.spec.presets.table import (
 PRESETS: dict[str, tuple[Preset, ...]] = {
     revisions[-1].name: revisions
     for revisions in (
+        (STANDARD,),
         (CORTEX,),
         *(module.REVISIONS for module in (brain, keyed, cognitive, importance, none)),
     )
 }
 """Every revision, oldest first: collections stay with theirs, so a released one is never changed, but followed."""
 
-DEFAULT_PRESET = CORTEX.name
+DEFAULT_PRESET = STANDARD.name
 
 __all__ = (
     "BRAIN",
@@ -43,6 +45,7 @@ __all__ = (
     "NO_GATE",
     "PRESETS",
     "RETRIEVAL_INDEXES",
+    "STANDARD",
     "Lifecycle",
     "Preset",
     "Prune",

@@ -66,11 +66,14 @@ _FIRST = Preset(
 _REQUIRED = {"episodic": ("event_type",), "semantic": ("domain",)}
 
 # The first revision kept the working memory of a session that nobody ended for ever, and demanded no field.
-COGNITIVE = replace(
+_SECOND = replace(
     _FIRST,
     revision=2,
     types=tuple(replace(type_, required=_REQUIRED.get(type_.name, ())) for type_ in _FIRST.types),
     lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24),
 )
 
-REVISIONS = (_FIRST, COGNITIVE)
+# The second let all words of a keyword text count alike.
+COGNITIVE = replace(_SECOND, revision=3, has_weighted_words=True)
+
+REVISIONS = (_FIRST, _SECOND, COGNITIVE)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
+from agentmemory_operator.spec.expression.variables import EVIDENCE
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.schedule import NEVER
 
@@ -46,6 +47,9 @@ Quantization = ScalarQuantization | ProductQuantization | BinaryQuantization | T
 Indexes = tuple[tuple[str, str], ...]
 """Payload indexes that collections get, by key on the point."""
 
+# What most scores read of how a memory is used.
+USE_INDEXES: Indexes = (("importance", "float"), ("accessCount", "integer"))
+
 # What every search and list filters on, orders by or scores with, and their own fields; each index is one call when a
 # collection is made. What only some callers filter on is theirs to index: docs/adr/0011.
 RETRIEVAL_INDEXES: Indexes = (
@@ -55,8 +59,7 @@ RETRIEVAL_INDEXES: Indexes = (
     ("tags", "keyword"),
     ("createdAt", "integer"),
     ("expiresAt", "integer"),
-    ("importance", "float"),
-    ("accessCount", "integer"),
+    *USE_INDEXES,
     ("deletedAt", "integer"),
     ("pending", "bool"),
     ("sessionId", "keyword"),
@@ -90,6 +93,47 @@ class Fusion:
     keyword_weight: float = DEFAULT_KEYWORD_WEIGHT
     k: int = DEFAULT_K
 
+
+SAYS_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
+"""Where the evidence of a memory lies: `memories/rules/evidence.py`."""
+
+# What of the evidence a score reads; the engine would read the whole payload of every candidate for it.
+EVIDENCE_INDEXES = {
+    (SAYS_PATH, "float"): ("terse",),
+    (MARKS_PATH, "keyword"): ("author", "time", "asked"),
+}
+
+DEFAULT_ASSISTANT = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceWeights:
+    """How much evidence beyond likeness counts beside similarity and keyword, which are 1 together.
+
+    Attributes:
+        terse: that a memory says much.
+        author: that the question names who said it, or is of the user and the user said it.
+        time: that the question asks when, and the memory holds a time.
+        asked: that another one asked something right before.
+        date: that the memory is of a date that the question names.
+        assistant: what stands in the place of `terse` for what an assistant said, which is long anyway.
+    """
+
+    terse: float = 0.0
+    author: float = 0.0
+    time: float = 0.0
+    asked: float = 0.0
+    date: float = 0.0
+    assistant: float = DEFAULT_ASSISTANT
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The weight of each term that counts."""
+        named = {name: getattr(self, name) for name in EVIDENCE}
+        return {name: weight for name, weight in named.items() if weight}
+
+
+NO_EVIDENCE = EvidenceWeights()
 
 NO_GATE = -1.0
 """As a threshold or a least similarity: nothing is left out."""
@@ -185,6 +229,8 @@ class Preset:
         has_keyword: memories are found by words too, unless the object says otherwise.
         has_entities: memories are searched for names as they are stored, unless the object says otherwise.
         fusion: how words and meaning become one number.
+        has_weighted_words: a memory's own words count most in its keyword text, and its evidence lies with it.
+        evidence: what counts beside words and meaning, where there are weighted words.
         embedding_models: the model of a provider where the object names none, and the design does.
         embedding_cache_entries: texts whose vectors are kept in memory.
         knowledge_category: of a memory that is stored without one; None leaves it without.
@@ -208,6 +254,8 @@ class Preset:
     has_keyword: bool = False
     has_entities: bool = False
     fusion: Fusion = field(default_factory=Fusion)
+    has_weighted_words: bool = False
+    evidence: EvidenceWeights = NO_EVIDENCE
     embedding_models: tuple[tuple[str, str], ...] = ()
     embedding_cache_entries: int = 10_000
     knowledge_category: str | None = None

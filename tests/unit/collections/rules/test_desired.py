@@ -58,6 +58,7 @@ def test_the_marker_says_whose_it_is_and_what_its_vectors_are() -> None:
         preset_revision=CORTEX.revision,
         embedding=EmbeddingSource(provider="wordllama", model="l2_supercat", dimensions=256),
         connection="agents/main",
+        preset="cortex",
     )
     assert desired.marker.agent == "probe"
     assert marker_from_json(marker_to_json(desired.marker)).agent == "probe"

@@ -46,6 +46,12 @@ SCORING = (
         "fusion has no meaning with model Expression: remove it, and name keyword in the expression",
         ".fusion",
     ),
+    CelRule(
+        "!has(self.model) || self.model != 'Expression' || !has(self.evidence)",
+        "evidence has no meaning with model Expression: remove it, and name terse, author, time, asked or date in the"
+        " expression",
+        ".evidence",
+    ),
 )
 
 _PRIORITY_SHARES = " + ".join(

@@ -1,0 +1,209 @@
+"""What a question tells of the memories that answer it, beyond what it is about.
+
+| variable | is 1 where | else |
+|---|---|---|
+| `terse` | the memory has 30 content words or more | less by the logarithm of their number |
+| `author` | the question names who said it, or says I or my and the user said it | 0 |
+| `time` | the question asks when, and the memory holds a time | 0 |
+| `asked` | another one asked something right before | 0 |
+| `date` | the memory is of a date that the question names | 0 |
+
+For what an assistant said `terse` is a constant. With a memory's match they are one number, (fused + sum of weight x
+variable) / (1 + sum of the weights), so that it stays within 0..1 whatever a question asks. Source of the numbers:
+`docs/adr/0029`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
+from agentmemory_operator.memories.rules.content_words import content_words
+from agentmemory_operator.memories.rules.evidence import (
+    ASKED,
+    BY_USER,
+    DEFAULT_TERSE,
+    EVIDENCE_KEY,
+    HAS_TIME,
+    MARKS,
+    SAYS,
+    name_mark,
+)
+from agentmemory_operator.search.rules.score import gap
+from agentmemory_operator.spec.expression.tree import Formula
+from agentmemory_operator.spec.expression.variables import EVIDENCE
+from agentmemory_operator.spec.presets.table import MARKS_PATH, SAYS_PATH, EvidenceWeights
+
+HALF_SCORE = 10.0
+"""BM25 score whose keyword term is 0.5: one to two rare words in common."""
+
+HALF_A_WORD = 2.0
+"""Of a question with many words, for each of them: by chance a memory has some of those."""
+
+MOST_NAMES, MOST_WORDS = 8, 64
+_MOST_DATES = 4
+
+_HALF = "half"
+_ASKS_WHEN = re.compile(
+    r"\b(?:when|how (?:long ago|recently|soon)|(?:what|which) (?:date|day|month|year|time|week|season))\b",
+    re.IGNORECASE,
+)
+_OF_SELF = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_MONTH = "|".join(_MONTHS)
+_DATE = re.compile(
+    rf"\b(?:(?P<iso>\d{{4}}-\d\d-\d\d)|(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? )?(?P<month>{_MONTH})"
+    rf"(?: (?P<us_day>\d{{1,2}})(?:st|nd|rd|th)?)?,? (?P<year>(?:19|20)\d\d)|(?P<whole>(?:19|20)\d\d))\b",
+    re.IGNORECASE,
+)
+Condition = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clues:
+    """What one question tells.
+
+    Attributes:
+        half_score: BM25 score whose keyword term is 0.5.
+        names: words by which it may name somebody, in lower case.
+        is_of_self: it says I or my.
+        dates: the days that it names, as Unix milliseconds from and until.
+    """
+
+    half_score: float
+    names: tuple[str, ...] = ()
+    is_of_self: bool = False
+    asks_when: bool = False
+    dates: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def authors(self) -> list[str]:
+        """The marks of what somebody said whom the question means."""
+        return [*map(name_mark, self.names), *([BY_USER] if self.is_of_self else [])]
+
+    def gaps(self) -> dict[str, Formula]:
+        """What stands in the gaps of a scoring query."""
+        dates = [{"key": "createdAt", "range": {"gte": since, "lt": until}} for since, until in self.dates]
+        return {
+            _HALF: self.half_score,
+            "author": _is_marked(*self.authors) if self.authors else 0.0,
+            "time": _is_marked(HAS_TIME) if self.asks_when else 0.0,
+            "date": {"should": dates} if dates else 0.0,
+        }
+
+    def numbers(self, payload: Mapping[str, Any], assistant: float) -> dict[str, float]:
+        """The variables' values for a memory, as the engine reckons them.
+
+        Args:
+            assistant: `terse` of what an assistant said.
+        """
+        found = payload.get(EVIDENCE_KEY) or {}
+        says, marks = float(found.get(SAYS, DEFAULT_TERSE)), set(found.get(MARKS, ()))
+        values = (
+            assistant if says < 0 else says,
+            not marks.isdisjoint(self.authors),
+            self.asks_when and HAS_TIME in marks,
+            ASKED in marks,
+            any(since <= payload["createdAt"] < until for since, until in self.dates),
+        )
+        return {name: float(value) for name, value in zip(EVIDENCE, values, strict=True)}
+
+
+def clues_of(query: str, language: str) -> Clues:
+    """What a question tells; a language that is not English only its names, and how many words it has."""
+    words = len(set(content_words(query, language)))
+    half = max(HALF_SCORE, HALF_A_WORD * min(words, MOST_WORDS))
+    names = _names_in(query, language)
+    if language != DEFAULT_LANGUAGE:
+        return Clues(half_score=half, names=names)
+    return Clues(
+        half_score=half,
+        names=names,
+        is_of_self=bool(_OF_SELF.search(query)),
+        asks_when=bool(_ASKS_WHEN.search(query)),
+        dates=tuple(_dates_in(query)),
+    )
+
+
+def evidence_formulas(assistant: float) -> dict[str, Formula]:
+    """The formulas of the variables, with gaps for what the question tells.
+
+    Args:
+        assistant: `terse` of what an assistant said.
+    """
+    is_assistant = {"key": SAYS_PATH, "range": {"lt": 0.0}}
+    at_least_0 = {"mult": [0.5, {"sum": [SAYS_PATH, {"abs": SAYS_PATH}]}]}
+    terse = {"sum": [at_least_0, {"mult": [assistant, is_assistant]}]}
+    asked = _is_marked(ASKED)
+    return {"terse": terse, "author": gap("author"), "time": gap("time"), "asked": asked, "date": gap("date")}
+
+
+EVIDENCE_DEFAULTS: Mapping[str, float] = {SAYS_PATH: DEFAULT_TERSE}
+
+HALF_GAP: Formula = gap(_HALF)
+
+
+def with_evidence(fused: float, weights: EvidenceWeights, numbers: Mapping[str, float]) -> float:
+    """The match of a memory with all that tells that it answers the question."""
+    terms = weights.terms
+    return (fused + sum(weight * numbers[name] for name, weight in terms.items())) / (1 + sum(terms.values()))
+
+
+def with_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Mapping[str, Formula]) -> Formula:
+    """`with_evidence` as a formula of the engine."""
+    terms = weights.terms
+    if not terms:
+        return fused
+    counted = [{"mult": [weight, formulas[name]]} for name, weight in terms.items()]
+    return {"mult": [1 / (1 + sum(terms.values())), {"sum": [fused, *counted]}]}
+
+
+def _is_marked(*marks: str) -> Condition:
+    return {"key": MARKS_PATH, "match": {"any": list(marks)}}
+
+
+def _names_in(query: str, language: str) -> tuple[str, ...]:
+    """The words that may be names: those with a capital; where none has one, all that say something."""
+    capital = " ".join(word for word in re.findall(r"\w+", query) if word[0].isupper())
+    words = content_words(capital, DEFAULT_LANGUAGE) or content_words(query, language)
+    return tuple(dict.fromkeys(words))[:MOST_NAMES]
+
+
+def _dates_in(query: str) -> Iterator[tuple[int, int]]:
+    """Yield the days that a text names, a few at most."""
+    for _, found in zip(range(_MOST_DATES), _DATE.finditer(query), strict=False):
+        try:
+            since, until = _days_of(found)
+        except ValueError:
+            # The 31st of February, say.
+            continue
+        yield _ms(since), _ms(until)
+
+
+def _days_of(found: re.Match[str]) -> tuple[datetime, datetime]:
+    """The first moment of what a date names, and the first after it.
+
+    Raises:
+        ValueError: there is no such day.
+    """
+    if iso := found["iso"]:
+        return _a_day(datetime.fromisoformat(iso).replace(tzinfo=UTC))
+    if whole := found["whole"]:
+        return datetime(int(whole), 1, 1, tzinfo=UTC), datetime(int(whole) + 1, 1, 1, tzinfo=UTC)
+    year, month = int(found["year"]), _MONTHS.index(found["month"].lower()) + 1
+    if day := found["day"] or found["us_day"]:
+        return _a_day(datetime(year, month, int(day), tzinfo=UTC))
+    return datetime(year, month, 1, tzinfo=UTC), datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+
+
+def _a_day(since: datetime) -> tuple[datetime, datetime]:
+    return since, since + timedelta(days=1)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

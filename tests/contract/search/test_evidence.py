@@ -1,0 +1,136 @@
+"""Evidence beside meaning and words, over a real engine: the oracle's score is the engine's."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
+from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.presets import Weights
+from agentmemory_operator.spec.presets.table import EvidenceWeights, Fusion
+from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+
+SOURCE = KeywordSource(language="english", window=2, is_weighted=True)
+BY_MATCH = replace(EVERYTHING, weights=Weights(1, 0, 0), evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1))
+ALL = EvidenceWeights(terse=0.3, author=0.2, time=0.15, asked=0.1, date=0.25, assistant=0.4)
+QUESTIONS = (
+    "When did Ann see the apples?",
+    "what did i say of apples in 2023",
+    "How do red green yellow blue pink grey apples and pears and plums taste?",
+    "apples",
+)
+SAID = (
+    ("Who saw the apples?", "Ann", "user"),
+    ("I saw the apples yesterday, green ones and red ones and a yellow pear", "Bob Lee", "user"),
+    ("Apples are fruit of trees of the genus Malus, in thousands of cultivars", None, "assistant"),
+    ("on 3 May 2021 I ate some", "Ann", "user"),
+    ("bread", None, None),
+)
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, keyword=SOURCE) as world:
+        for number, (content, speaker, role) in enumerate(SAID):
+            at = world.clock.now_ms() - (len(SAID) - number) * 86_400_000
+            await world.add(content, created_at=at, session_id="s", speaker=speaker, role=role)
+        yield world
+
+
+async def search(world: World, query: str, **more: Any) -> SearchAnswer:
+    return await world.recall.search(
+        world.agent, search_request(user_id="u", query=query, vector=vector_of("q"), **more)
+    )
+
+
+@pytest.mark.parametrize("query", QUESTIONS)
+@pytest.mark.parametrize("fusion", [Fusion(), Fusion(method="RRF", keyword_weight=0.5)])
+@pytest.mark.parametrize("evidence", [BY_MATCH.evidence, ALL, EvidenceWeights()])
+async def test_the_terms_give_the_score(world: World, query: str, fusion: Fusion, evidence: EvidenceWeights) -> None:
+    world.rank_by(replace(EVERYTHING, fusion=fusion, evidence=evidence))
+
+    answer = await search(world, query, explain=True)
+
+    assert len(answer.results) == len(SAID)
+    for found in answer.results:
+        assert found.terms is not None
+        assert found.match is not None
+        assert found.match.evidence is not None
+        assert found.terms.score == pytest.approx(found.score, abs=1e-5)
+        assert -1 <= found.match.fused <= 1
+
+
+@pytest.mark.parametrize("query", QUESTIONS)
+async def test_an_expression_names_its_terms_itself(world: World, query: str) -> None:
+    text = "0.3*similarity + 0.7*keyword + 0.2*terse + 0.1*author + time/8 + 0.05*asked + 0.02*date"
+    world.rank_by(replace(EVERYTHING, evidence=ALL, model=checked_expression(text, EVERYTHING.types, "Cosine")))
+
+    answer = await search(world, query, explain=True)
+
+    for found in answer.results:
+        assert found.terms is not None
+        assert found.terms.score == pytest.approx(found.score, abs=1e-5)
+        assert found.match is not None
+        assert found.match.evidence is None
+
+
+async def test_evidence_decides_between_memories_that_match_alike(world: World) -> None:
+    world.rank_by(replace(BY_MATCH, fusion=Fusion(keyword_weight=0.0), evidence=EvidenceWeights(author=1.0)))
+
+    answer = await search(world, "What did Bob eat?", explain=True)
+
+    assert answer.results[0].record.speaker == "Bob Lee"
+    assert [found.match.evidence["author"] for found in answer.results if found.match and found.match.evidence] == [
+        1.0,
+        *[0.0] * 4,
+    ]
+
+
+async def test_a_search_by_meaning_alone_has_no_evidence(world: World) -> None:
+    world.rank_by(BY_MATCH)
+
+    answer = await search(world, "When did Ann see the apples?", hybrid=False, explain=True)
+
+    assert all(found.match and found.match.fused == found.match.similarity for found in answer.results)
+
+
+async def test_memories_of_texts_that_are_not_weighted_are_ranked_as_before(qdrant_url: str) -> None:
+    async with open_world(qdrant_url, keyword=replace(SOURCE, is_weighted=False)) as plain:
+        await plain.add("I saw apples yesterday", session_id="s", speaker="Ann")
+        plain.rank_by(BY_MATCH)
+        found = (await search(plain, "When did Ann see apples?", explain=True)).results[0]
+        points, _ = await plain.agent.store.scroll(plain.agent.alias, {"limit": 10, "with_payload": True})
+
+    assert found.match is not None
+    assert found.match.keyword is not None
+    fused = 0.3 * found.match.similarity + 0.7 * found.match.keyword
+    assert (found.match.fused, found.match.evidence) == (pytest.approx(fused), None)
+    assert [EVIDENCE_KEY in point["payload"] for point in points] == [False]
+
+
+async def test_own_words_weigh_more_than_those_of_the_memories_before(world: World) -> None:
+    world.rank_by(replace(BY_MATCH, fusion=Fusion(keyword_weight=1.0), evidence=EvidenceWeights()))
+
+    answer = await search(world, "genus", explain=True)
+
+    keywords = {found.record.content: found.match.keyword for found in answer.results if found.match}
+    own, next_, after, before = (keywords[SAID[n][0]] or 0.0 for n in (2, 3, 4, 1))
+    assert own > next_ > after > before == 0.0
+
+
+async def test_the_words_of_a_neighbour_s_end_are_cut_off(world: World) -> None:
+    long = " ".join(f"word{n}" for n in range(40))
+    await world.add(long, session_id="t", created_at=world.clock.now_ms() - 1000)
+    await world.add("short", session_id="t")
+    world.rank_by(BY_MATCH)
+
+    answers = [await search(world, f"word{n}", explain=True) for n in (0, 39)]
+
+    found = [{f.record.content for f in a.results if f.match and f.match.keyword} for a in answers]
+    assert found == [{long, "short"}, {long}]
+    points, _ = await world.agent.store.scroll(world.agent.alias, {"limit": 10, "with_vector": [KEYWORD_VECTOR]})
+    assert all(point["vector"] for point in points)

@@ -1,0 +1,121 @@
+"""An object that names no preset has the one that its collection has on record, and a new one the default."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agentmemory_operator.spec.kinds.cel.presets import of_preset
+
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.spec.presets import CORTEX, DEFAULT_PRESET, PRESETS, STANDARD
+from tests.support.spec.documents import connection_document, memory_document
+from tests.unit.controllers.test_agent_memory import READY, Stage
+
+PHYSICAL = "agent_memory_probe__1"
+KEY = Key("AgentMemory", "agents", "probe")
+
+
+async def stage_with(**spec: Any) -> Stage:
+    """Return a converged object."""
+    stage = Stage()
+    stage.put(connection_document())
+    await stage.run(stage.put(memory_document(**spec)))
+    stage.store.points[PHYSICAL] = 5
+    return stage
+
+
+def rewrite_marker(stage: Stage, **figures: Any) -> None:
+    live = stage.store.collections[PHYSICAL]
+    assert live.marker is not None
+    stage.store.collections[PHYSICAL] = replace(live, marker=replace(live.marker, **figures))
+
+
+async def run_again(stage: Stage, *, keeps_status: bool, **spec: Any) -> Json:
+    """Do a pass over the object as it is now; return its status."""
+    status = {"status": stage.status(KEY)} if keeps_status else {}
+    stage.store.calls.clear()
+    stage.put(memory_document(metadata={"generation": 2}, **spec) | status)
+    await stage.run(KEY)
+    assert stage.short(KEY) == READY
+    return stage.status(KEY)
+
+
+def preset_in_force(stage: Stage) -> tuple[str | None, str]:
+    marker = stage.store.collections[PHYSICAL].marker
+    assert marker is not None
+    return marker.preset, stage.status(KEY)["effective"]["preset"]
+
+
+async def test_a_new_object_without_a_preset_gets_standard() -> None:
+    stage = await stage_with(preset=None)
+
+    assert preset_in_force(stage) == ("standard", "standard")
+    assert stage.store.collections[PHYSICAL].has_keyword
+    assert STANDARD.name == DEFAULT_PRESET
+
+
+@pytest.mark.parametrize("keeps_status", [True, False], ids=["upgraded", "applied again, or restored without status"])
+async def test_an_object_of_an_older_operator_keeps_cortex(keeps_status: bool) -> None:
+    stage = await stage_with(preset="cortex")
+    rewrite_marker(stage, preset=None)
+
+    status = await run_again(stage, keeps_status=keeps_status, preset=None)
+
+    assert preset_in_force(stage) == ("cortex", "cortex")
+    assert status["effective"]["presetRevision"] == CORTEX.revision
+    assert status["effective"]["scoring"]["weights"]["similarity"] == CORTEX.weights.similarity
+    assert stage.store.changes == ["WriteMarker"]
+    assert not stage.store.collections[PHYSICAL].has_keyword
+
+
+@pytest.mark.parametrize("keeps_status", [True, False])
+@pytest.mark.parametrize("preset", ["brain", "none", "standard", "cortex"])
+async def test_the_preset_on_record_is_kept(preset: str, keeps_status: bool) -> None:
+    stage = await stage_with(preset=preset)
+    before = stage.store.collections[PHYSICAL]
+
+    await run_again(stage, keeps_status=keeps_status, preset=None)
+
+    assert preset_in_force(stage) == (preset, preset)
+    assert replace(stage.store.collections[PHYSICAL], marker=None) == replace(before, marker=None)
+
+
+async def test_a_preset_that_the_object_names_goes_before_what_is_on_record() -> None:
+    stage = await stage_with(preset="cortex")
+
+    await run_again(stage, keeps_status=False, preset="none")
+
+    assert preset_in_force(stage) == ("none", "none")
+
+
+async def test_an_older_revision_on_record_is_kept_until_somebody_approves_the_newer_one() -> None:
+    stage = await stage_with(preset="importance")
+    rewrite_marker(stage, preset_revision=1)
+    stage.put(memory_document(preset=None))
+
+    await stage.run(KEY)
+
+    assert preset_in_force(stage) == ("importance", "importance")
+    assert stage.status(KEY)["effective"]["presetRevision"] == 1
+    assert stage.status(KEY)["plan"]["presetRevision"] == 2
+
+
+async def test_a_preset_on_record_that_is_not_known_is_told() -> None:
+    stage = await stage_with(preset="cortex")
+    rewrite_marker(stage, preset="tomorrow")
+    stage.store.calls.clear()
+    stage.put(memory_document(preset=None))
+
+    await stage.run(KEY)
+
+    assert stage.short(KEY)[0] == ("Ready", "False", "InvalidSpec")
+    assert stage.store.changes == []
+
+
+def test_rules_of_the_api_server_need_not_know_which_default_holds() -> None:
+    """CEL sees no collection: what it says of an object without a preset has to hold for both."""
+    for figure in ("m", "ef_construct", "model"):
+        assert getattr(PRESETS["standard"][-1], figure) == getattr(CORTEX, figure)
+    assert STANDARD.fusion.method == CORTEX.fusion.method
+    assert of_preset(lambda preset: preset.m).endswith(str(CORTEX.m) + ")")
