@@ -2,11 +2,13 @@
 
 from agentmemory_client.clients import AsyncClient, Client
 from agentmemory_client.context import estimate_tokens, format_context
+from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRelation
 from agentmemory_client.exchange import DEFAULT_URL
 from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
 from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem
 from agentmemory_client.values import (
     AgentSummary,
+    ConversationStored,
     Found,
     Imported,
     ItemStored,
@@ -39,6 +41,8 @@ __all__ = [
     "AsyncClient",
     "AsyncUser",
     "Client",
+    "ConversationStored",
+    "EntityDetails",
     "FieldProblem",
     "Found",
     "Imported",
@@ -46,11 +50,13 @@ __all__ = [
     "Kept",
     "LineError",
     "Memory",
+    "NamedEntity",
     "NamespaceSize",
     "Page",
     "Preview",
     "Receipt",
     "ReceiptsPage",
+    "SaidRelation",
     "SearchResult",
     "Stats",
     "Stored",

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+import agentmemory_client.entity_calls as entity_calls
 import agentmemory_client.identity_calls as identity_calls
 import agentmemory_client.item_calls as item_calls
 import agentmemory_client.memory_calls as memory_calls
@@ -49,6 +50,7 @@ class UserCalls:
     """What can be asked about one user's memories; a user is also a scope, for example `global`."""
 
     add = of_user(memory_calls.remember)
+    converse = of_user(memory_calls.converse)
     search = of_user(memory_calls.search)
     search_fields = of_user(memory_calls.search_fields)
     memories = of_user(memory_calls.memories)
@@ -63,6 +65,11 @@ class UserCalls:
     working = of_user(memory_calls.working)
     keep = of_user(memory_calls.keep)
     end = of_user(memory_calls.end)
+    relate = of_user(entity_calls.relate)
+    entities = of_user(entity_calls.entities)
+    entity = of_user(entity_calls.entity)
+    rename_entity = of_user(entity_calls.rename_entity)
+    merge_entity = of_user(entity_calls.merge_entity)
     forget = of_user(memory_calls.forget)
     would_forget = of_user(memory_calls.would_forget)
 

@@ -9,6 +9,7 @@ from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
 from agentmemory_client.problems import ApiError
 from agentmemory_client.values import (
     AgentSummary,
+    ConversationStored,
     Kept,
     Memory,
     Page,
@@ -72,6 +73,29 @@ class NewMemory(MemoryOptions):
 
     user_id: str
     content: str
+
+
+class MessageOptions(TypedDict, total=False):
+    """What a turn may have besides role and content."""
+
+    speaker: str
+    at: datetime | str
+    vector: Sequence[float]
+
+
+class Message(MessageOptions):
+    """What one said; `role` is user, assistant, tool or system."""
+
+    role: str
+    content: str
+
+
+class ConversationOptions(TypedDict, total=False):
+    """What a conversation may have besides user and turns."""
+
+    session_id: str
+    author: str
+    zone: str
 
 
 class ChangeOptions(TypedDict, total=False):
@@ -171,6 +195,21 @@ def remember_many(
         key=idempotency_key or new_key(),
         read=lambda answer: [_outcome(result) for result in answer["results"]],
     )
+
+
+def converse(
+    agent: str,
+    user_id: str,
+    messages: Sequence[Message],
+    *,
+    idempotency_key: str | None = None,
+    **options: Unpack[ConversationOptions],
+) -> Call[ConversationStored]:
+    """Store the turns of a conversation, durably; where the agent has a model, memories are made of them afterwards."""
+    body = {"user_id": user_id, "messages": [json_of(message) for message in messages], **options}
+    path = path_of(agent, "messages")
+    read = partial(read_value, ConversationStored)
+    return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=read)
 
 
 def search(agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]) -> Call[SearchResult]:

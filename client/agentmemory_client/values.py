@@ -47,8 +47,12 @@ class Memory(Answer):
 
     Attributes:
         content: None where it is locked.
+        supersedes_ids: of a merged memory, all that it took the place of.
+        connections: memories that it belongs together with, each with `id`, `description` and `run`.
+        consolidated: a consolidation has read it, or made it.
         zone: how it is sealed; None is not at all.
         locked: its key is away, or was deleted.
+        entities: the names that it speaks of, each with name, kind and role.
     """
 
     id: str
@@ -81,7 +85,9 @@ class Memory(Answer):
     observed_by: tuple[str, ...] = ()
     observation_count: int = 1
     namespace: tuple[str, ...] = ()
+    entities: tuple[Json, ...] = ()
     supersedes: str | None = None
+    supersedes_ids: tuple[str, ...] = ()
     superseded_by: str | None = None
     superseded_at: datetime | None = None
     valid_from: datetime | None = None
@@ -90,6 +96,8 @@ class Memory(Answer):
     last_accessed_at: datetime | None = None
     access_count: int = 0
     pinned: bool = False
+    connections: tuple[Json, ...] = ()
+    consolidated: bool = False
     zone: str | None = None
     locked: bool = False
 
@@ -141,6 +149,20 @@ class Stored(Answer):
     event: str
     supersedes: str | None = None
     recorded: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationStored(Answer):
+    """A conversation that is durable.
+
+    Attributes:
+        turns: ids in order; None of one that was not stored, of which a warning tells.
+        run: of the distillation that follows; None where none does.
+    """
+
+    turns: tuple[str | None, ...]
+    run: str | None = None
     warnings: tuple[str, ...] = ()
 
 

@@ -20,6 +20,7 @@ AgentMemoryError
 ├── NamespaceFull              nor where its namespace has as many as the connection allows it
 ├── NamespaceEnding            an object cannot be created: its namespace is being deleted
 ├── Unreadable                 sealed bytes do not open with a key: they were changed, or are another place's
+├── ModelAnswerInvalid         a language model answered nothing that can be used; the same again may be no better
 ├── BytesDiffer                bytes are not those that were recorded; nothing was made of them
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
@@ -34,7 +35,9 @@ AgentMemoryError
     ├── ServerFullForNow       a restore, a rebuild or a verification waits for room on the server
     ├── StorageUnavailable     the object storage is away; nothing was stored
     ├── KeysUnavailable        the keys of a privacy zone are away: nothing of it is read or written; HTTP 503
+    │   └── KeysDamaged        what is kept of some of them is no keys: a person brings them back
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
+    ├── ModelUnavailable       the language model is away; nothing was made of what it was to read
     ├── RerankerUnavailable    a search is answered in the order of its scores
     ├── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
     └── LeadershipLost         another operator may lead; nothing was written, and the process ends
@@ -229,6 +232,20 @@ class Unreadable(AgentMemoryError):
     """Sealed bytes do not open: they were changed, or sealed with another key, or for another place."""
 
 
+class ModelAnswerInvalid(AgentMemoryError):
+    """A language model's answer is no JSON, or not what was asked for, or cut off, or a refusal.
+
+    Args:
+        message: says which; repeats nothing of the answer.
+        tokens_in, tokens_out: what the call used all the same.
+    """
+
+    def __init__(self, message: str, *, tokens_in: int = 0, tokens_out: int = 0) -> None:
+        super().__init__(message)
+        self.tokens_in = tokens_in
+        self.tokens_out = tokens_out
+
+
 class TransientError(AgentMemoryError):
     """A later attempt may succeed.
 
@@ -299,8 +316,16 @@ class KeysUnavailable(TransientError):
     """The data keys of a privacy zone, or the wrapping key that they are under, cannot be had for now."""
 
 
+class KeysDamaged(KeysUnavailable):
+    """A shard of data keys holds none as this version writes them; it is never written over."""
+
+
 class EmbedderUnavailable(TransientError):
     """The embedding provider cannot be reached or refuses for now."""
+
+
+class ModelUnavailable(TransientError):
+    """The language model's service cannot be reached, throttles, or does not answer in time."""
 
 
 class RerankerUnavailable(TransientError):

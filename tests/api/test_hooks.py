@@ -29,6 +29,7 @@ HOOKED = agent_document(
     ],
 )
 PATH = "/v1/agents/hooked/hooks/crm"
+TURNS = [{"role": "user", "content": "I want to cancel", "vector": VECTOR}]
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,15 @@ def _with(sent: dict[str, Any], header: str, value: str) -> dict[str, Any]:
     return sent | {"headers": sent["headers"] | {header: value}}
 
 
+def test_a_signed_conversation_is_stored_once(api: httpx.Client, user: str) -> None:
+    said = {"user_id": user, "messages": TURNS}
+    answers = [api.post(PATH, **signed(said, id="msg_talk")) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert answers[0].json() == answers[1].json()
+    assert [(memory["content"], memory["author"]) for memory in listed(api, user)] == [("I want to cancel", "hook:crm")]
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_was_not_signed_just_now_is_refused_and_learns_nothing(api: httpx.Client, user: str, wrong: str) -> None:
     answer = api.post(PATH, **WRONG[wrong](memory_of(user)))
@@ -114,7 +124,11 @@ def test_an_agent_that_is_not_there_and_a_hook_that_is_not_there_look_alike(api:
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"messages": []}, 422, "not taken yet"),
+        ({"user_id": "u", "messages": []}, 422, "messages"),
+        ({"messages": [{"role": "user", "content": "c"}]}, 422, "user_id"),
+        ({"user_id": "global", "messages": TURNS}, 403, "a hook stores what is of one user"),
+        ({"user_id": "u", "messages": TURNS, "author": "somebody"}, 403, "author"),
+        (memory_of("u") | {"messages": TURNS}, 422, "memory"),
         ({"user_id": "u", "content": "c"}, 422, "memory"),
         (memory_of("u", author="somebody"), 403, "author"),
         (memory_of("global"), 403, "a hook stores what is of one user"),

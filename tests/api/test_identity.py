@@ -53,6 +53,7 @@ SUBJECTS = [
 VOICES = agent_document(
     "voices",
     types=[{"name": "fact", "halfLifeDays": 365}, {"name": "working", "halfLifeDays": 1}],
+    entities={},
     scoring={"scoreThreshold": -1, "minSimilarity": -1},
     access={"subjects": SUBJECTS},
 )

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from agentmemory_operator.entrypoints.api import schemas
+from agentmemory_operator.entrypoints.api import agent_schemas, schemas
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 
 VECTOR = [1.0] * 8
@@ -25,6 +25,7 @@ PATHS = {
     "/v1/agents/{agent}": {"get"},
     "/v1/agents/{agent}/memories": {"get", "post"},
     "/v1/agents/{agent}/memories/batch": {"post"},
+    "/v1/agents/{agent}/messages": {"post"},
     "/v1/agents/{agent}/memories/{id}": {"get", "patch", "delete"},
     "/v1/agents/{agent}/memories/{id}/history": {"get"},
     "/v1/agents/{agent}/memories/{id}/children": {"get"},
@@ -33,6 +34,9 @@ PATHS = {
     "/v1/agents/{agent}/search": {"post"},
     "/v1/agents/{agent}/items": {"put", "get", "delete"},
     "/v1/agents/{agent}/items/versions": {"get"},
+    "/v1/agents/{agent}/relations": {"put"},
+    "/v1/agents/{agent}/entities": {"get"},
+    "/v1/agents/{agent}/entities/{name}": {"get", "patch"},
     "/v1/agents/{agent}/keys": {"get"},
     "/v1/agents/{agent}/namespaces": {"get"},
     "/v1/agents/{agent}/sessions/{session_id}/working": {"get", "put"},
@@ -88,24 +92,32 @@ def test_every_error_is_described_as_a_problem(document: dict[str, Any]) -> None
                 assert int(status) in {problem.status for problem in PROBLEMS}
 
 
+def names_of(schema: dict[str, Any]) -> str:
+    refs = [one["$ref"] for one in schema.get("oneOf", [schema])]
+    return " or ".join(ref.rpartition("/")[2] for ref in refs)
+
+
 def test_every_body_is_described(document: dict[str, Any]) -> None:
     bodies = {
-        (method, path): next(iter(operation["requestBody"]["content"].values()))["schema"]["$ref"].rpartition("/")[2]
+        (method, path): names_of(next(iter(operation["requestBody"]["content"].values()))["schema"])
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
         if "requestBody" in operation
     }
 
     assert bodies == {
-        ("post", "/v1/agents/{agent}/memories"): "MemoryIn",
+        ("post", "/v1/agents/{agent}/memories"): "MemoryIn or ConversationIn",
         ("post", "/v1/agents/{agent}/memories/batch"): "BatchIn",
+        ("post", "/v1/agents/{agent}/messages"): "ConversationIn",
         ("patch", "/v1/agents/{agent}/memories/{id}"): "ChangeIn",
         ("post", "/v1/agents/{agent}/search"): "SearchIn",
         ("put", "/v1/agents/{agent}/items"): "ItemIn",
+        ("put", "/v1/agents/{agent}/relations"): "RelationIn",
+        ("patch", "/v1/agents/{agent}/entities/{name}"): "EntityChangeIn",
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
         ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
         ("post", "/v1/agents/{agent}/tokens"): "TokenIn",
-        ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn",
+        ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn or ConversationIn",
         ("post", "/v1/agents/{agent}/import"): "LineIn",
     }
 
@@ -121,8 +133,8 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "model"),
     [
-        ("GET", "/v1/agents", None, schemas.AgentsOut),
-        ("GET", "/v1/agents/probe", None, schemas.AgentDetailOut),
+        ("GET", "/v1/agents", None, agent_schemas.AgentsOut),
+        ("GET", "/v1/agents/probe", None, agent_schemas.AgentDetailOut),
         ("GET", "/v1/tools", None, schemas.ToolsOut),
         ("GET", "/v1/agents/nobody", None, schemas.ProblemOut),
         ("POST", "/v1/agents/probe/memories", {"content": "c", "vector": VECTOR}, schemas.StoredOut),

@@ -1,4 +1,4 @@
-"""examples/<preset>: each, applied to the development stack and run, answers what its README promises."""
+"""examples/<preset>, examples/zones: each, applied to a development stack and run, answers what its README says."""
 
 import json
 import os
@@ -22,6 +22,7 @@ from tests.support.command_line import command_line
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 READY_S, SCRIPT_S = 60, 60
+NAMES = [*PRESETS, "zones"]
 
 Json = dict[str, Any]
 
@@ -31,10 +32,10 @@ def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API of one development stack with the objects of all examples, which share their connection."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "manifests").mkdir()
-    for preset in PRESETS:
-        connection, memory = yaml.safe_load_all((EXAMPLES / preset / "memory.yaml").read_text())
+    for name in NAMES:
+        connection, *others = yaml.safe_load_all((EXAMPLES / name / "memory.yaml").read_text())
         (folder / "manifests" / "connection.yaml").write_text(yaml.safe_dump(connection))
-        (folder / "manifests" / f"{preset}.yaml").write_text(yaml.safe_dump(memory))
+        (folder / "manifests" / f"{name}.yaml").write_text(yaml.safe_dump_all(others))
     arguments = ["dev", "--manifests", str(folder / "manifests"), "--data", str(folder / "data"), "--port", "0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("QDRANT", "AGENTMEMORY"))}
     stack = subprocess.Popen(
@@ -63,18 +64,18 @@ def _wait_until_ready(url: str) -> None:
     until_s = time.monotonic() + READY_S
     while time.monotonic() < until_s:
         agents = httpx.get(f"{url}/v1/agents", timeout=READY_S, trust_env=False).json()["results"]
-        if len(agents) == len(PRESETS) and all(agent["ready"] for agent in agents):
+        if len(agents) == len(NAMES) and all(agent["ready"] for agent in agents):
             return
         time.sleep(0.1)
     pytest.fail("not every example became ready")
 
 
-def run(api_url: str, preset: str) -> list[Json]:
+def run(api_url: str, name: str) -> list[Json]:
     """Run an example against the stack; return its answers."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not on this machine")
     environment = os.environ | {"AGENTMEMORY_URL": api_url, "NO_PROXY": "127.0.0.1", "EXAMPLE_USER": "ada"}
-    script = str(EXAMPLES / preset / "try.sh")
+    script = str(EXAMPLES / name / "try.sh")
     done = subprocess.run(["sh", script], env=environment, capture_output=True, text=True, timeout=SCRIPT_S)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -84,19 +85,19 @@ def contents(answer: Json) -> list[str]:
     return [memory["content"] for memory in answer["results"]]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_an_example_passes_validate(preset: str) -> None:
-    checked = CliRunner().invoke(command_line(), ["validate", "-f", str(EXAMPLES / preset)])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_passes_validate(name: str) -> None:
+    checked = CliRunner().invoke(command_line(), ["validate", "-f", str(EXAMPLES / name)])
 
     assert checked.exit_code == 0, checked.output
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_an_example_has_its_presets_name_and_says_how_it_is_run(preset: str) -> None:
-    page = (EXAMPLES / preset / "README.md").read_text()
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_says_by_its_name_how_it_is_run(name: str) -> None:
+    page = (EXAMPLES / name / "README.md").read_text()
 
-    assert f"agentmemory dev --manifests examples/{preset}" in page
-    assert f"sh examples/{preset}/try.sh" in page
+    assert f"agentmemory dev --manifests examples/{name}" in page
+    assert f"sh examples/{name}/try.sh" in page
 
 
 def test_cortex_answers_the_correction_and_keeps_the_history(api_url: str) -> None:
@@ -145,3 +146,14 @@ def test_without_a_design_the_oldest_is_found_by_what_it_says(api_url: str) -> N
     *_, found = run(api_url, "none")
 
     assert [memory["type"] for memory in found["results"]] == ["minutes", "invoice"]
+
+
+def test_zones_show_a_memory_to_who_may_read_it_and_seal_it_in_an_export_until_its_key_is_deleted(api_url: str) -> None:
+    _, _, listed, *exported, receipt, left = run(api_url, "zones")
+
+    assert sorted(contents(listed)) == ["Allergic to penicillin", "Likes tea"]
+    lines = [line for line in exported if "user_id" in line]
+    sealed, plain = sorted(lines, key=lambda line: "sealed" not in line)
+    assert (plain["content"], "content" in sealed, sealed["zone"]) == ("Likes tea", False, "SENSITIVE")
+    assert (receipt["counts"]["total"], receipt["keys_deleted"]) == (1, ["SENSITIVE"])
+    assert contents(left) == ["Likes tea"]

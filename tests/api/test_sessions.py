@@ -67,7 +67,10 @@ def test_the_end_of_a_session_drops_what_it_had_in_mind_once(client: httpx.Clien
 
     ended = [end(client, user) for _ in range(2)]
 
-    assert ended == [{"dropped": 2, "counts": {"working": 2}}, {"dropped": 0, "counts": {}}]
+    assert ended == [
+        {"dropped": 2, "counts": {"working": 2}, "run": None},
+        {"dropped": 0, "counts": {}, "run": None},
+    ]
     assert contents(in_mind(client, user)) == []
     assert contents(in_mind(client, user, "t")) == ["c"]
 

@@ -15,12 +15,13 @@ from agentmemory_operator.spec.naming import alias_of
 from tests.support.web.api_stack import Stack, build_services, create_collection, dev_qdrant, running_api
 from tests.support.zone_agents import Keys, zoned_document
 
-SEALED, SEEN, PLAIN, FEW = "sealed", "seen", "plain", "few"
+SEALED, SEEN, FEW, CHAINED = "sealed", "seen", "few", "chained"
 WORDS = {"index": {"keyword": {"enabled": True}}, "lifecycle": {"deduplicate": True}}
 DOCUMENTS = (
     zoned_document(SEALED, **WORDS),
     zoned_document(SEEN, {"vectors": ["SENSITIVE", "PERSONAL"], "words": ["PERSONAL"]}, **WORDS),
     zoned_document(FEW, {"allowed": ["PERSONAL"], "vectors": ["PERSONAL"]}),
+    zoned_document(CHAINED, types=[{"name": "fact", "supersedeBy": "key", "decay": False}]),
 )
 ZONES = ("SENSITIVE", "PERSONAL", "PROFESSIONAL")
 SECRET = "Xylophonitis was diagnosed on Thursday"
@@ -288,6 +289,49 @@ def test_a_memory_rises_with_all_its_versions_and_its_neighbours_lose_its_words(
     assert client.patch(path, params=whose, json={"zone": None}).json()["zone"] is None
     assert read(client, user, new)["content"] == "Xylophonitis for sure"
     assert set(search(client, user, "Xylophonitis")) == {new, after}
+
+
+def test_what_moves_is_found_where_it_is_when_it_is_said_again_and_elsewhere_is_another(
+    client: httpx.Client, zoned: Stack, user: str
+) -> None:
+    moved = store(client, user, SECRET, None)
+    plain_ids = set(point(zoned, moved)["payload"]["lookupIds"])
+    path, whose = f"/v1/agents/{SEALED}/memories/{moved}", {"user_id": user}
+
+    assert client.patch(path, params=whose, json={"zone": "SENSITIVE"}).status_code == 200
+
+    assert plain_ids.isdisjoint(point(zoned, moved)["payload"]["lookupIds"])
+    assert store(client, user, SECRET, "SENSITIVE") == moved
+    plain = store(client, user, SECRET, None)
+    assert plain != moved
+    assert store(client, user, SECRET, None) == plain
+    body = {"memories": [{"user_id": user, "content": SECRET, "zone": zone} for zone in (None, "SENSITIVE")]}
+    told = client.post(f"/v1/agents/{SEALED}/memories/batch", json=body).json()["results"]
+    assert [one["id"] for one in told] == [plain, moved]
+    client.delete(f"/v1/agents/{SEALED}/memories/{plain}", params=whose)
+    assert client.patch(path, params=whose, json={"zone": None}).json()["zone"] is None
+    assert store(client, user, SECRET, None) == moved
+
+
+@pytest.mark.parametrize("is_moved", [True, False], ids=["after it rose", "by the version itself"])
+def test_a_key_s_next_version_follows_the_one_before_into_a_zone(
+    client: httpx.Client, user: str, is_moved: bool
+) -> None:
+    before = store(client, user, "Xylophonitis maybe", None, agent=CHAINED, key="diag")
+    path, whose = f"/v1/agents/{CHAINED}/memories/{before}", {"user_id": user}
+    if is_moved:
+        client.patch(path, params=whose, json={"zone": "SENSITIVE"})
+        plainly = {"user_id": user, "content": "c", "key": "diag"}
+        assert client.post(f"/v1/agents/{CHAINED}/memories", json=plainly).status_code == 409
+    other = {"user_id": user, "content": "c", "key": "other", "zone": "SENSITIVE", "supersedes": before}
+    assert client.post(f"/v1/agents/{CHAINED}/memories", json=other).status_code == 409
+
+    after = store(client, user, SECRET, "SENSITIVE", agent=CHAINED, key="diag", supersedes=before)
+
+    listed = client.get(f"/v1/agents/{CHAINED}/memories", params=whose).json()["results"]
+    assert [memory["id"] for memory in listed] == [after]
+    history = client.get(f"/v1/agents/{CHAINED}/memories/{after}/history", params=whose).json()["results"]
+    assert {memory["id"] for memory in history} == {before, after}
 
 
 @pytest.mark.parametrize("zone", ["SENSITIVE", "PROFESSIONAL"])

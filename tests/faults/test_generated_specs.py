@@ -13,7 +13,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.rules.changes import Change
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.controllers.agent_memory import Periods
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.spec.naming import alias_of

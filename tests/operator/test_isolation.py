@@ -103,8 +103,8 @@ def site(
     types = [{"name": "fact", "decay": False}, {"name": "working", "decay": False}]
     plain = Account.create(control_plane, ours.namespace, "plain")
     subjects = [bot.subject(*everything) | {"scopes": [SCOPE, "global"]}, plain.subject(*everything)]
-    ours.create_ready(access={"subjects": subjects}, scoring=passes, types=types)
-    others.create_ready(access={"subjects": [neighbour.subject(*everything)]}, scoring=passes)
+    ours.create_ready(access={"subjects": subjects}, scoring=passes, types=types, entities={})
+    others.create_ready(access={"subjects": [neighbour.subject(*everything)]}, scoring=passes, entities={})
     tokens = {
         "good": bot.token(),
         "without the scope": plain.token(),

@@ -65,6 +65,7 @@ class Bank:
     Attributes:
         disk: the files of its Qdrant server.
         exported: a file that `agentmemory export` wrote.
+        wrapping: the value of the Secret with the wrapping key.
     """
 
     workspace: Workspace
@@ -73,6 +74,7 @@ class Bank:
     disk: pathlib.Path
     exported: pathlib.Path
     keys: StoredKeys
+    wrapping: str
 
     def create(self, slug: str, name: str = AGENT) -> None:
         """Create an agent whose snapshots are copied into the bucket; return when it takes memories."""
@@ -134,9 +136,17 @@ class Bank:
         with tarfile.open(self.storage.file(key)) as archive:
             archive.extractall(unpacked, filter="data")
         assert holding(self.disk, [hash_of(plain_of("bob"))]), "the hash of what is not sealed is found so"
+        assert any("/wal/" in path for path in holding(self.disk, [PLAIN_WORD.encode()])), "so does the log of writes"
         for place in (self.storage.folder, unpacked, self.disk, self.exported):
             assert holding(place, [PLAIN_WORD.encode()]), f"the words of what is not sealed are found so in {place}"
             assert holding(place, [*forms_of(WORD), *HASHES]) == [], f"nothing of what is sealed lies in {place}"
+
+    def key_forms(self) -> list[bytes]:
+        """Return how the wrapping key, and the data keys that are left, could be told."""
+        opened = self.keys.opened(self.wrapping).values()
+        halves = [half for key in opened for half in (key[:32], key[32:])]
+        shown = [text for half in halves for text in (base64.b64encode(half)[:40], half.hex().encode())]
+        return [self.wrapping.encode(), base64.b64decode(self.wrapping).hex().encode(), *shown]
 
     def _get(self, slug: str, path: str, **parameters: str) -> httpx.Response:
         return self.api.get(f"/v1/agents/{slug}/{path}", params=parameters)
@@ -199,10 +209,10 @@ def bank(
     with running(program):
         workspace = Workspace(control_plane, namespace, url)
         workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
-        workspace.create_secret("zones", key=new_wrapping_key())
+        workspace.create_secret("zones", key=(wrapping := new_wrapping_key()))
         workspace.connect()
         keys = StoredKeys(control_plane, folder, Ring(namespace, workspace.slug))
-        made = Bank(workspace, api, storage, tmp_path / "qdrant/data", tmp_path / "export.ndjson", keys)
+        made = Bank(workspace, api, storage, tmp_path / "qdrant/data", tmp_path / "export.ndjson", keys, wrapping)
         made.create(workspace.slug)
         made.fill()
         yield made
@@ -210,7 +220,7 @@ def bank(
 
 
 def test_no_copy_holds_what_is_sealed_and_none_is_read_once_the_key_is_deleted(
-    bank: Bank, tmp_path: pathlib.Path
+    bank: Bank, api_program: Program, nursery: Nursery, tmp_path: pathlib.Path
 ) -> None:
     slug, other = bank.workspace.slug, f"{bank.workspace.slug}-x"
     before = {user: bank.contents(slug, user) for user in USERS}
@@ -240,6 +250,9 @@ def test_no_copy_holds_what_is_sealed_and_none_is_read_once_the_key_is_deleted(
     nothing: dict[str, set[str | None]] = {zone: {None} for zone in ZONES}
     wait_until(lambda: bank.contents(other, "bob") == before["bob"] | nothing, seconds=70, what="the other agent")
     assert bank.contents(other, "ada") == before["ada"] | nothing
+    told = f"{api_program.log}{nursery.log}{bank.workspace.must_get()}{bank.workspace.events(kind='Normal')}"
+    assert slug in told
+    assert [form for form in [*forms_of(WORD), *bank.key_forms()] if form.decode() in told] == []
     bank.keys.copy_to(Ring(bank.workspace.namespace, other))
     wait_until(lambda: bank.contents(other, "bob") == before["bob"] | locked, seconds=90, what="the keys there")
     assert bank.contents(other, "ada") == before["ada"] | nothing

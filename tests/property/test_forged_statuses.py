@@ -20,8 +20,9 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities as Capable
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.controllers.agent_memory import Passes
 from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FINALIZER
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.orphans import owners_of
 from agentmemory_operator.controllers.status_writer import closed_by
 from agentmemory_operator.errors import StoreUnavailable, TransientError

@@ -26,6 +26,7 @@ from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.httpx_transport import HostTransport, client_of
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
+from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
@@ -193,6 +194,14 @@ async def fetch_file(url: str, egress: Egress = USUAL) -> None:
             pass
 
 
+async def ask_model(url: str, egress: Egress = USUAL) -> None:
+    model = OpenAIChat(ChatOptions(model="m", api_key=KEY, base_url=f"{url}/v1", timeout_s=5), egress=egress)
+    try:
+        await model.complete("Say something.", TEXT, {"type": "object", "properties": {}}, 10)
+    finally:
+        await model.aclose()
+
+
 async def tell_webhook(url: str, egress: Egress = USUAL) -> None:
     failure = await HttpWebhookSender(egress).send(
         "spec.webhooks[a].url", url, TEXT.encode(), {"webhook-signature": KEY}
@@ -205,7 +214,7 @@ async def tell_webhook(url: str, egress: Egress = USUAL) -> None:
 
 CLIENTS = [
     *(ask_collections, ask_points, write_points, list_snapshots, download_snapshot, ask_nodes),
-    *(embed, list_bucket, read_object, fetch_file, tell_webhook),
+    *(embed, list_bucket, read_object, fetch_file, tell_webhook, ask_model),
 ]
 EVERY_CLIENT = pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__name__)
 
@@ -520,7 +529,8 @@ class TestAddresses:
 
         assert raised.value.reason == "HostNotAllowed"
         assert re.match(
-            r"(spec\.(url|nodes|embedding\.baseURL|webhooks\[a\]\.url)|endpoint|source\.url): ", str(raised.value)
+            r"(spec\.(url|nodes|(embedding|consolidation\.model)\.baseURL|webhooks\[a\]\.url)|endpoint|source\.url): ",
+            str(raised.value),
         )
 
     @EVERY_CLIENT
@@ -751,6 +761,8 @@ class TestOneWayOut:
         "adapters/http/egress.py": "the policy",
         "adapters/http/httpx_transport.py": "a client for libraries, which sends through the policy",
         "adapters/embedding/openai_embedder.py": "OpenAI's client, with that one",
+        "adapters/http/openai_service.py": "OpenAI's client, with that one",
+        "adapters/language_model/openai_chat.py": "OpenAI's client, with that one",
         "adapters/kubernetes/transport.py": "the API server, of the pod or the kubeconfig",
         "adapters/otlp_tracer.py": "the collector, of the environment",
         "client/clients.py": "the caller's own API",
@@ -778,8 +790,8 @@ class TestOneWayOut:
     def test_openai_s_client_is_made_with_our_transport(self) -> None:
         made = {path.name: path.read_text() for path in PACKAGE.rglob("*.py") if "AsyncOpenAI(" in path.read_text()}
 
-        assert set(made) == {"openai_embedder.py"}
-        assert "http_client=cast(Any, client_of(self._host, self._where))" in made["openai_embedder.py"]
+        assert set(made) == {"openai_service.py"}
+        assert "http_client=cast(Any, client_of(host, where))" in made["openai_service.py"]
         assert isinstance(client_of(HostSession(USUAL, "http://a", field="f"), "http://a")._transport, HostTransport)
 
     async def test_openai_s_client_opens_no_connection_by_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:

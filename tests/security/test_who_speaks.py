@@ -41,6 +41,13 @@ SPOKEN: dict[Endpoint, dict[str, Any]] = {
     ("POST", "/v1/agents/{agent}/memories/batch"): {
         "json": {"memories": [{"user_id": "ada", "content": FORGED, "vector": VECTOR, "author": "system"}]}
     },
+    ("POST", "/v1/agents/{agent}/messages"): {
+        "json": {
+            "user_id": "ada",
+            "messages": [{"role": "user", "content": FORGED, "vector": VECTOR}],
+            "author": "system",
+        }
+    },
     ("PUT", "/v1/agents/{agent}/items"): {
         "params": {"namespace": ["memories", "ada"], "key": "k"},
         "json": {"content": FORGED, "vector": VECTOR, "author": "system"},
@@ -48,6 +55,13 @@ SPOKEN: dict[Endpoint, dict[str, Any]] = {
     ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): {
         "params": {"user_id": "ada"},
         "json": {"content": FORGED, "vector": VECTOR, "author": "system"},
+    },
+    ("PUT", "/v1/agents/{agent}/relations"): {
+        "json": {"user_id": "ada", "source": FORGED, "relation": "uses", "target": "Acme", "author": "system"}
+    },
+    ("PATCH", "/v1/agents/{agent}/entities/{name}"): {
+        "params": {"user_id": "ada"},
+        "json": {"name": FORGED, "author": "system"},
     },
     ("PATCH", "/v1/agents/{agent}/memories/{id}"): {"params": {"user_id": "ada"}, "json": {"author": "system"}},
     ("POST", "/v1/agents/{agent}/import"): {
@@ -133,7 +147,7 @@ def voices(
         made = Voices(workspace, chief, bound, held, (left, right), (first, second))
         types = [{"name": "fact", "decay": False}, {"name": "working", "decay": False}]
         passes = {"scoreThreshold": -1, "minSimilarity": -1}
-        workspace.create_ready(access={"subjects": made.subjects}, types=types, scoring=passes)
+        workspace.create_ready(access={"subjects": made.subjects}, types=types, scoring=passes, entities={})
         for at in (0, 1):
             wait_until(lambda at=at: made.reads(held["chief"], at=at) == 200, seconds=10, what="the agent in the API")
         held["token"] = made.mint()

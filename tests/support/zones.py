@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.errors import AgentMemoryError, Conflict
+from agentmemory_operator.errors import AgentMemoryError, Conflict, KeysDamaged
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import Ring
@@ -45,7 +45,10 @@ class FakeKeyShards(Plantable):
         await self._called("read")
         if (ring, name) not in self.texts:
             return Shard(ring=ring, name=name)
-        return shard_from_text(self.texts[ring, name], ring=ring, name=name, version=self.versions[ring, name])
+        try:
+            return shard_from_text(self.texts[ring, name], ring=ring, name=name, version=self.versions[ring, name])
+        except ValueError as exc:
+            raise KeysDamaged(f"shard {name} holds no keys") from exc
 
     async def version(self, ring: Ring, name: str) -> str:
         await self._called("version")

@@ -8,9 +8,10 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.collection import Observed
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
-from agentmemory_operator.controllers.agent_memory import Periods
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.main.operator import Operator, OperatorPorts
+from agentmemory_operator.main.operator import Operator
+from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
 from agentmemory_operator.settings import Settings
@@ -65,6 +66,7 @@ class Herd:
             server=nothing,
             objects=nothing,
             embedder=nothing,
+            language_model=nothing,
         )
         self.operator = Operator(ports, Settings.from_env({}), periods=PERIODS)
 

@@ -208,7 +208,12 @@ def test_each_kind_of_untrue_answer_is_found(name: str) -> None:
 
 
 def row(content: str, follows: str | None = None, followed_by: str | None = None, accesses: int = 0) -> Row:
-    return Row(content=content, user=U, follows=follows, followed_by=followed_by, accesses=accesses)
+    before = (follows,) if follows else ()
+    return Row(content=content, user=U, follows=before, followed_by=followed_by, accesses=accesses)
+
+
+def merged_row(content: str, *follows: str) -> Row:
+    return replace(row(content), follows=follows)
 
 
 def rows(*found: Row) -> dict[str, Row]:
@@ -217,6 +222,11 @@ def rows(*found: Row) -> dict[str, Row]:
 
 CHAINS = {
     "whole": (rows(row("a", None, "b"), row("b", "a", "c"), row("c", "b")), []),
+    "merged": (rows(row("a", None, "c"), row("b", None, "c"), merged_row("c", "a", "b")), []),
+    "merged of one that leads elsewhere": (
+        rows(row("a", None, "c"), row("b", None, "d"), merged_row("c", "a", "b"), row("d", "b")),
+        ["two heads", "still a head"],
+    ),
     "two heads": (rows(row("a", None, "b"), row("b", "a"), row("c", "a")), ["two heads", "still a head"]),
     "a successor that is not there": (rows(row("a", None, "b")), ["is not there"]),
     "a successor that follows nothing": (rows(row("a", None, "b"), row("b")), ["does not follow"]),

@@ -22,6 +22,7 @@ from agentmemory_operator.collections.rules.collection import (
 )
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
+from agentmemory_operator.entities.rules.lists import EntityLists, lists_of
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.filters import equals_any
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
@@ -66,6 +67,7 @@ class Agent:
         allows_exact: the collection's strict mode lets searches and counts be exact.
         epoch: of what the alias leads to.
         write_s: how long after its beginning a write may still take effect and be acknowledged.
+        entity_lists: what memories are searched for names by; None where its object has no entities.
         zone_keys: of what is sealed; None where its object allows no zones, or nobody here may read keys.
     """
 
@@ -85,6 +87,7 @@ class Agent:
     allows_exact: bool = True
     epoch: Epoch = NO_EPOCH
     write_s: float = 0.0
+    entity_lists: EntityLists | None = None
     zone_keys: ZoneKeys | None = None
 
     @property
@@ -198,6 +201,7 @@ class AgentDirectory:
         cluster_id: tells which cluster the agents are of; no collection of another's is read or written.
         timeout_of: seconds until a call to an agent's server is given up.
         zone_keys_of: the keys of an agent's zones; none where nobody here may read any.
+        entity_lists: those of the product; None are empty ones.
 
     Attributes:
         claims: which namespace a slug belongs to, and from which epoch on it is served; replaced as a whole.
@@ -213,6 +217,7 @@ class AgentDirectory:
         timeout_of: Callable[[AgentSettings], float] = lambda _: DEFAULT_TIMEOUT_S,
         zone_keys_of: ZoneKeysOf = lambda *_: None,
         *,
+        entity_lists: EntityLists | None = None,
         cluster_id: ClusterId,
         clock: Clock,
     ) -> None:
@@ -225,6 +230,7 @@ class AgentDirectory:
         self._secret_rules = secret_rules
         self._timeout_of = timeout_of
         self._zone_keys_of = zone_keys_of
+        self._entity_lists = entity_lists or EntityLists()
         self._entries: dict[str, _Entry] = {}
         self.claims = NO_CLAIMS
 
@@ -300,6 +306,7 @@ class AgentDirectory:
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
                 write_s=self._timeout_of(settings) + self._times.most_wait_s,
+                entity_lists=lists_of(settings.entities, self._entity_lists) if settings.entities else None,
                 zone_keys=self._zone_keys_of(settings, agent.id_scope, partial(_has_sealed, agent)),
             )
         except BaseException:

@@ -26,6 +26,7 @@ class Sizes:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._counts: dict[str, dict[object, tuple[float, int]]] = {}
+        self._marks: dict[str, object] = {}
         self._renewing: dict[tuple[str, object], asyncio.Task[None]] = {}
 
     async def get(self, user_id: str, filter_key: object, count: Count) -> int:
@@ -63,8 +64,15 @@ class Sizes:
         task = self._renewing[key] = asyncio.create_task(renew())
         task.add_done_callback(lambda _: self._renewing.pop(key))
 
+    def mark(self, user_id: str) -> object:
+        """What stays the same while this process writes nothing of the user or scope: to tell whether it did since."""
+        if user_id not in self._marks and len(self._marks) >= MAX_USERS:
+            del self._marks[next(iter(self._marks))]
+        return self._marks.setdefault(user_id, object())
+
     def forget(self, user_id: str) -> None:
         """Count anew: a memory of this user was written or deleted; one of a scope counts for whoever includes it."""
+        self._marks.pop(user_id, None)
         if is_shared(user_id):
             self._counts.clear()
         else:

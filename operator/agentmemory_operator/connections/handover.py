@@ -19,6 +19,7 @@ from agentmemory_operator.connections.rules.handover import (
     embedding_key,
     handed_before,
     is_bound,
+    model_key,
     slot_of,
 )
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, goes_to
@@ -29,6 +30,7 @@ from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import HandoverStore, Secrets
 from agentmemory_operator.runtime.cache import key_of_memory, slug_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, effective_embedding, embedding_source
+from agentmemory_operator.spec.effective.language_model import effective_model
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of
@@ -60,7 +62,7 @@ class Handover:
     """The operator's side.
 
     Attributes:
-        secrets: where the keys for embedding, of hooks and of privacy zones are read.
+        secrets: where the keys for embedding and language models, of hooks and of privacy zones are read.
         notices: who is told of an embedding in force whose Secret is not for its service; None logs it.
         keeps_older: values are handed over as an API of before expects them too, which did not ask where they go.
         given: slugs of the agents that have a Secret, by what is known.
@@ -245,6 +247,9 @@ class Handover:
         if zones := effective_zones(memory):
             yield KeyToHand(zones.secret_name, zones.secret_key, NOWHERE), True
             yield KeyToHand(zones.secret_name, zones.previous_key, NOWHERE), True
+        model = effective_model(memory)
+        if model and (key := model_key(model)):
+            yield key, False
         if own := _embedding_key(memory):
             yield own, False
         if extra := self._extra(memory):

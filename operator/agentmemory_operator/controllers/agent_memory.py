@@ -15,14 +15,15 @@ from agentmemory_operator.collections.rules.desired import newest_collection, te
 from agentmemory_operator.collections.rules.outcome import Reconciled
 from agentmemory_operator.collections.rules.refusals import describe_owner, slug_taken
 from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
-from agentmemory_operator.connections.capacity import FRESH_S
 from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers, connection_of
-from agentmemory_operator.controllers.bootstrap import check_creation, count_unlisted
+from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.controllers.bootstrap import check_creation, count_to_reseal, count_unlisted
 from agentmemory_operator.controllers.connection import ConnectionPasses
 from agentmemory_operator.controllers.deletion import FINALIZER, POLICIES, Release
 from agentmemory_operator.controllers.events import events_of
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.status import (
     access_status,
     converged_status,
@@ -66,38 +67,9 @@ from agentmemory_operator.spec.kinds.parse import told_of_access
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import render_second
 from agentmemory_operator.webhooks.deliver import Webhooks
-from agentmemory_operator.zones.upkeep import SETTLED_S, KeyUpkeep
+from agentmemory_operator.zones.upkeep import KeyUpkeep
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Periods:
-    """Seconds until something is looked at again.
-
-    Attributes:
-        converged_s: an object that is as it should be: finds what changed behind the operator's back.
-        busy_s: one whose collection the engine indexes.
-        settle_s: one whose collection was told to reindex and is not seen to.
-        stalled_s: one that only a person can mend: a Secret created later sends no event.
-        probe_s: a connection.
-        capacity_s: how full its server is.
-        release_s: how long an unreachable Qdrant may hold an object's deletion.
-        keys_settle_s: after another wrapping key came, data keys are made under the one before for no longer.
-        returning_per_s: not a period: how many objects of a connection that came back are looked at each second.
-        resync_s: all objects, against the list of the API server.
-    """
-
-    converged_s: float = 300.0
-    busy_s: float = 5.0
-    settle_s: float = 1.0
-    stalled_s: float = 30.0
-    probe_s: float = 5.0
-    capacity_s: float = FRESH_S
-    release_s: float = 300.0
-    resync_s: float = 300.0
-    keys_settle_s: float = SETTLED_S
-    returning_per_s: float = 100.0
 
 
 @dataclass(slots=True)
@@ -114,7 +86,7 @@ class Passes:
         handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
         cleaning: told of each object; says when its next cleanup is due.
         webhooks: told of each object; says how far its webhooks have come.
-        snapshots: told of each object; says what there is to say of its snapshots.
+        consolidating, snapshots: told of each object; say what there is to say of them.
         upkeep: told of each object; says how the keys of its zones are.
         rebuilds: told of what each pass found.
     """
@@ -134,6 +106,7 @@ class Passes:
     handover: Handover | None
     cleaning: Cleaning
     webhooks: Webhooks
+    consolidating: Consolidating
     snapshots: SnapshotSchedule
     upkeep: KeyUpkeep
     rebuilds: Rebuilds
@@ -150,7 +123,8 @@ class Passes:
         self.turns = Turns(self.table, self.clock)
         self.statuses = Statuses(self.table, self.cluster, self.clock)
         self.writer = StatusWriter(
-            *(self.table, self.cluster, self.statuses, self.request, self.asking, self.snapshots, self.upkeep)
+            *(self.table, self.cluster, self.statuses, self.request, self.asking),
+            *(self.snapshots, self.upkeep, self.consolidating),
         )
         self.probing = ConnectionPasses(
             *(self.table, self.connections, self.cluster, self.request, self.writer),
@@ -321,7 +295,9 @@ class Passes:
         async def bring_about(store: CollectionStore) -> Reconciled:
             async with self.locks.of(memory.slug):
                 done = await self._bring_about(key, document, memory, store)
-            return replace(done, unlisted=await count_unlisted(memory, done.observed, store))
+            unlisted = await count_unlisted(memory, done.observed, store)
+            to_reseal = await count_to_reseal(memory, done.observed, store, self.clock.now_ms())
+            return replace(done, unlisted=unlisted, to_reseal=to_reseal)
 
         return await self.connections.use(memory, bring_about)
 

@@ -1,4 +1,4 @@
-"""What a pass looks at beside the collection itself: what an agent begins with, and types that it no longer lists.
+"""What a pass looks at beside the collection itself: how an agent begins, and which memories its object leaves behind.
 
 An agent gets no empty collection while one is restored for it, nor where it begins with a snapshot.
 """
@@ -14,6 +14,7 @@ from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.precedence import restore_under_way
 from agentmemory_operator.restores.rules.status import SUCCEEDED, has_ended, has_succeeded
 from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.effective.settings import effective_types
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of, is_true
@@ -75,6 +76,14 @@ async def count_unlisted(memory: AgentMemory, observed: Observed, store: Collect
     if not types or not is_countable or not _is_due(memory.status, memory.metadata.generation):
         return {}
     return await store.count_unlisted(observed.physical, [type_.name for type_ in types])
+
+
+async def count_to_reseal(memory: AgentMemory, observed: Observed, store: CollectionStore, now_ms: int) -> int | None:
+    """How many memories are sealed with data keys that are to be replaced; None where none is to be."""
+    zones = effective_zones(memory)
+    if zones is None or not 0 < zones.rotate_before_ms <= now_ms:
+        return None
+    return await store.count_sealed_before(observed.physical, zones.rotate_before_ms)
 
 
 def _is_due(status: Mapping[str, Any], generation: int) -> bool:

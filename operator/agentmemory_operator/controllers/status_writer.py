@@ -9,6 +9,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.refusals import REQUESTS
 from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.consolidation.schedule import Consolidating
 from agentmemory_operator.controllers.rules.failures import reason_of
 from agentmemory_operator.controllers.rules.status import (
     failed_connection_status,
@@ -46,6 +47,7 @@ class StatusWriter:
         asking: which takeovers each connection is asked for.
         snapshots: told of each object; says what there is to say of its snapshots.
         upkeep: told of each object; says how the keys of its zones are.
+        consolidating: told of each object; says what consolidations came to.
     """
 
     table: ObjectTable
@@ -55,6 +57,7 @@ class StatusWriter:
     asking: TakeoverRequests
     snapshots: SnapshotSchedule
     upkeep: KeyUpkeep
+    consolidating: Consolidating
 
     async def fail(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
         """Write down what failed; tell whether that is news.
@@ -106,6 +109,7 @@ class StatusWriter:
             status = with_access_counted(status, subjects_now(document))
             status = with_closing(status, key_of(document), self.table)
             status = self.upkeep.note(key_of(document), document, status)
+            status = self.consolidating.note(key_of(document), document, status)
             status = self.snapshots.note(key_of(document), document, status)
         else:
             status = {name: value for name, value in status.items() if name != REQUESTS}

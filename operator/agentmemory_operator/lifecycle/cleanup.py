@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import is_placeholder
 from agentmemory_operator.collections.rules.rebuild_record import record_from_json
-from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.errors import NotFound, StoreRejected, TransientError
 from agentmemory_operator.lifecycle.removals import PHASES, Going, Phase, RemovalTally, find
 from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, Removal, Row, allowance, braked
 from agentmemory_operator.lifecycle.rules.tombstones import purgeable
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.filters import STORED, both
-from agentmemory_operator.memories.rules.record import EXPIRED_KEY, Payload, tombstone_of
+from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED, both
+from agentmemory_operator.memories.rules.record import EXPIRED_KEY, LONG_CHAIN, UPDATES_KEY, Payload, tombstone_of
 from agentmemory_operator.memories.tombstone_writes import BATCH, bury
 from agentmemory_operator.ports.base import Clock, Json
 
@@ -54,12 +54,14 @@ class CleanupOutcome:
     Attributes:
         counts: what was removed, or what would be where it is held.
         total: the agent's memories before it.
+        long_chains: memories that have had 20 versions or more.
         held: digest to approve it by; None where it was made.
     """
 
     counts: Counter[Removal]
     total: int
     as_of_ms: int
+    long_chains: int = 0
     held: str | None = None
 
     @property
@@ -103,7 +105,8 @@ class Cleanup:
         if planned.counts:
             for phase in PHASES:
                 removed += await self._carry_out(agent, rules, phase)
-        return CleanupOutcome(counts=removed, total=total, as_of_ms=rules.now_ms)
+        long = await count_long_chains(agent)
+        return CleanupOutcome(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long)
 
     async def _carry_out(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[Removal]:
         """Remove what a phase finds, and once more what changed meanwhile: to close a chain changes neighbours."""
@@ -162,6 +165,15 @@ async def _batches(found: AsyncIterator[Going]) -> AsyncIterator[list[Going]]:
             units = []
     if units:
         yield units
+
+
+async def count_long_chains(agent: Agent) -> int:
+    """How many memories have had 20 versions or more; 0 where the engine lets nobody count what is not indexed."""
+    often = {"key": UPDATES_KEY, "range": {"gte": LONG_CHAIN - 1}}
+    try:
+        return await agent.store.count(agent.alias, both(STORED, NOT_SUPERSEDED, often), exact=agent.allows_exact)
+    except StoreRejected:
+        return 0
 
 
 def digest_of(slug: str, outcome: CleanupOutcome) -> str:

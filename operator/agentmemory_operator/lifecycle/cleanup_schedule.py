@@ -5,7 +5,7 @@ to. What the status says is all that is kept: a restart goes on from there.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent
@@ -14,6 +14,7 @@ from agentmemory_operator.lifecycle.cleanup import Approval, Cleanup, CleanupOut
 from agentmemory_operator.lifecycle.rules.cleanup import rules_of
 from agentmemory_operator.lifecycle.rules.cleanup_status import approval_of, described, due_ms, held_status, run_status
 from agentmemory_operator.lifecycle.rules.tombstones import keep_since_ms
+from agentmemory_operator.memories.rules.record import LONG_CHAIN
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.runtime.cache import (
@@ -164,7 +165,7 @@ class Cleaning:
         status = run_status(counts, time_ms=started_ms, took_ms=took_ms, memory=memory, held=held)
         self._results[key, memory.metadata.uid] = status
         self.meter.ended(outcome, took_ms)
-        if event := _event(outcome, held):
+        for event in events_of(outcome, held):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("cleaned up %s: %s", key, "held" if held else described(counts) or "nothing to remove")
 
@@ -204,9 +205,16 @@ def _held(outcome: CleanupOutcome, settings: AgentSettings) -> Json | None:
     )
 
 
-def _event(outcome: CleanupOutcome, held: Json | None) -> Event | None:
+def events_of(outcome: CleanupOutcome, held: Json | None) -> Iterator[Event]:
+    """Yield what people are told of a run.
+
+    Args:
+        held: what the status says of one that is held.
+    """
     if held:
-        return Event("Warning", "CleanupHeld", held["message"])
+        yield Event("Warning", "CleanupHeld", held["message"])
     if outcome.removed:
-        return Event("Normal", "CleanedUp", f"removed {outcome.removed} memories: {described(outcome.counts)}")
-    return None
+        yield Event("Normal", "CleanedUp", f"removed {outcome.removed} memories: {described(outcome.counts)}")
+    if outcome.long_chains:
+        often = f"{outcome.long_chains} memories have had {LONG_CHAIN} versions or more"
+        yield Event("Normal", "LongChains", f"{often}: see docs/distillation.md for what is made of them")

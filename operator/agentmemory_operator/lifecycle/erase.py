@@ -29,10 +29,10 @@ from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import Filter, both
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.keywords import IS_DUE
+from agentmemory_operator.memories.rules.links import LINK_KEYS, neighbours
 from agentmemory_operator.memories.rules.record import (
     DUE_KEY,
     ERASURE_KEY,
-    LINKS,
     ORDER_KEY,
     STORED_KEY,
     TOMBSTONE_KEY,
@@ -54,7 +54,7 @@ KEYS = (
     "type",
     "pending",
     "identityId",
-    *LINKS,
+    *LINK_KEYS,
     ORDER_KEY,
     DUE_KEY,
     STORED_KEY,
@@ -267,7 +267,7 @@ async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
 
     What was erased while it was joined to its chain is none of them, nor what another erasure's tombstone links to.
     """
-    targets = {row["id"]: [row[link] for link in LINKS if row.get(link)] for row in rows}
+    targets = {row["id"]: neighbours(row) for row in rows}
     wanted = sorted({target for linked in targets.values() for target in linked})
     points = await agent.store.retrieve(agent.alias, wanted, keys=KEYS) if wanted else []
     near = {point["id"]: point["payload"] for point in points}
@@ -281,4 +281,4 @@ async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
 
 def _holds(other: Row, memory_id: str) -> bool:
     """Whether a neighbour lives, or is a tombstone that goes on linking to a memory."""
-    return TOMBSTONE_KEY not in other or (not other.get("pending") and memory_id in map(other.get, LINKS))
+    return TOMBSTONE_KEY not in other or (not other.get("pending") and memory_id in neighbours(other))

@@ -28,6 +28,7 @@ from agentmemory_operator.lifecycle.rules.cleanup import (
 )
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import STORED, Filter, both, equals
+from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 
 PAGE = 500
@@ -155,17 +156,16 @@ PHASES: tuple[Phase, ...] = (
 
 
 async def walk(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]]:
-    """The chains of some heads by the head's id, each oldest first, without tombstones."""
+    """The chains of some heads by the head's id, each oldest first, what was merged included, without tombstones."""
     chains = {head["id"]: [head] for head in heads}
-    links = {head_id: chain[0].get("supersedesId") for head_id, chain in chains.items()}
-    while wanted := sorted({link for link in links.values() if link}):
+    links = {head_id: predecessors(chain[0]) for head_id, chain in chains.items()}
+    while wanted := sorted({before for several in links.values() for before in several}):
         points = await agent.store.retrieve(agent.alias, wanted, keys=(*ROW_KEYS, TOMBSTONE_KEY))
         rows = {point["id"]: point["payload"] for point in points}
-        for head_id, link in links.items():
-            row = rows.get(link or "")
-            if row is not None and TOMBSTONE_KEY not in row and as_row(row):
-                chains[head_id].append(row)
-            links[head_id] = row.get("supersedesId") if row else None
+        for head_id, several in links.items():
+            found = [rows[before] for before in several if before in rows]
+            chains[head_id] += [row for row in found if TOMBSTONE_KEY not in row and as_row(row)]
+            links[head_id] = tuple(before for row in found for before in predecessors(row))
     return {head_id: chain[::-1] for head_id, chain in chains.items()}
 
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.kubernetes.claims import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
@@ -37,6 +38,7 @@ from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, sources
 from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.embedding import Embedders
+from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.main.zone_keys import open_key_shards, zone_keys_from
@@ -45,6 +47,7 @@ from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKeys, TokenReviews
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import ClusterReader, HandoverStore, Secrets
+from agentmemory_operator.ports.language_model import LanguageModel
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import ObjectTable
@@ -111,7 +114,7 @@ class Api:
         self._settings = settings
         self._meter = meter
         in_cluster = place if isinstance(place, InCluster) else None
-        self._embedders = Embedders(settings, meter)
+        self._embedders, self._models = Embedders(settings, meter), Models(settings)
         self._cache = EmbeddingCache(settings.embedding_cache_mib * MIB)
         secrets, takes_older = GuardedSecrets(cluster, settings.secret_hosts), settings.secret_hosts != "Require"
         self._secrets_of: Callable[[str], Secrets] = lambda slug: (
@@ -129,7 +132,9 @@ class Api:
         self.feed = ApiFeed(table, directory, stores.forget_agent)
         reranker = FastEmbedReranker(self._embedders.files)
         self.services = compose(
-            *(directory, reranker, Hooks(directory, self._secrets_of, clock)), meter=meter, writer=uuid4().hex[:8]
+            *(directory, reranker, Hooks(directory, self._secrets_of, clock), self._open_model),
+            meter=meter,
+            writer=uuid4().hex[:8],
         )
         followed = [*sources(namespaces), *((CLAIMS,) if in_cluster else ())]
         self.readiness = Readiness(
@@ -143,6 +148,7 @@ class Api:
             secret_rules=SECRET_RULES,
             timeout_of=stores.timeout_of,
             zone_keys_of=self._zone_keys_of,
+            entity_lists=read_entity_lists(),
             cluster_id=self._identity.cluster_id,
             clock=clock,
         )
@@ -154,6 +160,10 @@ class Api:
         entries = settings.embedding.cache_entries
         remembering = CachedEmbedder(embedder, cache=self._cache, entries=entries, meter=self._meter)
         return with_prefixes(remembering, source.prefixes)
+
+    async def _open_model(self, settings: AgentSettings) -> LanguageModel:
+        assert settings.language_model is not None
+        return await self._models.open(settings.language_model, settings.owner, self._secrets_of(settings.slug))
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:
@@ -173,6 +183,7 @@ class Api:
                 yield url
         finally:
             await cancel(*beside)
+            await self._models.close()
 
 
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:

@@ -22,8 +22,10 @@ from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, Outside
+from agentmemory_operator.main.consolidation import open_models
 from agentmemory_operator.main.egress import egress_of
-from agentmemory_operator.main.operator import Operator, OperatorPorts
+from agentmemory_operator.main.operator import Operator
+from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
@@ -67,19 +69,19 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         secrets = GuardedSecrets(folder, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
         stack.push_async_callback(embedders.close)
-        key_shards = FileKeyShards(data)
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=key_shards)
+        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
         api = Api(settings, folder, stores.points, meter=meter, place=place)
         ports = OperatorPorts(
             cluster=folder,
             secrets=secrets,
             claim_store=FileClaims(data / "claims.json"),
-            key_shards=key_shards,
+            key_shards=place.key_shards,
             collections=stores.collections,
             points=stores.points,
             server=open_server,
             objects=stores.objects,
             embedder=embedders.open,
+            language_model=open_models(settings, stack),
             egress=egress,
         )
         operator = Operator(ports, settings, publish=api.feed.take_claims, tracer=tracer)

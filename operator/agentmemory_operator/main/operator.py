@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.http.asgi_server import serving
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
@@ -27,12 +26,14 @@ from agentmemory_operator.collections.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.handover import Handover
-from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import PointStores
+from agentmemory_operator.connections.points_only import PointsOnly
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.connections.resolve import Server, Servers
+from agentmemory_operator.connections.resolve import Servers
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.entrypoints.operator.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operator.operating import Startup, operate
@@ -41,20 +42,17 @@ from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.main.consolidation import ConsolidationParts, open_models
 from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.leading import led_calls, open_leadership, open_led_cluster, open_led_transport
+from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.rebuilds import RebuildEmbedders, abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.main.zone_keys import open_key_shards
-from agentmemory_operator.ports.access import SigningKeyMaker
-from agentmemory_operator.ports.collections import CollectionStore
-from agentmemory_operator.ports.kubernetes import ClaimStore, Cluster, HandoverStore
-from agentmemory_operator.ports.objects import Bucket, ObjectStore
-from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.ports.kubernetes import HandoverStore
 from agentmemory_operator.ports.tracing import Tracer
-from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.rebuilds.controller import OpenEmbedder, Rebuilds
+from agentmemory_operator.rebuilds.controller import Rebuilds
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.restores.controller import RestorePasses
 from agentmemory_operator.restores.in_place import InPlace
@@ -76,42 +74,6 @@ from agentmemory_operator.zones.upkeep import KeyUpkeep
 HEALTH_PORT = 8081
 # Of one namespace on one connection; each keeps a disk busy.
 RESTORES_AT_ONCE = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorPorts:
-    """What an operator has of the outside.
-
-    Attributes:
-        cluster: where status, finalizers and events are written.
-        secrets: where API keys are read.
-        claim_store: where it is written down which namespace a slug belongs to.
-        handover_store: where the retrieval API finds what it needs of Secrets; None where it reads them itself.
-        signing_key: what makes the key of user tokens; None where the API makes it itself.
-        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
-        collections: makes the store of an endpoint.
-        points: makes the store of an endpoint's points.
-        server: opens the server of an endpoint.
-        objects: opens a bucket of an object storage.
-        shared_buckets: that this process's own identity opens for whoever has no Secret, each namespace its own keys;
-            None is all of them, and every key.
-        embedder: opens what embeds for rebuilds.
-        egress: what objects may name that is connected to.
-    """
-
-    cluster: Cluster
-    secrets: GuardedSecrets
-    claim_store: ClaimStore
-    handover_store: HandoverStore | None = None
-    signing_key: SigningKeyMaker | None = None
-    key_shards: KeyShards | None = None
-    collections: Callable[[Endpoint], CollectionStore]
-    points: Callable[[Endpoint], PointStore]
-    server: Callable[[Endpoint], Server]
-    objects: Callable[[Bucket], ObjectStore]
-    shared_buckets: frozenset[str] | None = None
-    embedder: OpenEmbedder
-    egress: Egress = USUAL
 
 
 class Operator:
@@ -158,7 +120,7 @@ class Operator:
         self._stores = PointStores(self.table, secrets, ports.points, namespaces=cluster)
         self.cleaning = self._clean_up(reports)
         self.webhooks = self._tell_webhooks()
-        self.upkeep = self._look_after_keys()
+        self.upkeep, self.consolidating = self._look_after_keys(), self._consolidate(reports)
         self._rebuilds = self._rebuild(reports)
         self._passes = self._make_passes()
         self.feed = OperatorFeed(
@@ -257,6 +219,23 @@ class Operator:
             is_rebuilding=reports.is_under_way,
         )
 
+    def _consolidate(self, reports: RebuildReports) -> Consolidating:
+        """Make fewer and better memories of many, where a model is named."""
+        ports, clock = self._ports, self._clock
+        parts = ConsolidationParts(
+            points=PointsOnly(self.connections, ports.points, QdrantTokens(), clock),
+            table=self.table,
+            clock=clock,
+            cluster_id=self._cluster.cluster_id,
+            embedder=ports.embedder,
+            language_model=ports.language_model,
+            secrets=ports.secrets,
+        )
+        return Consolidating(
+            *(self.table, parts.open_store, parts.open_model, self._cluster, clock, self.queues.request),
+            is_rebuilding=reports.is_under_way,
+        )
+
     def _tell_webhooks(self) -> Webhooks:
         """Tell webhooks what happened."""
         return Webhooks(
@@ -283,7 +262,7 @@ class Operator:
             request=self.queues.request,
             locks=self._locks,
             open_embedder=self._ports.embedder,
-            steps=rebuild_steps(self._locks, self.cleaning.is_under_way),
+            steps=rebuild_steps(self._locks, self.cleaning.is_under_way, self.consolidating.is_under_way),
             abandon=abandon,
             reports=reports,
             width=self._settings.rebuilds_at_once,
@@ -302,6 +281,7 @@ class Operator:
             handover=self.handover,
             cleaning=self.cleaning,
             webhooks=self.webhooks,
+            consolidating=self.consolidating,
             snapshots=self.snapshots,
             upkeep=self.upkeep,
             rebuilds=self._rebuilds,
@@ -323,6 +303,7 @@ class Operator:
         return [
             *self.meter.metrics(self.queue),
             *self.cleaning.meter.metrics,
+            *self.consolidating.meter.metrics,
             *self.webhooks.meter.metrics,
             *self.upkeep.metrics,
             *self.snapshots.metrics,
@@ -333,10 +314,12 @@ class Operator:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._claims.load()
-        queues = self.cleaning.queue, self.webhooks.queue, self.upkeep.queue, self._rebuilds.queue
+        queues = self.cleaning.queue, self.consolidating.queue, self.webhooks.queue, self.upkeep.queue
         async with asyncio.TaskGroup() as group:
-            for work in (self.queues, self.snapshots, self._claims, *queues, *self._sweepers, self._mirror):
+            for work in (self.queues, self.snapshots, self._claims, *queues, self._rebuilds.queue):
                 group.create_task(work.run())
+            for sweep in (*self._sweepers, self._mirror):
+                group.create_task(sweep.run())
 
     def _forget_connection(self, key: Key) -> None:
         self.connections.forget(key)
@@ -374,6 +357,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             objects=stores.objects,
             shared_buckets=settings.shared_buckets,
             embedder=embedders.open,
+            language_model=open_models(settings, stack),
             egress=egress,
         )
         operator = Operator(ports, settings, tracer=tracer)

@@ -63,10 +63,14 @@ class RebuildEmbedders:
         return with_prefixes(embedder, source.prefixes)
 
 
-def rebuild_steps(locks: AliasLocks, is_cleaned: Callable[[Key], bool]) -> dict[RebuildStep, StepWork]:
-    """What is done in each step but the first."""
+def rebuild_steps(locks: AliasLocks, *is_changed: Callable[[Key], bool]) -> dict[RebuildStep, StepWork]:
+    """What is done in each step but the first.
+
+    Args:
+        is_changed: each tells whether memories of an object are being removed or merged: no alias moves meanwhile.
+    """
     converge = Convergence()
-    move = Move(locks, lambda task: is_cleaned(key_of_memory(task.memory)))
+    move = Move(locks, lambda task: any(is_busy(key_of_memory(task.memory)) for is_busy in is_changed))
     return {
         RebuildStep.COPY: Copying(),
         RebuildStep.CATCH_UP: catch_up,

@@ -3,6 +3,7 @@
 Nothing in the engine spans two points, so each change to a chain is a row of steps that may stop after any of them:
 
     supersede   1 insert new, pending   2 old.supersededById = new, if old is still a head   3 new is no longer pending
+    merge       the same, with several old versions: 2 links one after the other; where one is taken, all answer again
     delete      1 head becomes a tombstone, pending   2 predecessor.supersededById is cleared   3 no longer pending
     take out    1 an earlier version becomes a tombstone, pending   2 its neighbours are linked   3 no longer pending
 
@@ -12,36 +13,32 @@ pending row says only where it wants to go. Who finds his predecessor taken give
 identity, goes on to the head that there is now. Two rules keep a late writer of step 2 from linking to what is gone:
 he reads the old version, then his own row, then links; and who gives a row up makes it a tombstone first, then
 changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3 neither version answers.
+Two that merge the same link in one order, so that one of them gets all (`memories/merging.py`).
 
 The first memory of an identity has an id made of it. Its point, be it a memory or a tombstone, is where the chain
 begins: two that find no head meet there. So it is never removed while others follow it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from agentmemory_operator.agents.checks import is_immutable
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import CollectionMoved, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.errors import CollectionMoved, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.point_pages import change_row, read_pages, read_row
-from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
+from agentmemory_operator.memories.rules.links import is_merged, links_to, predecessors, replaced, successors
 from agentmemory_operator.memories.rules.record import (
-    ITEM_NAMESPACE_KEY,
     LOGGED_KEY,
     STATED_END_KEY,
     TOLD_AT_KEY,
     TOMBSTONE_KEY,
-    MemoryRecord,
     Payload,
     root_of,
     tombstone_of,
     window_mark,
 )
 from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
-from agentmemory_operator.memories.zoned import sinks
-from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
@@ -54,19 +51,20 @@ _Row = Mapping[str, Any]
 
 
 async def join(agent: Agent, row: _Row) -> bool:
-    """Make a pending row the head after the version that it supersedes, or give it up.
+    """Make a pending row the head after the versions that it supersedes, or give it up.
 
     Returns:
-        Whether it is stored; False means that its predecessor is gone or superseded by another.
+        Whether it is stored; False means that a predecessor is gone or superseded by another.
     """
-    for _ in range(MAX_TURNS if "identityId" in row else MAX_ATTEMPTS):
-        old, now = await _read_two(agent, row["supersedesId"], row["id"])
+    for _ in range(MAX_TURNS if "identityId" in row else MAX_ATTEMPTS + len(predecessors(row))):
+        rows = await _read_all(agent, (*predecessors(row), row["id"]))
+        now = rows.get(row["id"])
         if now is None or TOMBSTONE_KEY in now:
             return False
         if not now.get("pending"):
             return True
-        if now["supersedesId"] == row["supersedesId"]:
-            await _advance(agent, now, old)
+        if predecessors(now) == predecessors(row):
+            await _advance(agent, now, rows)
         row = now
     raise _contended(row)
 
@@ -145,25 +143,25 @@ async def settle(agent: Agent) -> None:
     body = {"filter": {"must": [IS_PENDING]}, "limit": SWEEP_PAGE, "with_payload": True}
     async for points in read_pages(agent, body):
         for row in (point["payload"] for point in points):
-            old = await read_row(agent, before) if (before := row.get("supersedesId")) else None
-            if TOMBSTONE_KEY in row or (old and old.get("supersededById") == row["id"]):
+            olds = await _read_all(agent, predecessors(row))
+            if TOMBSTONE_KEY in row or any(old.get("supersededById") == row["id"] for old in olds.values()):
                 await complete(agent, row)
             else:
                 await _give_up(agent, row)
 
 
-async def _advance(agent: Agent, row: _Row, old: _Row | None) -> None:
-    """Take the next step of a pending row that wants to follow `old`."""
-    successor = old and old.get("supersededById")
-    is_root = old is not None and old["id"] == row.get("identityId")
-    if old is not None and successor == row["id"]:
-        await _change(agent, row, _shown(agent), IS_PENDING)
-    elif old is not None and successor is None and (is_root or TOMBSTONE_KEY not in old):
-        await _link(agent, old, row)
-    elif "identityId" in row:
-        await _turn(agent, row)
-    else:
-        await _give_up(agent, row)
+async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
+    """Take the next step of a pending row that wants to follow others."""
+    for before in predecessors(row):
+        old = olds.get(before)
+        successor = old and old.get("supersededById")
+        if old is not None and successor == row["id"]:
+            continue
+        is_root = before == row.get("identityId")
+        if old is not None and successor is None and (is_root or TOMBSTONE_KEY not in old):
+            return await _link(agent, old, row)
+        return await _turn(agent, row) if "identityId" in row else await _give_up(agent, row)
+    return await _change(agent, row, _shown(agent), IS_PENDING)
 
 
 async def _link(agent: Agent, old: _Row, row: _Row) -> None:
@@ -219,15 +217,20 @@ async def _give_up(agent: Agent, row: _Row) -> None:
 
 
 async def _reactivate(agent: Agent, tombstone: _Row) -> None:
-    """Let the predecessor of what became a tombstone answer again, and nothing follow the tombstone."""
+    """Let the predecessors of what became a tombstone answer again, and nothing follow the tombstone."""
+    # One whose head was deleted too has no neighbour left, if that was settled first.
+    for before in predecessors(tombstone):
+        await _let_answer(agent, before, tombstone)
+    await _change(agent, tombstone, {"pending": False}, IS_PENDING)
+
+
+async def _let_answer(agent: Agent, before: str, tombstone: _Row) -> None:
     is_fenced = False
     for _ in range(MAX_ATTEMPTS):
-        # One whose head was deleted too has no neighbour left, if that was settled first.
-        before = tombstone.get("supersedesId")
-        old = await read_row(agent, before) if before else None
+        old = await read_row(agent, before)
         successor = old and old.get("supersededById")
         if old is None or successor not in (None, tombstone["id"]) or (successor is None and is_fenced):
-            return await _change(agent, tombstone, {"pending": False}, IS_PENDING)
+            return
         if successor is None:
             await _change(agent, old, {}, NOT_SUPERSEDED)
         else:
@@ -244,19 +247,46 @@ async def _close_over(agent: Agent, tombstone: _Row) -> None:
     """
     root_id = tombstone.get("identityId")
     for _ in range(MAX_ATTEMPTS):
-        older = await _standing(agent, tombstone, "supersedesId", root_id)
-        if older is None and tombstone["id"] == root_id:
-            older = await read_row(agent, root_id)
-        newer = await _standing(agent, older or tombstone, "supersededById", root_id)
-        is_closed = not older or await _lead(agent, older, newer)
-        if newer is not None and newer.get("supersedesId") != (older and older["id"]):
-            is_closed = False
-            # A link leads to it, so it is stored, if its writer has not come to say so yet.
-            await _change(agent, newer, {"supersedesId": older["id"] if older else None, **_shown(agent)})
-        if is_closed:
+        olders = await _standing_before(agent, tombstone, root_id)
+        if not olders and tombstone["id"] == root_id and (root := await read_row(agent, root_id)):
+            olders = [root]
+        around: Sequence[Payload | None] = olders or [None]
+        closed = [await _pass_over(agent, tombstone, older) for older in around]
+        if all(closed):
             now = await read_row(agent, tombstone["id"])
             return await _change(agent, now, {"pending": False}, IS_PENDING) if now else None
     raise _contended(tombstone)
+
+
+async def _pass_over(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
+    """Link one version before a tombstone with what lives after it; tell whether they were."""
+    newer = await _standing(agent, older or tombstone, tombstone.get("identityId"))
+    is_led = not older or await _lead(agent, older, newer)
+    if newer is None:
+        return is_led
+    before = [older["id"]] if older else []
+    others = [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)]
+    rows = {} if "identityId" in newer else await _read_all(agent, others)
+    kept = [id_ for id_ in others if _follows(newer, rows.get(id_))]
+    wanted = replaced(
+        [id_ for id_ in predecessors(newer) if id_ in (*kept, tombstone["id"], *before)], tombstone["id"], before
+    )
+    if list(predecessors(newer)) == wanted:
+        return is_led
+    links = links_to(wanted)
+    if not is_merged(newer) and links["supersedesIds"] is None:
+        del links["supersedesIds"]
+    # A link leads to it, so it is stored, if its writer has not come to say so yet; but for one that is still merged.
+    is_stored = all(newer["id"] in successors(rows[id_]) for id_ in kept)
+    await _change(agent, newer, {**links, **(_shown(agent) if is_stored else {})})
+    return False
+
+
+def _follows(newer: _Row, before: _Row | None) -> bool:
+    """Whether a version that another names lives and leads to it, or is still to be joined to it."""
+    if before is None or TOMBSTONE_KEY in before:
+        return False
+    return bool(newer.get("pending")) or newer["id"] in successors(before)
 
 
 async def _lead(agent: Agent, older: _Row, newer: _Row | None) -> bool:
@@ -299,9 +329,9 @@ def midway() -> Iterator[None]:
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
 
-async def _standing(agent: Agent, row: _Row, link: str, root_id: str | None) -> Payload | None:
-    """The nearest version that lives, following a link from a row; the root of an identity stands for ever."""
-    while next_id := row.get(link):
+async def _standing(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:
+    """The nearest version after a row that lives; the root of an identity stands for ever."""
+    while next_id := row.get("supersededById"):
         found = await read_row(agent, next_id)
         if found is None or TOMBSTONE_KEY not in found or next_id == root_id:
             return found
@@ -309,10 +339,23 @@ async def _standing(agent: Agent, row: _Row, link: str, root_id: str | None) -> 
     return None
 
 
-async def _read_two(agent: Agent, first_id: str, second_id: str) -> tuple[Payload | None, Payload | None]:
-    points = await agent.store.retrieve(agent.alias, [first_id, second_id])
-    rows = {point["id"]: point["payload"] for point in points}
-    return rows.get(first_id), rows.get(second_id)
+async def _standing_before(agent: Agent, row: _Row, root_id: str | None) -> list[Payload]:
+    """The nearest versions before a row that live, in order; the root of an identity stands for ever."""
+    standing: dict[str, Payload] = {}
+    wanted = [*reversed(predecessors(row))]
+    while wanted:
+        before = wanted.pop()
+        found = await read_row(agent, before)
+        if found is not None and (TOMBSTONE_KEY not in found or before == root_id):
+            standing[before] = found
+        elif found is not None:
+            wanted.extend(reversed(predecessors(found)))
+    return list(standing.values())
+
+
+async def _read_all(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
+    points = await agent.store.retrieve(agent.alias, ids) if ids else []
+    return {point["id"]: point["payload"] for point in points}
 
 
 async def _scroll(agent: Agent, *conditions: Condition) -> list[Payload]:
@@ -342,57 +385,3 @@ def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
 
 def _contended(row: _Row) -> StoreUnavailable:
     return StoreUnavailable(f"memory {row['id']} is being changed by many at once: try again")
-
-
-def superseded(memory_id: str | None) -> Conflict:
-    """Why a version that is no head cannot be superseded."""
-    return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
-
-
-async def check_predecessor(agent: Agent, record: MemoryRecord) -> None:
-    """Check that a memory may supersede the one that it names.
-
-    Raises:
-        NotFound: this user has no such memory.
-        Conflict: that one is superseded, immutable, an item, of another identity, or of a higher zone.
-    """
-    if record.supersedes_id is None:
-        return
-    old = await settled_row(agent, record.supersedes_id)
-    # Of what was erased nobody knows any more whose it was.
-    if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
-        raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
-    if ITEM_NAMESPACE_KEY in old:
-        raise Conflict(f"supersedes: {record.supersedes_id} is an item, which has no versions: put its key anew")
-    if old.get("working"):
-        raise Conflict("supersedes: a working memory is not superseded: put the new content into its session")
-    if TOMBSTONE_KEY in old or old.get("supersededById"):
-        raise superseded(record.supersedes_id)
-    _check_rules(agent, old, record)
-
-
-def check_zone(old: Payload, record: MemoryRecord) -> None:
-    """Check that a new version is sealed no less than the one before it.
-
-    Raises:
-        Conflict: it is not.
-    """
-    before = old.get(ZONE_KEY)
-    if TOMBSTONE_KEY not in old and sinks(before, record.zone):
-        raise Conflict(
-            f"zone: {old['id']} is {before}, and a new version is sealed no less: name that zone, or a higher"
-        )
-
-
-def _is_expired(agent: Agent, old: Payload) -> bool:
-    return TOMBSTONE_KEY not in old and is_expired(old, agent.settings.ranking.endings, agent.clock.now_ms())
-
-
-def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:
-    if is_immutable(agent, old):
-        rule = f"memories of type {old['type']!r} are immutable (types[].immutable)"
-        raise Conflict(f"supersedes: {rule}: store a new one beside {record.supersedes_id}")
-    check_zone(old, record)
-    if old.get("identityId") != record.identity_id:
-        rule = "a memory with a key or subject that its type goes by (types[].supersedeBy) supersedes only its own"
-        raise Conflict(f"supersedes: {record.supersedes_id} has another identity: {rule}; leave supersedes out")

@@ -20,6 +20,7 @@ from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavai
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.hierarchy import missing_parents
 from agentmemory_operator.memories.incoming import Clean, IncomingMemory
+from agentmemory_operator.memories.naming import entities_of
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
@@ -31,7 +32,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import DataKey
 
 # What an item says: two items of a batch differ in their keys at least.
-_BESIDE = ("idempotency_key", "stored_by", "supersedes")
+_BESIDE = ("idempotency_key", "stored_by", "supersedes", "conversation_id", "undistilled")
 _SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _BESIDE)
 _KEPT = tuple(field_.name for field_ in fields(StatedMemory))
 
@@ -279,12 +280,12 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
     kind, content_hash = _kind_of(memory, agent), hash_content(memory.content, secret)
     identity = _identity_of(memory, agent, scope)
     # What lies in a place of the working memory gives way, so nothing is looked up there.
-    is_compared = agent.settings.deduplicate and not memory.is_working
+    is_compared = agent.settings.deduplicate and not (memory.is_working or memory.is_turn)
     content = content_id(scope, memory.user_id, kind.name, content_hash) if is_compared else None
     request = keyed_id(scope, memory.user_id, memory.idempotency_key) if memory.idempotency_key else None
     is_looked_up = identity is not None or content is not None
     first = content if identity is None and memory.supersedes is None else None
-    created_at = now_ms if memory.created_at is None else memory.created_at
+    created_at = now_ms - (memory.offset_ms or 0) if memory.created_at is None else memory.created_at
     author = memory.author or memory.stored_by
     return MemoryRecord(
         **{name: getattr(memory, name) for name in _KEPT},
@@ -307,6 +308,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
         request_id=(request or str(uuid4())) if is_looked_up else None,
         content_hash=content_hash,
         request_hash=_hash_request(memory, secret) if memory.idempotency_key else None,
+        entities=entities_of(agent, memory.content, user_id=memory.user_id, author=author, zone=memory.zone),
     )
 
 

@@ -136,7 +136,8 @@ async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
         row = await claim(agent, with_id(draft, memory_id))
         if is_of(draft, row):
             return memory_id
-        if answers(agent, row):
+        # What moved to another zone keeps the place, and is another's content there.
+        if answers(agent, row) and _content_of(draft) in row.get("lookupIds", ()):
             return None
     return None
 

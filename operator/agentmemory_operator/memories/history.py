@@ -1,17 +1,18 @@
-"""The versions of a memory: its chain, from the oldest to the head.
+"""The versions of a memory: its chain, from the oldest to the head; before a merged one, the chains of all it was.
 
 A chain is read link by link while others write. What is between two versions may go meanwhile (cleanup joins the
 neighbours of what it takes out), and a head may be replaced: where a link leads to nothing that links back, the chain
 is read again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.rules.expiry import is_expired
+from agentmemory_operator.memories.rules.links import predecessors, successors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
 from agentmemory_operator.memories.stored import own_row
 
@@ -20,8 +21,7 @@ MOST_VERSIONS = 2_000
 MAX_READINGS = 5
 
 _Row = Mapping[str, Any]
-# The link that is followed, and the one that must lead back.
-_BACK, _ON = ("supersedesId", "supersededById"), ("supersededById", "supersedesId")
+_Links = Callable[[_Row], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
     """
     for _ in range(MAX_READINGS):
         row = await own_row(agent, memory_id, user_id=user_id)
-        before = await _walk(agent, row, _BACK, room=MOST_VERSIONS - 1)
-        after = await _walk(agent, row, _ON, room=MOST_VERSIONS - 1 - len(before.rows))
+        before = await _walk(agent, row, predecessors, successors, room=MOST_VERSIONS - 1)
+        after = await _walk(agent, row, successors, predecessors, room=MOST_VERSIONS - 1 - len(before.rows))
         if not (before.is_broken or after.is_broken):
             break
     rows = [*reversed(before.rows), row, *after.rows]
@@ -61,24 +61,29 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
 
 async def version_ids(agent: Agent, row: _Row) -> list[str]:
     """The ids of the versions of a memory, oldest first, what has expired included; at most 2,000."""
-    before = await _walk(agent, row, _BACK, room=MOST_VERSIONS - 1)
-    after = await _walk(agent, row, _ON, room=MOST_VERSIONS - 1 - len(before.rows))
+    before = await _walk(agent, row, predecessors, successors, room=MOST_VERSIONS - 1)
+    after = await _walk(agent, row, successors, predecessors, room=MOST_VERSIONS - 1 - len(before.rows))
     return [each["id"] for each in (*reversed(before.rows), row, *after.rows)]
 
 
-async def _walk(agent: Agent, row: _Row, way: tuple[str, str], *, room: int) -> _Walk:
-    """Read the rows that links lead to, one after the other."""
-    link, back = way
+async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: int) -> _Walk:
+    """Read the rows that links lead to, one after the other, each with all that is behind it.
+
+    Args:
+        links: those that are followed.
+        back: those of which one must lead back.
+    """
     found: list[Payload] = []
-    while next_id := row.get(link):
+    wanted = [(row["id"], link) for link in links(row)]
+    while wanted:
+        from_id, next_id = wanted.pop()
         if len(found) == room:
             return _Walk(found, has_more=True)
         following = await chains.settled_row(agent, next_id)
-        if following is None or following.get(back) != row["id"]:
+        if following is None or from_id not in back(following):
             return _Walk(found, is_broken=True)
-        if TOMBSTONE_KEY in following:
-            # Where the chain of an identity begins, whether or not its first memory is still there.
-            return _Walk(found)
-        found.append(following)
-        row = following
+        # A tombstone is where the chain of an identity begins, whether or not its first memory is still there.
+        if TOMBSTONE_KEY not in following:
+            found.append(following)
+            wanted += [(next_id, link) for link in links(following)]
     return _Walk(found)

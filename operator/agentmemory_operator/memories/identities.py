@@ -12,16 +12,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from agentmemory_operator.agents.checks import type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
 from agentmemory_operator.memories import chains, duplicates
-from agentmemory_operator.memories.chains import MAX_TURNS, check_predecessor, check_zone, midway
+from agentmemory_operator.memories.chains import MAX_TURNS, midway
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
 from agentmemory_operator.memories.point_pages import read_row
+from agentmemory_operator.memories.predecessors import check_predecessor, check_zone, updates_after
 from agentmemory_operator.memories.rules.filters import equals
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, Payload
 
 # Identities of one batch that are written at the same time.
 AT_ONCE = 8
@@ -59,6 +61,7 @@ class Identities:
 
     async def _store_one(self, agent: Agent, draft: MemoryDraft) -> StoredMemory:
         if draft.record.supersedes_id and await self._same_request(agent, draft) is None:
+            draft = await _continued(agent, draft, draft.record.supersedes_id)
             await check_predecessor(agent, draft.record)
         for turn in range(MAX_TURNS):
             with midway() if turn else nullcontext():
@@ -91,7 +94,8 @@ class Identities:
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
         """Write a draft behind the head, or behind what came before it meanwhile."""
         check_zone(head, draft.record)
-        record = replace(draft.record, supersedes_id=head["id"], pending=True)
+        count = updates_after(head)
+        record = replace(draft.record, supersedes_id=head["id"], update_count=count, pending=True)
         await check_hierarchy(agent, record)
         point = replace(draft, record=record).point(agent)
         await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
@@ -124,11 +128,28 @@ class Identities:
         before = row.get("supersedesId")
         # The first point of an identity may be a tombstone that it only begins with.
         is_alive = before and (before != _identity(draft) or await self._is_alive(agent, before))
-        return stored_of(row["id"], before if is_alive else None)
+        return stored_of(row["id"], before if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)
         return row is not None and TOMBSTONE_KEY not in row
+
+
+async def _continued(agent: Agent, draft: MemoryDraft, before_id: str) -> MemoryDraft:
+    """The draft with the identity of what it supersedes, where that has the same key or subject in another zone.
+
+    All versions bear one identity, whose id was made where the first of them lay.
+    """
+    record, row = draft.record, await read_row(agent, before_id) or {}
+    kind = type_of(agent, record.type)
+    if kind is None or kind.supersede_by is None or "identityId" not in row:
+        return draft
+    told = row.get("userId"), row.get("type"), row.get(kind.supersede_by)
+    if told != (record.user_id, record.type, getattr(record, kind.supersede_by)):
+        return draft
+    identity: str = row["identityId"]
+    lookups = tuple(identity if lookup == record.identity_id else lookup for lookup in record.lookup_ids)
+    return replace(draft, record=replace(record, identity_id=identity, lookup_ids=lookups))
 
 
 def _identity(draft: MemoryDraft) -> str:

@@ -28,6 +28,8 @@ class IncomingMemory(StatedMemory):
         created_at: Unix milliseconds; None is now.
         valid_from: Unix milliseconds from which on it is true; None is created_at.
         vector: only with provider `none`, and demanded there.
+        offset_ms: how long before the end of its request it was said, where created_at says nothing.
+        is_turn: a turn of a conversation: it is stored although another says the same.
         idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
     """
 
@@ -40,6 +42,8 @@ class IncomingMemory(StatedMemory):
     created_at: int | None = None
     valid_from: int | None = None
     vector: Sequence[float] | None = None
+    offset_ms: int | None = None
+    is_turn: bool = False
     idempotency_key: str | None = None
 
 

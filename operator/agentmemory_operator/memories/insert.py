@@ -30,21 +30,24 @@ class StoredMemory:
         event: NONE: it was there already, or another item of the same request says the same. CORROBORATE: it was there
             already, and another author says so too.
         recorded: false where an event left nothing new behind.
+        update_count: how many versions came before it.
     """
 
     id: str
     event: Event
     supersedes: str | None = None
     recorded: bool = True
+    update_count: int = 0
     warnings: tuple[str, ...] = ()
 
 
 Outcome = StoredMemory | AgentMemoryError
 
 
-def stored_of(memory_id: str, supersedes: str | None = None) -> StoredMemory:
+def stored_of(memory_id: str, supersedes: str | None = None, *, update_count: int = 0) -> StoredMemory:
     """That a memory of its own was stored."""
-    return StoredMemory(id=memory_id, event="SUPERSEDE" if supersedes else "ADD", supersedes=supersedes)
+    event: Event = "SUPERSEDE" if supersedes else "ADD"
+    return StoredMemory(id=memory_id, event=event, supersedes=supersedes, update_count=update_count)
 
 
 def repeated(outcome: Outcome) -> Outcome:

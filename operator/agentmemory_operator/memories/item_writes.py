@@ -10,7 +10,9 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
+from agentmemory_operator.memories.naming import entities_of
 from agentmemory_operator.memories.point_pages import replace_row
+from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, entities_to_payload
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
 from agentmemory_operator.memories.rules.item_versions import versions_after
 from agentmemory_operator.memories.rules.items import (
@@ -151,11 +153,19 @@ class ItemWrite:
     def says(self, now_ms: int) -> Payload:
         """What the point says once it is written; None takes away what it said."""
         item = self._item
+        named = entities_of(
+            self._agent,
+            item.content,
+            user_id=self._address.user_id,
+            author=item.author,
+            zone=self._address.zone,
+        )
         return {
             "author": item.author,
             "observedBy": [item.author] if item.author else None,
             "content": item.content,
             "contentHash": hash_content(item.content),
+            ENTITIES_KEY: entities_to_payload(named) or None,
             "metadata": dict(item.metadata),
             "importance": item.importance,
             "tags": list(item.tags) or None,

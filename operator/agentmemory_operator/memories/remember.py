@@ -3,31 +3,37 @@
 Items of one request that say the same are one memory: the first is stored, the others are answered with its id.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
 from agentmemory_operator.memories import chains, duplicates, session_keywords
-from agentmemory_operator.memories.chains import check_predecessor, midway, superseded
+from agentmemory_operator.memories.chains import midway
 from agentmemory_operator.memories.draft import MemoryDraft, drafts_of, places_of_first
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.identities import Identities
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, other_request, put, repeated, stored_of
 from agentmemory_operator.memories.point_pages import read_row
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord
+from agentmemory_operator.memories.predecessors import check_predecessor, superseded, updates_after
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, MemoryRecord, is_long
 from agentmemory_operator.memories.session_use import note_stored
 
 _COMPARED_KEYS = ("requestHash", TOMBSTONE_KEY)
 
 
 class Remember:
-    """Stores memories."""
+    """Stores memories.
 
-    def __init__(self) -> None:
+    Args:
+        on_long_chain: called for each memory that comes to 20 versions, to 40, and so on.
+    """
+
+    def __init__(self, on_long_chain: Callable[[], None] = lambda: None) -> None:
         self._identities = Identities()
+        self._on_long_chain = on_long_chain
 
     async def store(self, agent: Agent, memories: Sequence[IncomingMemory]) -> list[Outcome]:
         """Store each memory; one result an item, in order: stored, or the error that kept this one out.
@@ -52,6 +58,9 @@ class Remember:
         if moved := _moved(written):
             raise moved
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
+        for outcome in written:
+            if isinstance(outcome, StoredMemory) and is_long(outcome.update_count):
+                self._on_long_chain()
         outcomes = dict(zip(distinct, written, strict=True))
         told = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]
         return [_warned(outcome, item.warnings) for outcome, item in zip(told, cleaned, strict=True)]
@@ -99,9 +108,11 @@ class Remember:
         record = draft.record
         before = await read_row(agent, record.id) if record.request_hash else None
         if before is None:
-            await check_predecessor(agent, record)
+            old = await check_predecessor(agent, record)
+            record = replace(record, update_count=updates_after(old))
             await check_hierarchy(agent, record)
-            await agent.store.upsert(agent.alias, [draft.point(agent)], insert_only=True, strong=True)
+            point = replace(draft, record=record).point(agent)
+            await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         with midway():
             row = before or await read_row(agent, record.id)
             if conflict := other_request(row, record):
@@ -109,7 +120,7 @@ class Remember:
             # Somebody else may have given it up already.
             if row is None or TOMBSTONE_KEY in row or (row.get("pending") and not await chains.join(agent, row)):
                 raise superseded(record.supersedes_id)
-        return stored_of(record.id, record.supersedes_id)
+        return stored_of(record.id, record.supersedes_id, update_count=row.get(UPDATES_KEY) or 0)
 
 
 def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[str | None]:

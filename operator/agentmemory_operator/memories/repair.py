@@ -6,6 +6,7 @@ import logging
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories import chains, session_keywords, zone_vectors
+from agentmemory_operator.memories.naming_walks import NamingWalks
 from agentmemory_operator.memories.tombstone_writes import empty_all
 from agentmemory_operator.zones.reseal_walks import ResealWalks, SealedPoints
 from agentmemory_operator.zones.sealed_store import as_stored
@@ -24,6 +25,7 @@ class Sweeper:
     def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
         self._resealing = ResealWalks()
+        self._naming = NamingWalks()
 
     async def run(self, round_s: float = ROUND_S) -> None:
         """Sweep until cancelled, each agent about once a round."""
@@ -45,6 +47,7 @@ class Sweeper:
             emptied = await empty_all(agent, most=PAGES_A_SWEEP)
             embedded = await zone_vectors.sweep(agent)
             sealed = await self._reseal(agent)
+            named = await self._naming.go_on(agent)
         except AgentMemoryError as error:
             log.info("agent %s is swept later: %s", slug, error)
             return
@@ -56,6 +59,8 @@ class Sweeper:
             log.info("made or deleted vectors of %s sealed memories of agent %s", embedded, slug)
         if sealed:
             log.info("sealed %s memories of agent %s again, whose keys were replaced", sealed, slug)
+        if named:
+            log.info("found names in %s memories of agent %s that were stored before it had entities", named, slug)
         if rewritten:
             log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)
 

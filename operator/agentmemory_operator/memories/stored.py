@@ -30,6 +30,7 @@ from agentmemory_operator.memories.rules.filters import (
     visible,
 )
 from agentmemory_operator.memories.rules.ids import is_id
+from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     EDIT_KEY,
@@ -159,7 +160,7 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
             rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
             raise Forbidden(f"memory {memory_id} may be deleted only with the verb admin: {rule}")
         if await _try_bury(agent, row):
-            await session_keywords.settle(agent, [memory_id, row.get("supersedesId")])
+            await session_keywords.settle(agent, [memory_id, *predecessors(row)])
             return agent.sizes.forget(user_id)
     raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
 

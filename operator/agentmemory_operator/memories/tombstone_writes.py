@@ -14,6 +14,7 @@ from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.lifecycle.rules.erasure import IS_TOMBSTONE, Row
 from agentmemory_operator.memories.point_pages import read_pages, upsert_where
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, Condition, Filter, both, equals, only
+from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import ERASURE_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.ports.base import Json
 
@@ -22,7 +23,7 @@ BATCH = 100
 MAX_ATTEMPTS = 5
 ATTEMPT_S = 0.1
 
-_READ_KEYS = ("id", "rev", "pending", "supersedesId", "supersededById", "identityId", TOMBSTONE_KEY, ERASURE_KEY)
+_READ_KEYS = ("id", "rev", "pending", *LINK_KEYS, "identityId", TOMBSTONE_KEY, ERASURE_KEY)
 _EMPTY: Filter = {"must": [IS_TOMBSTONE, {"is_empty": {"key": "content"}}]}
 # An adopted collection may have a `deletedAt` of its own; it has not our `pending`.
 _OURS: Filter = {

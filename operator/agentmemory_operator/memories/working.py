@@ -154,15 +154,22 @@ class WorkingMemory:
         except AgentMemoryError as error:
             log.info("a working memory of agent %s was read and not marked as used: %s", agent.settings.slug, error)
 
-    async def end(self, agent: Agent, session: Session) -> Ended:
+    async def rows(self, agent: Agent, session: Session) -> list[Payload]:
+        """What the session has in mind, as it is stored, in no order; nothing counts as read."""
+        return [place.row for place in await self._places(agent, session) if place.is_taken and place.row]
+
+    async def end(self, agent: Agent, session: Session, *, read_later: frozenset[str] = frozenset()) -> Ended:
         """Drop the session's working memory, and its memories of types that last as long as a session.
 
         What such a memory had superseded is dropped too, or answers again where it is of a type that lasts.
 
+        Args:
+            read_later: of the working memory: they end for everybody who reads, and are removed by another.
+
         Raises:
             StoreUnavailable, OutcomeUnknown: some may have been dropped; the same again drops the rest.
         """
-        counts = {WORKING: await self._clear(agent, session)}
+        counts = {WORKING: await self._clear(agent, session, read_later)}
         types = agent.settings.session_types
         selection = Selection(user_id=session.user_id, types=types, session_id=session.session_id)
         while True:
@@ -173,10 +180,13 @@ class WorkingMemory:
             if not page.records:
                 return Ended({name: count for name, count in counts.items() if count})
 
-    async def _clear(self, agent: Agent, session: Session) -> int:
+    async def _clear(self, agent: Agent, session: Session, read_later: frozenset[str]) -> int:
         """Drop what the session has in mind; return how many memories that were."""
         places = [place for place in await self._places(agent, session) if place.is_taken]
-        dropped = [await self._vacate(agent, place) for place in places]
+        dropped = [
+            await (self._expire(agent, place) if place.id in read_later else self._vacate(agent, place))
+            for place in places
+        ]
         agent.sizes.forget(session.user_id)
         return sum(dropped)
 
@@ -232,6 +242,21 @@ class WorkingMemory:
         marked = {**changes, USED_KEY: used_at, EDIT_KEY: mark}
         await change_row(agent, row, marked, NOT_DELETED, now_ms=agent.clock.now_ms())
         return await _written(agent, row["id"], mark)
+
+    async def _expire(self, agent: Agent, place: _Place) -> bool:
+        """Let what is in a place end now; return whether this call did."""
+        now_ms = agent.clock.now_ms()
+        row: Payload | None = place.row
+        for _ in range(MAX_ATTEMPTS):
+            if row is None or TOMBSTONE_KEY in row or is_expired(row, agent.settings.ranking.endings, now_ms):
+                return False
+            mark = secrets.token_hex(8)
+            await change_row(agent, row, {"expiresAt": now_ms, EDIT_KEY: mark}, NOT_DELETED, now_ms=now_ms)
+            with midway():
+                row = await read_row(agent, place.id)
+            if row and row.get(EDIT_KEY) == mark:
+                return True
+        raise StoreUnavailable("a session is being changed by many at once: try again")
 
     async def _vacate(self, agent: Agent, place: _Place) -> bool:
         """Leave a tombstone of what is in a place now; return whether this call made it."""

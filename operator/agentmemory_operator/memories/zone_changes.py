@@ -1,7 +1,7 @@
 """Move a memory to another zone: all its versions, each in place, under the ids that they have.
 
-What was written before it rose stays as it was in older snapshots, and an id that was made of the content still lets
-whoever guesses the content see that he is right; docs/zones.md says so.
+What was written before it rose stays as it was in older snapshots, and an id that was made of the content, or of a key,
+still lets whoever guesses that see that he is right; docs/zones.md says so.
 """
 
 import secrets
@@ -11,9 +11,12 @@ from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid, Sto
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.history import version_ids
+from agentmemory_operator.memories.naming import entities_in
 from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
+from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
+from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     DUE_KEY,
@@ -29,12 +32,19 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 from agentmemory_operator.memories.stored import own_row
-from agentmemory_operator.memories.zoned import check_open, has_vector, sinks, zone_errors
+from agentmemory_operator.memories.zoned import (
+    check_open,
+    has_vector,
+    scope_with,
+    sinks,
+    writing_key,
+    zone_errors,
+)
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # What a point in a zone does not bear: it has no place among its session's texts, and nothing tells its request.
-_LEFT = frozenset({ZONE_KEY, ORDER_KEY, WINDOW_KEY, "requestHash"})
+_LEFT = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, "requestHash"})
 
 
 async def change_zone(
@@ -90,13 +100,31 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
     row, now_ms = point["payload"], agent.clock.now_ms()
     payload: Payload = {key: value for key, value in row.items() if key not in _LEFT}
     payload |= {"rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms, CHANGED_KEY: now_ms, EDIT_KEY: mark}
-    payload |= {ZONE_KEY: zone} if zone else {"contentHash": hash_content(row["content"])}
+    payload |= {ZONE_KEY: zone} if zone else {}
+    payload |= await _told_by(agent, row, zone)
+    if named := entities_in(agent, payload):
+        payload[ENTITIES_KEY] = named
     # The texts that hold its words are found by this mark.
     payload |= {DUE_KEY: True} if ORDER_KEY in row else {}
     vector = await _vector_of(agent, point) if has_vector(agent, zone) else {}
     moved = {"id": row["id"], "vector": vector, "payload": payload}
     words = (await session_keywords.words(agent, [record_of(payload)])).get(row["id"])
     return words.on(moved, agent.keyword) if words and agent.keyword else moved
+
+
+async def _told_by(agent: Agent, row: Payload, zone: str | None) -> Payload:
+    """The hash of what a version says in the zone, and what it is looked up by when that is said again.
+
+    Nobody without the key of the zone can try any longer what it says; its own id, and its identity's, stay.
+    """
+    key = None if zone is None else await writing_key(agent, zone, row["userId"])
+    content_hash = hash_content(row["content"], key.id_secret if key else "")
+    lookups = row.get("lookupIds") or []
+    kept = [lookup for lookup in lookups if lookup in (row.get("identityId"), row.get("requestId"))]
+    if len(kept) == len(lookups):
+        return {"contentHash": content_hash}
+    content = content_id(scope_with(agent, key), row["userId"], row["type"], content_hash)
+    return {"contentHash": content_hash, "lookupIds": [content, *kept]}
 
 
 async def _vector_of(agent: Agent, point: Json) -> Vector:

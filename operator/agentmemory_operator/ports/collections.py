@@ -97,6 +97,10 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
         ...
 
+    async def count_sealed_before(self, physical: str, made_ms: int) -> int:
+        """The exact number of memories that are sealed with a data key made before a time, Unix milliseconds."""
+        ...
+
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         """How many characters the contents of the first `limit` memories by id have, 0 of one without."""
         ...

@@ -13,7 +13,8 @@ class KeyShards(Protocol):
         """A shard; one without keys where there is none.
 
         Raises:
-            TransientError: the store is away, or what it holds cannot be read: nobody is to write over that.
+            KeysDamaged: what it holds is no shard of keys: nobody is to write over that.
+            TransientError: the store is away.
         """
         ...
 

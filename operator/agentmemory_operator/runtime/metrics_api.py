@@ -51,6 +51,49 @@ class _EngineCall:
         self.span.note("http.response.status_code", status)
 
 
+class ModelMeter:
+    """Counts what language models are asked and what comes of it."""
+
+    def __init__(self) -> None:
+        self._distillations = Counter(
+            "agentmemory_api_distillations_total", "Conversations that a language model was to read.", ("outcome",)
+        )
+        self._made = Counter(
+            "agentmemory_api_distilled_memories_total",
+            "Memories that language models made of conversations.",
+            ("fate",),
+        )
+        self._long_chains = Counter(
+            "agentmemory_api_long_chains_total", "Memories that came to 20 versions, to 40, and so on.", ()
+        )
+        self._tokens = Counter(
+            "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",)
+        )
+
+    def distilled(self, outcome: str) -> None:
+        """Count one conversation that a language model was to read."""
+        self._distillations.add(outcome)
+
+    def made(self, fate: str, number: int) -> None:
+        """Count memories of a model's making, by what became of them."""
+        if number:
+            self._made.add(fate, number=number)
+
+    def used(self, tokens_in: int, tokens_out: int) -> None:
+        """Count what a language model read and wrote."""
+        for direction, tokens in (("in", tokens_in), ("out", tokens_out)):
+            if tokens:
+                self._tokens.add(direction, number=tokens)
+
+    def long_chain(self) -> None:
+        """Count a memory that came to 20 versions, to 40, and so on."""
+        self._long_chains.add()
+
+    def metrics(self) -> list[Metric]:
+        """Everything that is measured here."""
+        return [self._distillations, self._made, self._tokens, self._long_chains]
+
+
 class ApiMeter:
     """Counts, measures and traces.
 
@@ -59,8 +102,7 @@ class ApiMeter:
     """
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
-        self._tracer = tracer
-        self._now_s = now_s
+        self._tracer, self._now_s = tracer, now_s
         self._requests = Histogram(
             "agentmemory_api_request_duration_seconds",
             "Seconds a request took.",
@@ -95,6 +137,7 @@ class ApiMeter:
             "Tokens that embedding services say they used.",
             ("provider",),
         )
+        self.models = ModelMeter()
         self._candidates = Histogram(
             "agentmemory_api_search_candidates", "Memories that competed in a search.", (), CANDIDATES
         )
@@ -181,5 +224,6 @@ class ApiMeter:
             self._repeated,
             self._cached,
             self._tokens,
+            *self.models.metrics(),
             self._candidates,
         ]

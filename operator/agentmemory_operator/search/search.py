@@ -10,6 +10,7 @@ from agentmemory_operator.agents.checks import scaled
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_question
 from agentmemory_operator.connections.rules.capabilities import MIN_MAX
+from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_whole
@@ -19,6 +20,7 @@ from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, reco
 from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.embedding import Reranker
+from agentmemory_operator.search.along import memories_along
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
 from agentmemory_operator.search.rerank import read_again
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
@@ -100,10 +102,13 @@ class SearchAnswer:
 class Recall:
     """Answers searches; notes what was returned in the access counts."""
 
-    def __init__(self, clock: Clock, access_counts: AccessCounts, reranker: Reranker) -> None:
+    def __init__(
+        self, clock: Clock, access_counts: AccessCounts, reranker: Reranker, graphs: EntityGraphs | None = None
+    ) -> None:
         self._clock = clock
         self._access_counts = access_counts
         self._reranker = reranker
+        self._graphs = graphs or EntityGraphs()
 
     async def search(self, agent: Agent, request: SearchRequest) -> SearchAnswer:
         """The memories that rank best.
@@ -116,7 +121,10 @@ class Recall:
         if errors := errors_of(request, agent):
             raise RequestInvalid(errors)
         look = await _look(agent, request, now_ms=self._clock.now_ms())
-        asked = await _ask(agent, request, look)
+        vector, along = await asyncio.gather(
+            _vector_of(agent, request), memories_along(self._graphs, agent, request, look.fusion)
+        )
+        asked = await _ask(agent, request, replace(look, along=along), vector)
         points, kept, matches = _ranked(asked.points), look.kept(asked.points), asked.matches
         reread = await read_again(self._reranker, look.rerank, request.query, kept)
         answered = reread.points[: look.top_k]
@@ -134,14 +142,7 @@ class Recall:
             total_candidates=total,
             removed_by_threshold=max(0, min(look.top_k, total - asked.left_out) - len(kept[: look.top_k])),
             took_ms=(time.perf_counter() - started_s) * 1000,
-            candidates=Candidates(
-                scored=len(matches),
-                below_threshold=asked.below_threshold,
-                eligible=look.eligible,
-                is_exact=asked.is_exact,
-            )
-            if request.explain
-            else None,
+            candidates=asked.candidates(look.eligible) if request.explain else None,
             warnings=_warnings_of(agent, request) + reread.warnings,
         )
 
@@ -155,6 +156,7 @@ class _Look:
         fetched: results of the engine: more where more are read again than answered.
         rerank: None where nothing is read again.
         solves_terms: the similarity of each result is to be told from its score.
+        along: activation of the memories that the query's names lead to.
     """
 
     ranking: Ranking
@@ -167,6 +169,7 @@ class _Look:
     plan: CandidatePlan
     fusion: Fusion | None
     solves_terms: bool
+    along: Mapping[str, float] = field(default_factory=dict)
 
     def kept(self, points: Sequence[Json]) -> list[Json]:
         """The points that are good enough for the answer."""
@@ -186,7 +189,8 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
     fusion = _fusion(agent, request)
-    beside = 0 if fusion is None else 1
+    # One more list where the engine's limit of results may leave no room for that along entities.
+    beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
     return _Look(
         ranking=ranking,
         now_ms=now_ms,
@@ -239,14 +243,22 @@ class _Asked:
     below_threshold: int = 0
     is_exact: bool = False
 
+    def candidates(self, eligible: int) -> Candidates:
+        """How far the engine looked; only with `explain`."""
+        return Candidates(
+            scored=len(self.matches),
+            below_threshold=self.below_threshold,
+            eligible=eligible,
+            is_exact=self.is_exact,
+        )
+
     @property
     def left_out(self) -> int:
         """How many of the points the model leaves out, whatever the threshold."""
         return len(self.points) - len(_ranked(self.points))
 
 
-async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> _Asked:
-    vector = await _vector_of(agent, request)
+async def _ask(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> _Asked:
     question = _question(agent, request, look, vector)
     body = _body(agent, question, look) | {"with_payload": SHOWN}
     if request.explain:
@@ -297,7 +309,12 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
     has_extremes = MIN_MAX in agent.capabilities
     # Weights of one request would push those of the objects out of the cache.
     make = scoring_of if look.ranking == agent.settings.ranking else scoring_of.__wrapped__
-    template = make(look.ranking, question.fusion, distance=agent.distance, has_extremes=has_extremes)
+    template = make(
+        *(look.ranking, question.fusion),
+        distance=agent.distance,
+        has_extremes=has_extremes,
+        is_along=bool(question.along),
+    )
     return {"prefetch": list(question.lists), "query": template.at(look.now_ms), "limit": look.fetched}
 
 
@@ -305,7 +322,7 @@ def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector)
     document = _document_of(agent, request, look)
     if look.fusion is None or document is None:
         return ask_by_meaning(look.plan, vector, distance=agent.distance)
-    return ask_by_both(look.plan, vector, document, distance=agent.distance, fusion=look.fusion)
+    return ask_by_both(look.plan, vector, document, distance=agent.distance, fusion=look.fusion, along=look.along)
 
 
 def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:

@@ -28,6 +28,17 @@ def parse_time(value: object) -> int:
     return time_ms
 
 
+def parse_second(value: str) -> int:
+    """Unix milliseconds of a time that stands in an object, 0 before 1970.
+
+    Args:
+        value: `2026-11-21T08:00:00Z`, as its pattern let it through: days that a month has not are those after it, as
+            30 February is 2 March.
+    """
+    first = datetime.strptime(f"{value[:8]}01{value[10:]}", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return max(0, int(first.timestamp()) + (int(value[8:10]) - 1) * 86_400) * 1000
+
+
 @lru_cache(maxsize=4096)
 def render_time(time_ms: int) -> str:
     """`2026-11-21T08:00:00.123Z`."""

@@ -189,7 +189,7 @@ class Keyring:
         absent = {key_id for key_id in ids if self._is_absent(keys.ring, key_id)}
         for name, wanted in islice(_by_shard(set(ids) - absent).items(), MOST_SHARDS):
             try:
-                entries = await self._entries(keys.ring, name, wanted)
+                entries = await self._entries(keys, name, wanted)
             except KeysUnavailable as exc:
                 trouble = exc
                 continue
@@ -202,12 +202,14 @@ class Keyring:
             raise trouble
         return found
 
-    async def _entries(self, ring: Ring, name: str, wanted: set[str]) -> dict[str, KeyEntry]:
+    async def _entries(self, keys: AgentKeys, name: str, wanted: set[str]) -> dict[str, KeyEntry]:
         """The entries of a shard with these ids; looked at again where one is missing, which another replica made."""
+        ring = keys.ring
         shard = await self._shards.recent(ring, name)
         if not wanted <= shard.entries.keys():
             shard = await self._shards.now(ring, name)
-        if not shard.version:
+        # An agent that never sealed anything has no keys to lose: those of a line from elsewhere are just not here.
+        if not shard.version and await keys.has_sealed():
             raise _lost(ring, name)
         for key_id in wanted - shard.entries.keys():
             _remember(self._absent, (ring, key_id), self._clock.now_ms(), MOST_ABSENT)

@@ -8,9 +8,9 @@ import asyncio
 import random
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.errors import Conflict, KeysUnavailable, TransientError
+from agentmemory_operator.errors import Conflict, KeysDamaged, KeysUnavailable, TransientError
 from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.zones.rules.entries import KeyEntry, Ring
+from agentmemory_operator.zones.rules.entries import KeyEntry, Ring, shards_below
 from agentmemory_operator.zones.rules.shards import Shard
 from agentmemory_operator.zones.wrapping import WrappingKeys
 
@@ -29,14 +29,18 @@ class Census:
         keys: how many data keys there are.
         rewrapped: how many of them it brought under the wrapping key in force.
         unreadable: how many are under another one, or were changed where they are kept.
-        trouble: what is wrong with the first of those; empty where there is none.
+        damaged: how many shards cannot be read, whose keys are none of those.
+        trouble: what is wrong with the first of all these; empty where there is none.
+        missing: names of shards that are not there, though others lead to them.
     """
 
     shards: int = 0
     keys: int = 0
     rewrapped: int = 0
     unreadable: int = 0
+    damaged: int = 0
     trouble: str = ""
+    missing: frozenset[str] = frozenset()
 
     def __add__(self, other: "Census") -> "Census":
         """Both together."""
@@ -45,20 +49,25 @@ class Census:
             keys=self.keys + other.keys,
             rewrapped=self.rewrapped + other.rewrapped,
             unreadable=self.unreadable + other.unreadable,
+            damaged=self.damaged + other.damaged,
             trouble=self.trouble or other.trouble,
+            missing=self.missing | other.missing,
         )
 
 
 async def rewrap(shards: KeyShards, ring: Ring, wrapping: WrappingKeys) -> Census:
-    """Bring every key under the current wrapping key; keys that cannot be opened stay as they are.
+    """Bring every key under the current wrapping key; what cannot be opened or read stays as it is.
 
     Raises:
-        TransientError: the store is away, a shard cannot be read, or others write it all the time; what is done stays.
+        TransientError: the store is away, or others write a shard all the time; what is done stays.
     """
-    found = Census()
-    for name in await shards.list_names(ring):
-        found += await _rewrap_shard(shards, ring, name, wrapping)
-    return found
+    found, names = Census(), await shards.list_names(ring)
+    for name in names:
+        try:
+            found += await _rewrap_shard(shards, ring, name, wrapping)
+        except KeysDamaged as exc:
+            found += Census(shards=1, damaged=1, trouble=str(exc))
+    return replace(found, missing=found.missing - set(names))
 
 
 async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: WrappingKeys) -> Census:
@@ -79,7 +88,9 @@ async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: Wrap
 def rewrapped(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
     """A shard whose keys are under the current wrapping key, and what was found in it."""
     entries: dict[str, KeyEntry] = {}
-    found = Census(shards=1, keys=len(shard.entries))
+    found = Census(
+        shards=1, keys=len(shard.entries), missing=frozenset(filter(shard.leads_to, shards_below(shard.name)))
+    )
     for key_id, entry in shard.entries.items():
         try:
             entries[key_id] = wrapping.rewrap(key_id, entry)

@@ -51,6 +51,9 @@ SETTLED_S = 300.0
 A writer relies on what it read for a minute, and has several attempts of a few seconds each.
 """
 
+MOST_NAMED = 5
+"""Shards that a message names."""
+
 NO_STORE = (
     "this installation keeps no data keys: memories with a zone are refused. Whoever runs it sets zones.enabled in the"
     " chart, or AGENTMEMORY_ZONE_KEYS_NAMESPACE of operator and API"
@@ -258,18 +261,24 @@ def _lost(census: Census, memory: AgentMemory) -> KeyHealth | None:
     most = most_shards(memory.status)
     if census.shards >= most:
         return None
+    names = ", ".join(sorted(census.missing)[:MOST_NAMED])
+    named = f" (among them {names})" if names else ""
     message = (
-        f"{most - census.shards} of {most} shards of the data keys are gone: bring them back from a backup"
+        f"{most - census.shards} of {most} shards of the data keys are gone{named}: bring them back from a backup"
         " (docs/zones.md); what is sealed with their keys cannot be read before"
     )
     return KeyHealth(Reason.KEYS_LOST, message, census.shards, census.keys)
 
 
 def _unreadable(census: Census) -> KeyHealth | None:
-    """What is told where keys cannot be opened, None where all can."""
-    if not census.unreadable:
+    """What is told where keys cannot be opened, or shards cannot be read; None where all can."""
+    found = (
+        f"{census.damaged} of {census.shards} shards of the data keys cannot be read" if census.damaged else "",
+        f"{census.unreadable} of {census.keys} data keys cannot be opened" if census.unreadable else "",
+    )
+    if not any(found):
         return None
-    message = f"{census.unreadable} of {census.keys} data keys cannot be opened, the first because {census.trouble}"
+    message = f"{' and '.join(filter(None, found))}, the first because {census.trouble}"
     return KeyHealth(Reason.KEYS_UNREADABLE, message, census.shards, census.keys)
 
 

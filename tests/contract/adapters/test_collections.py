@@ -344,6 +344,15 @@ async def test_memories_of_types_that_are_not_listed_are_counted_without_tombsto
     assert await place.store.count_unlisted(place.physical, ["fact", "task", "note"]) == {}
 
 
+async def test_memories_under_keys_of_before_are_counted_without_tombstones_and_plain_ones(place: Place) -> None:
+    await place.reconcile()
+    for number, payload in ((3, {"keyMadeAt": 1_000}), (2, {"keyMadeAt": 2_000}), (1, {}), (4, {"deletedAt": 1})):
+        place.add_points(number, type="fact", **payload)
+    place.add_points(5, type="fact", keyMadeAt=1_000, deletedAt=1)
+
+    assert [await place.store.count_sealed_before(place.physical, ms) for ms in (1_000, 1_001, 2_001)] == [0, 3, 5]
+
+
 async def test_points_are_counted_exactly_and_without_tombstones(place: Place) -> None:
     await place.create()
     place.add_points(3, userId="u")
@@ -513,6 +522,7 @@ CALLS: dict[str, Callable[[QdrantCollections], Awaitable[object]]] = {
     "apply": lambda store: store.apply("a__1", UpdateHnsw(m=4)),
     "count": lambda store: store.count("a__1"),
     "count_unlisted": lambda store: store.count_unlisted("a__1", ["fact"]),
+    "count_sealed_before": lambda store: store.count_sealed_before("a__1", 1),
     "content_lengths": lambda store: store.content_lengths("a__1", 2),
     "delete": lambda store: store.delete("a__1"),
 }

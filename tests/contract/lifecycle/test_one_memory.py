@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.entities import aliases, relations
+from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
+from agentmemory_operator.entities.sheets import change_sheet, read_sheet
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_sheet_line
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line, render_line
 from agentmemory_operator.errors import Conflict
 from agentmemory_operator.lifecycle.forget import ForgetRequest
@@ -17,7 +22,7 @@ from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.transfer.exports import export_memories
-from agentmemory_operator.memories.transfer.import_batch import Outcome
+from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -52,6 +57,8 @@ class Listener:
 class Life(FullWorld):
     """An agent whose object scrubs secrets and has a webhook, and everything that is done with what it remembers."""
 
+    has_entities = False
+
     async def begin_empty(self) -> None:
         self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
         await self.create_agent(0, changePolicy="Apply", webhooks=[HOOK])
@@ -70,7 +77,8 @@ class Life(FullWorld):
             embedder, identity = CallerVectors(SIZE), self.cluster.cluster_id
             return await open_collection(server.points, settings, embedder, self.clock, cluster_id=identity)
 
-        return replace(await self.with_server(work), secret_rules=OWN_RULES)
+        lists = read_entity_lists() if self.has_entities else None
+        return replace(await self.with_server(work), secret_rules=OWN_RULES, entity_lists=lists)
 
     async def now(self) -> World:
         """Return the use cases over it, a while later."""
@@ -97,7 +105,7 @@ class Life(FullWorld):
         agent = (await self.now()).agent
         rights = every_right(agent.settings)
         read = [read_line(line, user_id="u", default_type="fact", rights=rights) for line in lines]
-        return await import_lines(agent, [line for line in read if line], brings_back_erased=False)
+        return await import_lines(agent, [line for line in read if isinstance(line, Line)], brings_back_erased=False)
 
     def kept(self) -> list[dict[str, Any]]:
         """Return every point of every collection there is, those that were replaced too."""
@@ -161,3 +169,58 @@ async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves
     assert not [row for row in life.kept() if row.get("userId") == "u" or "Ada" in repr(row)]
     assert await life.log() == [("forgotten", receipt.id)]
     assert await life.heard() == [*told, ("erased", None), ("restored", None)]
+
+
+async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_nothing(life: Life) -> None:
+    life.has_entities = True
+    agent = (await life.now()).agent
+    memory = await (await life.now()).add("Ada Byron met Carl Novak.", vector=VECTOR)
+    await relations.put(agent, "u", "Ada Byron", "works_on", "Engine Number One")
+    await aliases.put(agent, "u", {"the countess": "Ada Byron"})
+    told = await read_sheet(agent, "u")
+    assert (len(told.relations), len(told.aliases)) == (1, 1)
+
+    async def check(collection: str) -> None:
+        """The memory names whom it did, the sheet says what it did, and nothing else tells of it."""
+        world = await life.now()
+        [record] = await world.rows()
+        assert [entity.name for entity in record.entities] == ["u", "Ada Byron", "Carl Novak"]
+        assert await read_sheet(world.agent, "u") == told
+        assert len(life.rows(collection)) == 2
+        assert await life.log() == [("stored", memory)]
+        assert len(await life.exported()) == 1
+        await life.with_server(life.sweeper().sweep)
+        assert len(life.rows(collection)) == 2
+
+    await check(f"{life.alias}__1")
+    lines = [*await life.exported(), render_sheet_line(told)]
+
+    await life.snapshot(points={"before": 1, "after": 1})
+    await life.run(restore := life.restore())
+    assert life.condition(restore, "Succeeded") == "True/Restored"
+    await check(f"{life.alias}__2")
+
+    life.change(index={"distance": "Dot"})
+    await life.rebuild()
+    await check(f"{life.alias}__3")
+
+    await life.snapshot("after", points={"before": 1, "after": 1})
+    world = await life.now()
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    assert receipt.counts.total == 1
+    await life.with_server(life.sweeper().sweep)
+    assert await read_sheet((await life.now()).agent, "u") == NO_SHEET
+    await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
+    await life.with_server(life.sweeper().sweep)
+
+    assert life.condition(again, "Succeeded") == "True/Restored"
+    assert not [row for row in life.kept() if row.get("userId") == "u" or "Ada" in repr(row) or "countess" in repr(row)]
+
+    # What is said from then on stands by itself.
+    agent = (await life.now()).agent
+    rights = every_right(agent.settings)
+    sheet = read_line(lines[1], user_id="u", default_type="fact", rights=rights)
+    assert isinstance(sheet, EntitySheet)
+    for _ in range(2):
+        await change_sheet(agent, "u", lambda there: there.joined(sheet))
+    assert await read_sheet(agent, "u") == told

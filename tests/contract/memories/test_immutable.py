@@ -10,6 +10,7 @@ from agentmemory_operator.errors import Conflict, Forbidden, NotFound
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
+from agentmemory_operator.memories.transfer.import_batch import Line
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import BRAIN, CORTEX
@@ -61,7 +62,7 @@ async def test_an_import_does_not_supersede_it_either(world: World, decision: st
     line = read_line(
         json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
     )
-    assert line is not None
+    assert isinstance(line, Line)
 
     [outcome] = await import_lines(world.agent, [line], brings_back_erased=False)
 
@@ -108,7 +109,7 @@ async def test_an_imported_memory_keeps_what_it_was_about(world: World) -> None:
     line = read_line(
         json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
     )
-    assert line is not None
+    assert isinstance(line, Line)
 
     await import_lines(world.agent, [line], brings_back_erased=False)
 

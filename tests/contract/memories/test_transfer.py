@@ -26,6 +26,7 @@ from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, every_right, open_world, search_request, vector_of
 from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
+from tests.support.engine.merges import merged
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -57,7 +58,7 @@ async def imported(world: World, lines: Sequence[bytes], *, size: int = 100, **m
 
 def read(world: World, text: bytes, user_id: str = "u") -> Line:
     line = read_line(text, user_id=user_id, default_type="fact", rights=every_right(world.agent.settings))
-    assert line is not None
+    assert isinstance(line, Line)
     return line
 
 
@@ -435,3 +436,59 @@ async def test_a_version_that_another_finished_and_edited_meanwhile_keeps_its_re
     now = (await rows(world))[second]
     assert (now["tags"], now["pending"]) == (["new"], False)
     assert now["rev"] >= edited[0]
+
+
+async def fill_merged(world: World) -> str:
+    """Store a memory that was merged twice, and connected; return its id."""
+    a, b, c = [await world.add(content, type="fact") for content in ("a", "b", "c")]
+    ab = await merged(world, "ab", await world.add("a2", type="fact", supersedes=a), b)
+    assert ab is not None
+    abc = await merged(world, "abc", ab, c, source_ids=(ab, c))
+    assert abc is not None
+    noted = {"connections": [{"id": a, "description": "why"}], "consolidated": True}
+    await world.agent.store.set_payload(world.agent.alias, noted, {"must": [{"has_id": [abc]}]})
+    return abc
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+async def test_a_merged_memory_comes_with_all_that_it_was_made_of(world: World, size: int) -> None:
+    memory_id = await fill_merged(world)
+    before, lines = await read_history(world.agent, memory_id, user_id="u"), await exported(world)
+    await clear(world)
+
+    assert set(await imported(world, lines, size=size)) == {"imported"}
+
+    after = await read_history(world.agent, memory_id, user_id="u")
+    for one, other in zip(before.records, after.records, strict=True):
+        assert (one.id, one.content, one.source_ids) == (other.id, other.content, other.source_ids)
+        assert set(one.supersedes_ids) == set(other.supersedes_ids)
+        assert (one.superseded_by_id, one.consolidated) == (other.superseded_by_id, other.consolidated)
+    assert after.records[-1].connections == before.records[-1].connections
+    assert await world.heads() == ["abc"]
+    assert set(await imported(world, lines, size=size)) == {"present"}
+    await delete_head(world.agent, memory_id, user_id="u")
+    assert sorted(await world.heads()) == ["ab", "c"]
+
+
+async def test_a_merged_memory_whose_source_has_another_successor_is_refused(world: World) -> None:
+    await fill_merged(world)
+    lines = await exported(world)
+    await clear(world)
+    await imported(world, lines[:1])
+    (first,) = await world.rows()
+    await world.add("another", type="fact", supersedes=first.id)
+
+    outcomes = await imported(world, lines[1:])
+
+    assert any(isinstance(outcome, Conflict) for outcome in outcomes)
+    assert "another" in await world.heads()
+
+
+async def test_who_is_forgotten_leaves_nothing_of_what_was_merged(world: World) -> None:
+    await fill_merged(world)
+
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+
+    assert await world.heads() == []
+    assert all("content" not in row and "connections" not in row for row in (await rows(world)).values())
+    assert not any(row.get("pending") for row in (await rows(world)).values())

@@ -40,10 +40,12 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server as QdrantServer
 from agentmemory_operator.connections.rules.handover import HandedOver
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
-from agentmemory_operator.controllers.agent_memory import Periods
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operator.operating import operate
-from agentmemory_operator.main.operator import Operator, OperatorPorts
+from agentmemory_operator.main.language_model import Models
+from agentmemory_operator.main.operator import Operator
+from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports.base import Json, Writing
@@ -345,6 +347,7 @@ async def main(order: Order) -> None:
             server=lambda endpoint: crashing_server(stores.server(endpoint), steps),
             objects=S3Objects,
             embedder=RebuildEmbedders(settings, secrets).open,
+            language_model=Models(settings).open,
         )
         operator = Operator(ports, settings, periods=periods)
         await operate(operator, cluster, configuration, leadership=leadership)

@@ -58,6 +58,7 @@ class FakeCollectionStore(Plantable):
     server_version: str = "1.18.3"
     is_busy: bool = False
     states: dict[str, str] = field(default_factory=dict)
+    keys_made: dict[str, list[int]] = field(default_factory=dict)
     error: AgentMemoryError | None = None
     fails_after: int | None = None
     error_on_change: AgentMemoryError = field(default_factory=lambda: AgentMemoryError("set error_on_change"))
@@ -185,6 +186,10 @@ class FakeCollectionStore(Plantable):
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         self._called("count_unlisted", physical)
         return {name: count for name, count in self.types.get(physical, {}).items() if name not in types}
+
+    async def count_sealed_before(self, physical: str, made_ms: int) -> int:
+        self._called("count_sealed_before", physical)
+        return sum(made < made_ms for made in self.keys_made.get(physical, []))
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         self._called("content_lengths", physical)

@@ -11,7 +11,9 @@ from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
 from agentmemory_operator.ports.base import Clock, Json
@@ -93,6 +95,7 @@ def passes_over(
         handover=handover,
         cleaning=Cleaning(*(table, never, cluster, clock), cleanup=Cleanup(clock), request=request),
         webhooks=Webhooks(*(table, never, FakeSecrets(), HttpWebhookSender(UNCHECKED), clock), request=request),
+        consolidating=Consolidating(*(table, never, never, cluster, clock), request=request),
         snapshots=SnapshotSchedule(table, cluster, clock, request, NothingToRemove()),
         upkeep=KeyUpkeep(*(table, cluster, clock, request, FakeSecrets()), shards=None, handover=handover),
         rebuilds=Rebuilds(

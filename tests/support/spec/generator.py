@@ -66,6 +66,13 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
         },
         {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}, "vectors": ["SENSITIVE"]},
     ),
+    # What is a name elsewhere is a block here.
+    "consolidation": (
+        {},
+        {"model": {"model": "gpt-5-mini", "secretRef": {"name": "openai", "key": "token"}}},
+        {"model": {"model": "qwen3", "baseURL": "http://llm.ml.svc/v1", "timeoutSeconds": 600}},
+        {"model": {"model": "qwen3", "baseURL": "llm.ml.svc"}},
+    ),
 }
 SECRET = {"name": "openai", "key": "token"}
 # Legal figures that cost a development server much and say no more than these.

@@ -12,6 +12,7 @@ from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.choice import build_embedder
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens, key_from, new_key
 from agentmemory_operator.agents.claim import AgentClaim
@@ -25,12 +26,15 @@ from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGu
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, compose
 from agentmemory_operator.errors import TransientError
+from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.language_model import LanguageModel
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -146,6 +150,7 @@ def build_services(
         times=times,
         timeout_of=lambda _: TIMEOUT_S,
         zone_keys_of=zone_keys_of,
+        entity_lists=read_entity_lists(),
         cluster_id=cluster_id,
         clock=clock,
     )
@@ -155,7 +160,13 @@ def build_services(
         directory.put(AgentClaim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
     reranker = FastEmbedReranker(ModelFiles(folder=models))
     hooks = Hooks(directory, lambda slug: FakeSecrets(secrets or {}), clock)
-    return compose(directory, reranker, hooks, meter=meter, writer="test")
+    language_models = Models(Settings.from_env({}))
+
+    async def open_model(settings: AgentSettings) -> LanguageModel:
+        assert settings.language_model is not None
+        return await language_models.open(settings.language_model, settings.owner, FakeSecrets(secrets or {}))
+
+    return compose(directory, reranker, hooks, open_model, meter=meter, writer="test")
 
 
 @contextlib.contextmanager

@@ -74,6 +74,9 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("POST", "/v1/agents/{agent}/memories"): lambda user: {
         "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
     },
+    ("POST", "/v1/agents/{agent}/messages"): lambda user: {
+        "json": {"user_id": user, "messages": [{"role": "user", "content": INTRUDED, "vector": VECTOR}]}
+    },
     ("POST", "/v1/agents/{agent}/memories/batch"): lambda user: {
         "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
     },
@@ -83,6 +86,12 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("DELETE", "/v1/agents/{agent}/items"): item_of,
     ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
     ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
+    ("PUT", "/v1/agents/{agent}/relations"): lambda user: {
+        "json": {"user_id": user, "source": "Somebody", "relation": "uses", "target": "Acme"}
+    },
+    ("GET", "/v1/agents/{agent}/entities"): asked_for,
+    ("GET", "/v1/agents/{agent}/entities/{name}"): asked_for,
+    ("PATCH", "/v1/agents/{agent}/entities/{name}"): lambda user: asked_for(user) | {"json": {"name": INTRUDED}},
     ("GET", "/v1/agents/{agent}/export"): asked_for,
     ("POST", "/v1/agents/{agent}/import"): lambda user: (
         asked_for(user) | {"content": line_of(f"{INTRUDED}, {uuid4()}")}
@@ -127,5 +136,5 @@ def arguments_of(endpoint: Endpoint, user: str, *, agent: str, id: str, token: s
     arguments = REQUESTS[endpoint](user)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     headers |= {"Content-Type": "application/x-ndjson"} if "content" in arguments else {}
-    url = path.format(agent=agent, id=id, session_id="s")
+    url = path.format(agent=agent, id=id, session_id="s", name=user)
     return {"method": method, "url": url, "headers": headers, **arguments}

@@ -549,3 +549,29 @@ async def test_zones_alone_are_no_reason_to_hand_over_again_what_is_learnt() -> 
     await bench.hand_over(zones=ZONES)
 
     assert not bench.learn(None, zones=ZONES)
+
+
+MODEL = ("agents", "llm", "token")
+
+
+async def test_the_key_of_a_language_model_is_handed_over_for_its_service_alone() -> None:
+    bench = Bench()
+    bench.secrets.values = {**bench.secrets.values, MODEL: "sk-llm"}
+    bench.secrets.hosts = {**bench.secrets.hosts, ("agents", "llm"): "llm.example"}
+    model = {"model": "m", "baseURL": "https://llm.example/v1", "secretRef": {"name": "llm", "key": "token"}}
+
+    await bench.hand_over(consolidation={"model": model})
+
+    assert bench.values[slot_of(MODEL, goes_to("https://llm.example"))] == "sk-llm"
+
+
+async def test_the_key_of_a_language_model_goes_to_no_host_that_its_secret_does_not_list() -> None:
+    bench = Bench()
+    bench.secrets.values = {**bench.secrets.values, MODEL: "sk-llm"}
+    bench.secrets.hosts = {**bench.secrets.hosts, ("agents", "llm"): "llm.example"}
+    model = {"model": "m", "baseURL": "https://evil.example/v1", "secretRef": {"name": "llm", "key": "token"}}
+
+    with pytest.raises(SecretNotUsable, match=r"evil\.example"):
+        await bench.hand_over(consolidation={"model": model})
+
+    assert "sk-llm" not in bench.values.values()

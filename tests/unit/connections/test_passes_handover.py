@@ -9,7 +9,8 @@ from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, used_by
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource

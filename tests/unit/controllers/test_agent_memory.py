@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.controllers.agent_memory import Passes
 from agentmemory_operator.controllers.connection import LARGEST_PROBE_GROWTH, PROBE_GROWTH, probe_growth
 from agentmemory_operator.controllers.deletion import FINALIZER
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.failures import reason_of
 from agentmemory_operator.errors import (
     AgentMemoryError,

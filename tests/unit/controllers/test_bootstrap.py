@@ -10,6 +10,7 @@ from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid, StoreUnava
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_restore
+from agentmemory_operator.spec.times import parse_second
 from tests.support.engine.fakes import FakeCluster
 from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory import FIRST, Stage
@@ -234,3 +235,26 @@ async def test_an_object_that_takes_any_type_is_never_warned_of(agent: Agent) ->
     await agent.run()
 
     assert agent.told == []
+
+
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        ({}, None),
+        ({"rotateKeysBefore": "2999-01-01T00:00:00Z"}, None),
+        ({"rotateKeysBefore": "2026-01-01T00:00:00Z"}, 2),
+    ],
+)
+async def test_memories_under_keys_that_are_replaced_are_counted_and_no_others(
+    more: dict[str, str], left: int | None
+) -> None:
+    stage, before = Stage(), parse_second("2026-01-01T00:00:00Z")
+    zones = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}} | more
+    key = stage.put(connection_document(), memory_document("probe", zones=zones))
+    await stage.run(key)
+    stage.store.keys_made[FIRST] = [before - 1, before - 2, before]
+
+    await stage.run(key)
+
+    assert (stage.status(key).get("zones") or {}).get("toReseal") == left
+    assert ("count_sealed_before" in {method for method, _ in stage.store.calls}) is (left is not None)

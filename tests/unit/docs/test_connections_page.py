@@ -8,8 +8,8 @@ import yaml
 from agentmemory_operator.connections.probe import PROBE_S
 from agentmemory_operator.connections.rules.capabilities import SINCE
 from agentmemory_operator.connections.rules.secret_hosts import HOSTS, goes_to, unlisted
-from agentmemory_operator.controllers.agent_memory import Periods
 from agentmemory_operator.controllers.connection import LARGEST_PROBE_GROWTH
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.runtime.queue import LANE_WIDTH, SHARE
 from agentmemory_operator.spec.kinds.parse import parse_connection
 

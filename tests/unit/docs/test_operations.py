@@ -12,6 +12,7 @@ from agentmemory_operator.adapters.kubernetes.cluster import WATCH_TIMEOUT_S
 from agentmemory_operator.collections.rules.capacity import NEW_AGENTS, need_of
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.connections.capacity import Capacity
+from agentmemory_operator.consolidation.meter import ConsolidationMeter
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
 from agentmemory_operator.entrypoints.api.edge import STALE_HEADER, STALE_S
 from agentmemory_operator.entrypoints.api.load.limits import Limits
@@ -62,6 +63,7 @@ def metrics() -> list[Metric]:
     return [
         *passes,
         *CleaningMeter().metrics,
+        *ConsolidationMeter().metrics,
         *WebhookMeter().metrics,
         trouble_gauge(dict),
         *snapshots,

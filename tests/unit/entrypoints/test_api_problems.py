@@ -15,8 +15,11 @@ from agentmemory_operator.errors import (
     DeletionWaiting,
     EmbedderUnavailable,
     FieldError,
+    KeysDamaged,
     KeysUnavailable,
     LeadershipLost,
+    ModelAnswerInvalid,
+    ModelUnavailable,
     NamespaceEnding,
     NamespaceFull,
     NoAnswer,
@@ -96,6 +99,9 @@ def test_no_error_is_forgotten() -> None:
         RebuildPaused,
         RebuildUnwanted,
         Unreadable,
+        KeysDamaged,
+        ModelAnswerInvalid,
+        ModelUnavailable,
     }
     assert raised - set(PROBLEM_OF) == unanswered | of_operator
 

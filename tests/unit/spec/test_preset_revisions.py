@@ -337,7 +337,7 @@ async def test_a_revision_that_only_new_memories_notice_comes_by_itself(monkeypa
     key, status = await run_again(stage, spec={"preset": "brain"})
 
     assert ("InSync", "True", "Converged") in stage.short(key)
-    assert status["effective"]["presetRevision"] == 3
+    assert status["effective"]["presetRevision"] == 4
     settings = effective_settings(parse_agent_memory(memory_document(preset="brain") | {"status": status}))
     assert settings.knowledge_category == "general"
     assert {type_.confidence for type_ in settings.ranking.types} == {1.0}

@@ -45,6 +45,10 @@ class Replicas:
         return await (by or self.one).reading(self.keys, ids)
 
 
+async def has_sealed() -> bool:
+    return True
+
+
 async def unavailable(call: Awaitable[object]) -> KeysUnavailable:
     with pytest.raises(KeysUnavailable) as raised:
         await call
@@ -400,9 +404,6 @@ async def test_a_shard_that_is_lost_while_it_is_known_is_not_made_again() -> Non
     replicas.shards.texts.clear()
     replicas.shards.versions.clear()
 
-    async def has_sealed() -> bool:
-        return True
-
     keys = replace(replicas.keys, has_sealed=has_sealed)
     known = {shard.name[:1] for (_, _), seen in replicas.one._shards._seen.items() if (shard := seen.shard)}
     assert known == {"0", "1"}
@@ -453,6 +454,7 @@ async def test_lost_keys_are_not_taken_for_destroyed_and_come_back() -> None:
     await replicas.one.destroy(replicas.keys, owner="bob", zones=[PERSONAL])
     await replicas.shards.delete(RING)
     replicas.passes(FRESH_MS)
+    replicas.keys = replace(replicas.keys, has_sealed=has_sealed)
 
     assert "backup" in str(await unavailable(replicas.reading(key.id, other.id)))
 

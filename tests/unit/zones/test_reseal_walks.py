@@ -64,7 +64,12 @@ class World:
     def keys(self, shards: Any = None) -> ZoneKeys:
         """Return the keys as a new process has them."""
         keyring = Keyring(shards or self.shards, self.clock)
-        return ZoneKeys(keyring, AgentKeys(RING, self.wrapping, rotate_before_ms=self.before_ms), "bot", "acme")
+        return ZoneKeys(
+            keyring, AgentKeys(RING, self.wrapping, self._has_sealed, rotate_before_ms=self.before_ms), "bot", "acme"
+        )
+
+    async def _has_sealed(self) -> bool:
+        return bool(self.points.payloads)
 
     async def store(self, memory_id: str, text: str, *, owner: str, rev: int = 1) -> None:
         payload = {"id": memory_id, "userId": owner, "zone": "PERSONAL", "content": text, "rev": rev, "updatedAt": 1}

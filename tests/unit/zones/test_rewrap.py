@@ -212,3 +212,27 @@ async def test_a_key_that_was_changed_where_it_is_kept_keeps_no_other_from_comin
 
     assert (census.keys, census.rewrapped, census.unreadable) == (3, 2, 1)
     assert broken in census.trouble
+
+
+async def test_a_shard_that_holds_no_keys_keeps_no_other_from_coming_along() -> None:
+    bench = Bench()
+    await bench.fill()
+    names = await bench.shards.list_names(RING)
+    bench.shards.texts[RING, names[1]] = "{}"
+    bench.wrapping.rotate()
+
+    census = await bench.rewrap()
+
+    assert (census.shards, census.damaged, census.trouble) == (len(names), 1, f"shard {names[1]} holds no keys")
+    assert census.rewrapped == census.keys > 0
+    assert bench.shards.texts[RING, names[1]] == "{}"
+
+
+async def test_shards_that_are_gone_are_named_by_those_that_lead_to_them() -> None:
+    bench = Bench()
+    await bench.fill()
+    _, gone, *_ = await bench.shards.list_names(RING)
+    assert (await bench.rewrap()).missing == frozenset()
+    del bench.shards.texts[RING, gone], bench.shards.versions[RING, gone]
+
+    assert (await bench.rewrap()).missing == {gone}

@@ -12,7 +12,7 @@ from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
-from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring
 from agentmemory_operator.zones.rules.health import TROUBLES
 from agentmemory_operator.zones.upkeep import COUNTED_MS, LOOK_S, SETTLED_S, TROUBLE_S, KeyUpkeep
 from agentmemory_operator.zones.wrapping import wrapping_keys
@@ -215,6 +215,59 @@ async def test_a_store_that_is_away_is_told_and_comes_back() -> None:
     await bench.look()
 
     assert (bench.condition, bench.status["zones"]["keys"]) == (("False", "KeysAvailable"), 1)
+
+
+async def test_a_shard_that_is_damaged_is_told_and_the_others_are_looked_after() -> None:
+    bench = Bench()
+    await bench.fill(*(f"user-{number}" for number in range(SHARD_KEYS + 2)))
+    await bench.look()
+    _, damaged, *others = await bench.shards.list_names(RING)
+    bench.shards.texts[RING, damaged] = "{}"
+    bench.rotate()
+    bench.clock.move(ms=SETTLED_MS)
+
+    await bench.look()
+
+    assert bench.condition == ("True", "KeysUnreadable")
+    assert bench.message.startswith(f"1 of {len(others) + 2} shards of the data keys cannot be read, the first because")
+    wrapping = bench.wrapping
+    entries = [entry for name in ("0", *others) for entry in (await bench.shards.read(RING, name)).entries.values()]
+    assert {entry.by for entry in entries} == {wrapping.fingerprint}
+    assert bench.status["zones"]["wrappingKey"] != wrapping.fingerprint
+
+
+async def test_what_a_pass_counted_stands_beside_what_a_look_did_until_a_pass_says_otherwise() -> None:
+    bench = Bench()
+    await bench.fill("ada")
+    bench.write({"conditions": [], "zones": {"toReseal": 7}})
+    assert bench.status["zones"] == {"toReseal": 7}
+    await bench.upkeep._look(KEY)
+
+    bench.write({"conditions": [], "zones": {"toReseal": 4}})
+    assert bench.status["zones"] == {
+        **{"shards": 1, "keys": 1, "wrappingKey": bench.wrapping.fingerprint},
+        "toReseal": 4,
+    }
+    asked = bench.asked.copy()
+    await bench.upkeep._look(KEY)
+    assert bench.asked == asked, "nothing is news"
+
+    bench.write({"conditions": []})
+    assert "toReseal" not in bench.status["zones"]
+
+
+async def test_a_shard_that_is_gone_is_named() -> None:
+    bench = Bench()
+    await bench.fill(*(f"user-{number}" for number in range(SHARD_KEYS + 2)))
+    await bench.look()
+    _, gone, *_ = await bench.shards.list_names(RING)
+    del bench.shards.texts[RING, gone], bench.shards.versions[RING, gone]
+    bench.clock.move(ms=COUNTED_MS)
+
+    await bench.look()
+
+    assert bench.condition == ("True", "KeysLost")
+    assert f"shards of the data keys are gone (among them {gone})" in bench.message
 
 
 async def test_who_no_longer_leads_says_nothing() -> None:

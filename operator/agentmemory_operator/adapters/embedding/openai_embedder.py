@@ -7,44 +7,40 @@ import asyncio
 import base64
 import binascii
 import random
-import re
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import aiohttp
 import openai
 import orjson
 
-from agentmemory_operator import __version__
 from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge
-from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of
-from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, MOST_HEADER, client_of, reason_behind
+from agentmemory_operator.adapters.http.egress import USUAL, Egress
+from agentmemory_operator.adapters.http.httpx_transport import MOST_HEADER
+from agentmemory_operator.adapters.http.openai_service import (
+    ABOUT_TEXTS,
+    ServiceRefused,
+    openai_client,
+    refused_for_good,
+    session_of,
+    told_apart,
+)
 from agentmemory_operator.errors import AgentMemoryError, EmbedderUnavailable, FieldError, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
-# The client insists on a key; services of one's own often want none.
-NO_KEY = "none"
-FIELD = "spec.embedding.baseURL"
+FIELD, SECRET_FIELD = "spec.embedding.baseURL", "spec.embedding.secretRef"
 MAX_ATTEMPTS = 5
 MAX_DELAY_S = 8.0
-# Requests under way at once are bounded where they come in.
-MAX_CONNECTIONS = 512
-# Below the 5 s after which many servers close an idle connection.
-KEEP_ALIVE_S = 4.0
 # Of an answer: a number as text takes up to 22 bytes, in base64 6; what stands around a vector, and around all of them.
 NUMBER_BYTES, ROW_BYTES, ANSWER_BYTES = 24, 512, 4 * MIB
 MARKS = 16
 # Only these families can be asked for fewer numbers; others refuse the parameter.
 SHORTENABLE = ("text-embedding-3", "gemini-embedding")
-
-_RETRIED = (408, 409, 429)
-# What services call a kind of error; their sentences may quote a text.
-_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 Encoding = Literal["base64", "float"]
 
@@ -65,20 +61,6 @@ class OpenAIOptions:
     batch_size: int = 64
     timeout_s: float = 20
     first_delay_s: float = 0.5
-
-
-class _Refused(Exception):
-    """The service answered, and not with embeddings.
-
-    Args:
-        body: of its answer, as far as the client could read it.
-    """
-
-    def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
-        super().__init__(str(status))
-        self.status = status
-        self.code, self.words = _error_of(body)
-        self.retry_after_s = _retry_after_s(headers)
 
 
 class OpenAIEmbedder:
@@ -108,15 +90,8 @@ class OpenAIEmbedder:
         # What the service was seen to take; None until then.
         self._encoding: Encoding | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
-        self._host = _session_of(egress, self._where, options.api_key or NO_KEY)
-        self._client = openai.AsyncOpenAI(
-            # The session has the key and the address.
-            api_key=NO_KEY,
-            base_url=BASE_URL,
-            max_retries=0,
-            # Takes httpx's as well as its successor's, of which alone its types know.
-            http_client=cast(Any, client_of(self._host, self._where)),
-        )
+        self._host = session_of(egress, self._where, options.api_key, field=FIELD)
+        self._client = openai_client(self._host, self._where)
 
     @property
     def dimensions(self) -> int:
@@ -148,7 +123,7 @@ class OpenAIEmbedder:
                 self._encoding = encoding
                 self._note_tokens(answer, texts)
                 return vectors
-            except (_Refused, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
+            except (ServiceRefused, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
                 if encoding == "base64" and self._may_lack_base64(exc):
                     encoding = "float"
                     continue
@@ -168,37 +143,28 @@ class OpenAIEmbedder:
         most = ANSWER_BYTES + len(texts) * (ROW_BYTES + options.dimensions * NUMBER_BYTES)
         try:
             # Raw: the client makes an object of each row before anybody has counted them.
-            answer = await self._client.embeddings.with_raw_response.create(
-                model=options.model,
-                input=texts,
-                dimensions=options.dimensions if is_shortenable else openai.omit,
-                encoding_format=encoding,
-                timeout=max(deadline - time.monotonic(), 0.05),
-                extra_headers={MOST_HEADER: str(most)},
-            )
+            with told_apart(SECRET_FIELD):
+                answer = await self._client.embeddings.with_raw_response.create(
+                    model=options.model,
+                    input=texts,
+                    dimensions=options.dimensions if is_shortenable else openai.omit,
+                    encoding_format=encoding,
+                    timeout=max(deadline - time.monotonic(), 0.05),
+                    extra_headers={MOST_HEADER: str(most)},
+                )
             return orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             return None
-        except openai.APIStatusError as exc:
-            # Without it as the cause: its text is the service's sentence.
-            raise _Refused(exc.status_code, exc.body, exc.response.headers) from None
-        except openai.APIConnectionError as exc:
-            reason = reason_behind(exc) or exc
-        if isinstance(reason, ValueError):
-            # A line's end in it, as aiohttp has it.
-            message = "spec.embedding.secretRef: the key is none that can be sent: put it there as one line"
-            raise SpecInvalid("InvalidSpec", message) from reason
-        raise reason
 
     def _may_lack_base64(self, exc: Exception) -> bool:
         """Whether to ask again for plain numbers: some services know no base64, and not all say what they miss.
 
         Only their taking the same texts then shows that it was this.
         """
-        return self._encoding is None and isinstance(exc, _Refused) and exc.status in (400, 422)
+        return self._encoding is None and isinstance(exc, ServiceRefused) and exc.status in (400, 422)
 
     def _delay_s(self, exc: Exception, attempt: int) -> float:
-        asked = exc.retry_after_s if isinstance(exc, _Refused) else None
+        asked = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
         if asked is not None:
             return asked
         ceiling = min(self._options.first_delay_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
@@ -208,21 +174,15 @@ class OpenAIEmbedder:
         where = f"embedding service {self._where}"
         if isinstance(exc, AnswerTooLarge):
             return SpecInvalid("InvalidSpec", f"{where}: {exc}: correct baseURL or model")
-        if not isinstance(exc, _Refused):
+        if not isinstance(exc, ServiceRefused):
             return EmbedderUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
-        status, model = exc.status, self._options.model
-        if status in _RETRIED or status >= 500:
-            return EmbedderUnavailable(f"{where} answered {status}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
-        if status == 400 and "api key" in exc.words.lower():
-            status = 401  # as Gemini has it
-        if status in (400, 413, 422):
-            told = f"{status} {exc.code}".strip()
+        if exc.may_pass:
+            wait_s = max(exc.retry_after_s or 1.0, 1.0)
+            return EmbedderUnavailable(f"{where} answered {exc.status}", retry_after_s=wait_s)
+        if exc.known_status in ABOUT_TEXTS:
+            told = f"{exc.status} {exc.code}".strip()
             return RequestInvalid([FieldError("text", f"the embedding service refused it ({told}): {_LIMITS}")])
-        ways = {401: "correct the key in spec.embedding.secretRef", 403: f"the key may not use model {model!r}"}
-        way = ways.get(status, f"correct spec.embedding.model ({model!r}) or baseURL")
-        if 300 <= status < 400:
-            way = "it leads elsewhere, which is not followed: correct baseURL"
-        return SpecInvalid("InvalidSpec", f"{where} answered {status}: {way}")
+        return refused_for_good(exc, where, block="spec.embedding", model=self._options.model)
 
     def _vectors(self, answer: Any, *, expected: int) -> list[Vector]:
         rows = answer.get("data") if isinstance(answer, dict) else None
@@ -264,47 +224,7 @@ class OpenAIEmbedder:
 _LIMITS = "mostly it is longer than the model takes, or batchSize larger than the service does"
 
 
-def _session_of(egress: Egress, where: str, key: str) -> HostSession:
-    return HostSession(
-        *(egress, where),
-        field=FIELD,
-        proxies=("all",),
-        headers={
-            "Authorization": f"Bearer {key}",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-            "User-Agent": f"agentmemory/{__version__}",
-        },
-        limit=MAX_CONNECTIONS,
-        keepalive_timeout=KEEP_ALIVE_S,
-        ssl=trust_of(where, None) or True,
-    )
-
-
 def _numbers(embedding: Any) -> Vector:
     if isinstance(embedding, str):
         return array("f", base64.b64decode(embedding)).tolist()
     return [float(number) for number in embedding]
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The wait that the service asks for, in seconds; a date counts as no wish."""
-    header = headers.get("retry-after")
-    try:
-        wait = float(header) if header else None
-    except ValueError:
-        return None
-    return wait if wait is not None and 0 <= wait < float("inf") else None
-
-
-def _error_of(body: Any) -> tuple[str, str]:
-    """What the service calls the error, and its own words, which are not for people: they may quote a text."""
-    # Gemini answers a list of one error, which the client does not open.
-    document = body[0] if isinstance(body, list) and body else body
-    error = document.get("error", document) if isinstance(document, dict) else None
-    if not isinstance(error, dict):
-        return "", ""
-    codes = (error.get(name) for name in ("code", "status", "type"))
-    code = next((code for code in codes if isinstance(code, str) and _CODE.fullmatch(code)), "")
-    return code, str(error.get("message") or "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentmemory_operator.adapters.folder.kept_files import alone_in, write_whole
-from agentmemory_operator.errors import Conflict, TransientError
+from agentmemory_operator.errors import Conflict, KeysDamaged, TransientError
 from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import (
     SHARD_BYTES,
@@ -40,7 +40,7 @@ class FileKeyShards:
         try:
             return shard_from_text(content.decode("ascii"), ring=ring, name=name, version=_version_of(content))
         except ValueError as exc:
-            raise TransientError(
+            raise KeysDamaged(
                 f"{self._path(ring, name)} holds no keys as this version writes them: bring it back from a backup"
             ) from exc
 

@@ -18,7 +18,7 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     KubernetesTransport,
     mapped_errors,
 )
-from agentmemory_operator.errors import Conflict, NotFound, TransientError
+from agentmemory_operator.errors import Conflict, KeysDamaged, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 from agentmemory_operator.zones.rules.entries import Ring
@@ -56,7 +56,7 @@ class KubernetesKeyShards:
             text = base64.b64decode((secret.get("data") or {})[KEY], validate=True).decode("ascii")
             return shard_from_text(text, ring=ring, name=name, version=secret["metadata"]["resourceVersion"])
         except (LookupError, ValueError, binascii.Error) as exc:
-            raise TransientError(
+            raise KeysDamaged(
                 f"Secret {self._namespace}/{_secret_name(ring, name)} holds no keys as this version writes them"
                 f" ({type(exc).__name__}): bring it back from a backup"
             ) from None

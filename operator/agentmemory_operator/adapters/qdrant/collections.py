@@ -54,12 +54,14 @@ from agentmemory_operator.controllers.rules.orphans import Holding
 from agentmemory_operator.errors import NoAnswer, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
+from agentmemory_operator.spec.zones import KEY_MADE_KEY
 
 # 11 indexes on 2 segments took 0.4 s on Qdrant 1.18.3; on 256, the most that there may be, that is most of a minute.
 SLOW_S = 120.0
 # Types beyond the most frequent of those that no object lists are not told.
 TOLD_TYPES = 8
-_ALIVE = {"must": [{"is_empty": {"key": TOMBSTONE_KEY}}]}
+_LIVES = {"is_empty": {"key": TOMBSTONE_KEY}}
+_ALIVE = {"must": [_LIVES]}
 
 
 class QdrantCollections:
@@ -306,6 +308,11 @@ class QdrantCollections:
         """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
         others = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
         return await facet_exactly(self._transport.result, _path(physical), "type", others, limit=TOLD_TYPES)
+
+    async def count_sealed_before(self, physical: str, made_ms: int) -> int:
+        """The exact number of memories that are sealed with a data key made before a time."""
+        before = _ALIVE | {"must": [_LIVES, {"key": KEY_MADE_KEY, "range": {"lt": made_ms}}]}
+        return await count_exactly(self._transport.result, _path(physical), before)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         """How many characters the contents of the first `limit` memories by id have, 0 of one without."""

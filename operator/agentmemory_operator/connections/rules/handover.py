@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, Exempt, goes_to
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.language_model import ModelSettings
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 Reference = tuple[str, str, str]
@@ -38,7 +39,7 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class KeyToHand:
-    """A key that the API needs: of an embedding service, or of what is signed with it; and where it goes."""
+    """A key that the API needs: of a service that it calls, or of what is signed with it; and where it goes."""
 
     name: str
     key: str
@@ -54,6 +55,17 @@ def embedding_key(source: EmbeddingSource) -> KeyToHand | None:
     if source.provider != "openai" or not source.secret_name or not source.secret_key:
         return None
     return KeyToHand(source.secret_name, source.secret_key, goes_to(source.base_url or OPENAI_URL))
+
+
+def model_key(settings: ModelSettings) -> KeyToHand | None:
+    """The key that is sent to a language model, None where none is.
+
+    Raises:
+        SpecInvalid: its URL is none.
+    """
+    if settings.secret is None:
+        return None
+    return KeyToHand(settings.secret.name, settings.secret.key, goes_to(settings.base_url or OPENAI_URL))
 
 
 def slot_of(reference: Reference, to: Destination) -> str:

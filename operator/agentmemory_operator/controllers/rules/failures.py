@@ -12,6 +12,8 @@ from agentmemory_operator.errors import (
     CollectionNotFound,
     DeletionWaiting,
     KeysUnavailable,
+    ModelAnswerInvalid,
+    ModelUnavailable,
     NamespaceEnding,
     NamespaceFull,
     NotFound,
@@ -61,6 +63,8 @@ REASONS: Mapping[type[AgentMemoryError], Reason] = {
     DeletionWaiting: Reason.DELETION_WAITING,
     StorageUnavailable: Reason.STORAGE_UNAVAILABLE,
     KeysUnavailable: Reason.KEY_STORE_UNAVAILABLE,
+    ModelUnavailable: Reason.MODEL_UNAVAILABLE,
+    ModelAnswerInvalid: Reason.MODEL_ANSWERS_INVALID,
 }
 """SpecInvalid and NotOwned bring their own."""
 

@@ -52,6 +52,7 @@ def expanded_spec(preset: str) -> Json:
         **({"types": types} if types else {}),
         "scoring": _scoring(effective_ranking(memory)),
         "lifecycle": _lifecycle(effective_lifecycle(memory)),
+        "entities": {"enabled": preset_of(memory).has_entities},
     }
 
 

@@ -45,6 +45,7 @@ from agentmemory_operator.spec.kinds.status_agent_memory import (
     ShardingStatus,
     StrictModeStatus,
     VectorsStatus,
+    ZonesStatus,
 )
 from agentmemory_operator.spec.kinds.status_connection import (
     CapacityStatus,
@@ -104,6 +105,7 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         plan=plan_status(done.plan, done.refusal),
         drift=_drift(done.drift, old, now),
         drift_count=len(done.drift),
+        zones=None if done.to_reseal is None else ZonesStatus(to_reseal=done.to_reseal),
     )
     return _dump(status)
 

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.distillation.session_end import SessionEnd
 from agentmemory_operator.entrypoints.api.fields import Time
 from agentmemory_operator.entrypoints.api.schemas import MemoryOut
 from agentmemory_operator.memories.hierarchy import MemoryTree, Node
@@ -22,9 +23,10 @@ from agentmemory_operator.memories.history import History
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import Outcome
 from agentmemory_operator.memories.items import Put
+from agentmemory_operator.memories.rules.entities import entities_to_payload
 from agentmemory_operator.memories.rules.record import RENAMED, MemoryRecord
 from agentmemory_operator.memories.stored import MemoryPage
-from agentmemory_operator.memories.working import Ended, KeptMemory
+from agentmemory_operator.memories.working import KeptMemory
 from agentmemory_operator.search.rules.counts import STATES, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, priority
 from agentmemory_operator.search.search import Hit, SearchAnswer
@@ -73,8 +75,10 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     for name in _TIMES:
         if rendered[name] is not None:
             rendered[name] = render_time(rendered[name])
+    rendered["entities"] = entities_to_payload(record.entities)
     if record.locked:
         rendered["content"] = None
+    rendered["entities"] = entities_to_payload(record.entities)
     rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
     return rendered
 
@@ -213,9 +217,10 @@ def kept(result: KeptMemory, agent: Agent) -> Json:
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
-def ended(result: Ended) -> Json:
+def ended(result: SessionEnd) -> Json:
     """`EndedOut`."""
-    return {"dropped": sum(result.counts.values()), "counts": result.counts}
+    counts = result.ended.counts
+    return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
 
 
 def stats(found: Statistics, user_id: str | None) -> Json:
@@ -311,7 +316,9 @@ def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
 
 def _match(found: Hit) -> Json:
     match = found.match
-    return {"similarity": match.similarity, "keyword": match.keyword, "fused": match.fused} if match else {}
+    if match is None:
+        return {}
+    return {"similarity": match.similarity, "keyword": match.keyword, "entities": match.entities, "fused": match.fused}
 
 
 def _standing(found: Hit, answer: SearchAnswer) -> Json:

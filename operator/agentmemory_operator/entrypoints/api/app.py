@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Protocol
 
 from fastapi import FastAPI
@@ -24,7 +24,15 @@ from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenG
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
-from agentmemory_operator.entrypoints.api.memories import forgetting, item_routes, lineage, routes, sessions
+from agentmemory_operator.entrypoints.api.memories import (
+    conversations,
+    entity_routes,
+    forgetting,
+    item_routes,
+    lineage,
+    routes,
+    sessions,
+)
 from agentmemory_operator.entrypoints.api.openapi import add_docs, describe
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
@@ -39,6 +47,7 @@ from agentmemory_operator.entrypoints.api.transfer import changes, hooks, transf
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import CONTENT_TYPE, Gauge, Metric, render
+from agentmemory_operator.runtime.tasks import cancel
 
 # In the order in which a request's path is compared: what is asked most comes first.
 ROUTERS = (
@@ -46,7 +55,9 @@ ROUTERS = (
     routes.router,
     lineage.router,
     sessions.router,
+    conversations.router,
     item_routes.router,
+    entity_routes.router,
     routes.tools,
     forgetting.router,
     identity.router,
@@ -92,7 +103,8 @@ def create_app(
 ) -> FastAPI:
     """The application.
 
-    While it runs it flushes the access counts; when it stops, after the last request, once more.
+    While it runs it flushes the access counts; when it stops, after the last request, once more. Beside that it distils
+    conversations.
 
     Args:
         user_tokens: pass beside what the guard lets pass.
@@ -135,19 +147,33 @@ def _bare_app() -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    flushing = asyncio.create_task(app.state.services.access_counts.run())
-    flushing.add_done_callback(_report)
+    services = app.state.services
+    beside = {
+        "access counts are no longer written": services.access_counts.run(),
+        "conversations are no longer distilled": services.distilling.run(),
+    }
+    tasks = [_begin(work, broken) for broken, work in beside.items()]
     try:
         yield
     finally:
-        flushing.cancel()
-        await asyncio.wait([flushing])
+        await cancel(*tasks)
         await app.state.mcp.close()
 
 
-def _report(flushing: asyncio.Task[None]) -> None:
-    if not flushing.cancelled() and (error := flushing.exception()):
-        log.error("access counts are no longer written", exc_info=error)
+def _begin(work: Coroutine[Any, Any, None], broken: str) -> asyncio.Task[None]:
+    """Begin what runs beside the requests.
+
+    Args:
+        broken: what is told where it ends by itself.
+    """
+
+    def report(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            log.error("%s", broken, exc_info=error)
+
+    task = asyncio.create_task(work)
+    task.add_done_callback(report)
+    return task
 
 
 def _describe_once(app: FastAPI) -> None:

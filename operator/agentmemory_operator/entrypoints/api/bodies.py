@@ -7,7 +7,7 @@ better served with the field's name, so what it refuses is read again by the sta
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar, cast
@@ -180,9 +180,24 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     Raises:
         Forbidden: it names a user, a scope or an author that is not the caller's.
     """
+    sent = await read_chosen(request, lambda _: model)
+    assert isinstance(sent, model)
+    return sent
+
+
+async def read_chosen(request: Request, choose: Callable[[Any], type[BaseModel]]) -> BaseModel:
+    """The checked body of a request that takes several kinds.
+
+    Args:
+        choose: the model of a body, as it was parsed.
+
+    Raises:
+        Forbidden: as `read_model`.
+    """
     body = await read_body(request, max_bytes=BODY_MAX_BYTES)
     await hold_parts(request, body)
-    sent = check(model, parse_json(body))
+    document = parse_json(body)
+    sent = check(choose(document.value), document)
     check_names(rights_of(request), sent)
     return sent
 

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.checks import FLOAT32_MAX
 from agentmemory_operator.memories.rules.ids import is_id
+from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS
 from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
 from agentmemory_operator.spec.effective.settings import MAX_TOP_K
 from agentmemory_operator.spec.times import parse_time
@@ -31,7 +32,6 @@ VECTOR_MAX = 65_536
 
 SOURCES = ("conversation", "tool_result", "reflection", "distillation", "consolidation", "import")
 OWN_SOURCE = r"^x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
 
 # No control characters, and at least one that shows.
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"

@@ -19,9 +19,14 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import requests, schemas
+from agentmemory_operator.entrypoints.api import agent_schemas, requests, schemas
 from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
-from agentmemory_operator.entrypoints.api.memories import forget_requests, item_requests
+from agentmemory_operator.entrypoints.api.memories import (
+    conversation_requests,
+    entity_requests,
+    forget_requests,
+    item_requests,
+)
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 from agentmemory_operator.entrypoints.api.transfer import change_requests, hook_requests, transfer_requests
 
@@ -41,16 +46,19 @@ _BODIES = (
     requests.ChangeIn,
     requests.WorkingIn,
     requests.SearchIn,
+    conversation_requests.ConversationIn,
     item_requests.ItemIn,
+    entity_requests.RelationIn,
+    entity_requests.EntityChangeIn,
     forget_requests.ForgetIn,
     identity_requests.TokenIn,
     hook_requests.HookIn,
     transfer_requests.LineIn,
 )
 _ANSWERS = (
-    schemas.AgentsOut,
-    schemas.AgentDetailOut,
-    schemas.StatsOut,
+    agent_schemas.AgentsOut,
+    agent_schemas.AgentDetailOut,
+    agent_schemas.StatsOut,
     schemas.StoredOut,
     schemas.BatchOut,
     schemas.MemoryOut,
@@ -66,6 +74,10 @@ _ANSWERS = (
     schemas.VersionsOut,
     schemas.NamespacesOut,
     schemas.ToolsOut,
+    conversation_requests.ConversationOut,
+    entity_requests.RelationOut,
+    entity_requests.EntitiesOut,
+    entity_requests.EntityViewOut,
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
     identity_requests.TokenOut,
@@ -83,18 +95,19 @@ PARAMETERS = {"validatorUrl": None}
 
 
 def describe(
-    answer: type[BaseModel] | None,
+    answer: type[BaseModel] | tuple[type[BaseModel], ...] | None,
     *,
     problems: Sequence[int],
     status: int = 200,
-    body: type[BaseModel] | None = None,
+    body: type[BaseModel] | tuple[type[BaseModel], ...] | None = None,
     headers: dict[str, str] | None = None,
     media_type: str = JSON,
 ) -> dict[str, Any]:
     """A route's keyword arguments that describe what it takes and gives.
 
     Args:
-        answer: model of the answer; None for an answer without body.
+        answer: model of the answer, or of any of several; None for an answer without body.
+        body: model of the body, or of any of several.
         problems: statuses of the errors that the route may answer.
         headers: name and meaning of each header of the answer.
         media_type: of the body, else of the answer.
@@ -168,5 +181,7 @@ def _problem(status: int) -> dict[str, Any]:
     return response
 
 
-def _ref(model: type[BaseModel]) -> dict[str, str]:
+def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...]) -> dict[str, Any]:
+    if isinstance(model, tuple):
+        return {"oneOf": [_ref(one) for one in model]}
     return {"$ref": REF.format(model=model.__name__)}

@@ -6,6 +6,8 @@ from typing import cast
 from starlette.requests import Request
 
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
+from agentmemory_operator.distillation.queue import DistillationQueue, OpenModel
+from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.erase import Erasing
 from agentmemory_operator.lifecycle.forget import Forgetting
@@ -32,27 +34,34 @@ class Services:
     working: WorkingMemory
     forgetting: Forgetting
     access_counts: AccessCounts
+    graphs: EntityGraphs
     hooks: Hooks
+    distilling: DistillationQueue
     meter: ApiMeter = field(default_factory=ApiMeter)
 
 
-def compose(directory: AgentDirectory, reranker: Reranker, hooks: Hooks, *, meter: ApiMeter, writer: str) -> Services:
+def compose(
+    directory: AgentDirectory, reranker: Reranker, hooks: Hooks, open_model: OpenModel, *, meter: ApiMeter, writer: str
+) -> Services:
     """The use cases over the agents of a directory.
 
     Args:
+        open_model: gives the language model of an agent that has one.
         writer: names this process in the access counts that it writes; no other process has it.
     """
-    clock = hooks.clock
-    access_counts = AccessCounts(directory.open, clock, writer=writer)
+    clock, graphs = hooks.clock, EntityGraphs()
+    access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember(meter.models.long_chain)
     return Services(
         directory=directory,
-        recall=Recall(clock, access_counts, MeteredReranker(reranker, meter)),
-        remember=Remember(),
+        recall=Recall(clock, access_counts, MeteredReranker(reranker, meter), graphs),
+        graphs=graphs,
+        remember=remember,
         items=Items(clock),
         working=WorkingMemory(access_counts),
         forgetting=Forgetting(clock, Erasing(clock, access_counts.forget)),
         access_counts=access_counts,
         hooks=hooks,
+        distilling=DistillationQueue(directory, open_model, remember, meter.models),
         meter=meter,
     )
 

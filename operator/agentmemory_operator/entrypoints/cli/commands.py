@@ -97,6 +97,12 @@ VERBS = {
         "decide.cleanup.add_cleanup",
         ("inspection",),
     ),
+    "consolidate": ListedVerb(
+        "Decide",
+        "Ask the operator to consolidate memories now, to take a run back, or to store or drop what a run proposed.",
+        "decide.consolidate.add_consolidate",
+        ("inspection",),
+    ),
     "rebuild": ListedVerb(
         "Decide",
         "Show where a rebuild of an agent's collection stands; watch, pause, resume, cancel it, or take it back.",

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.transport import Configuration
 from agentmemory_operator.connections.handover import Handover
-from agentmemory_operator.controllers.agent_memory import Periods
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
 from agentmemory_operator.ports.access import SigningKeyMaker
 from agentmemory_operator.ports.base import Json

@@ -15,6 +15,7 @@ from typing import Any
 
 from agentmemory_operator.memories.rules.expiry import hidden_since_ms, is_past, past_condition, ttl_of
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_PENDING, NOT_SUPERSEDED, Condition, Filter
+from agentmemory_operator.memories.rules.links import LINK_KEYS, is_merged, predecessors
 from agentmemory_operator.memories.rules.record import ORDER_KEY, Payload
 from agentmemory_operator.search.rules.score_trees import priority_of
 from agentmemory_operator.spec.effective.settings import Ranking
@@ -25,7 +26,7 @@ from agentmemory_operator.spec.presets import Lifecycle, Prune
 
 ROW_KEYS = (
     *("id", "agentId", "userId", "type", "createdAt", "rev", "importance", "accessCount", "lastAccessedAt"),
-    *("confidence", "expiresAt", "supersedesId", "supersededById", "pinned", "requestId", "identityId", ORDER_KEY),
+    *("confidence", "expiresAt", *LINK_KEYS, "pinned", "requestId", "identityId", ORDER_KEY),
     *("storedAt", SESSION_USED_KEY),
 )
 """What of a payload a cleanup reads; no text."""
@@ -139,8 +140,13 @@ def lasting_length(chain: Sequence[Row], rules: CleanupRules) -> int:
 
 
 def collapsed(chain: Sequence[Row], rules: CleanupRules) -> list[Row]:
-    """The middle of a chain (oldest first) that is too long; the newest stay and, from a limit of 3 on, the first."""
+    """The middle of a chain (oldest first) that is too long; the newest stay and, from a limit of 3 on, the first.
+
+    What a memory was merged from is no length of a chain: it stays, so that the merge can be undone.
+    """
     most = rules.lifecycle.max_chain_length
+    merged = {before for row in chain if is_merged(row) for before in predecessors(row)}
+    chain = [row for row in chain if row["id"] not in merged]
     if most is None or len(chain) <= most:
         return []
     newest = most - 1 if most > 2 else most
@@ -193,14 +199,14 @@ def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[
 
 
 def chains_in(by_id: Mapping[str, Row]) -> Iterator[list[Row]]:
-    """Yield the chains of rows, each oldest first; a link that leads nowhere ends one."""
+    """Yield the chains of rows, each oldest first, what was merged before what it became."""
     for head in by_id.values():
         newer = by_id.get(head.get("supersededById") or "")
-        if newer is not None and newer.get("supersedesId") == head["id"]:
+        if newer is not None and head["id"] in predecessors(newer):
             continue
         chain = [head]
-        while (older := by_id.get(chain[-1].get("supersedesId") or "")) is not None:
-            chain.append(older)
+        for row in chain:
+            chain.extend(by_id[before] for before in predecessors(row) if before in by_id)
         yield chain[::-1]
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter, equals
 from agentmemory_operator.memories.rules.ids import keyed_id
+from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import (
     DUE_KEY,
     ERASURE_KEY,
-    LINKS,
     LOGGED_KEY,
     RECEIPT_KEY,
     STORED_KEY,
@@ -248,10 +248,10 @@ def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) 
         at_ms: when it was erased first, Unix milliseconds, where this is a copy; None is now.
     """
     was_memory = TOMBSTONE_KEY not in row
-    names = ("identityId", *LINKS, *(("type",) if was_memory else ()))
+    names = ("identityId", *LINK_KEYS, *(("type",) if was_memory else ()))
     kept = {key: row[key] for key in names if row.get(key) is not None}
     time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
-    pending = not kept.keys().isdisjoint(LINKS)
+    pending = not kept.keys().isdisjoint(LINK_KEYS)
     due = window_mark(row) if was_memory else {DUE_KEY: True} if row.get(DUE_KEY) else {}
     # Somebody may be about to link an earlier version to it.
     joining = {JOINING_KEY: True} if was_memory and row.get("pending") else {}
@@ -261,7 +261,7 @@ def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) 
 
 def bare(tombstone: Row) -> Payload:
     """An erasure's tombstone without its links, once nothing of its chain is left."""
-    kept = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINKS)}
+    kept = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINK_KEYS)}
     return kept | {"rev": tombstone["rev"] + 1, "pending": False}
 
 

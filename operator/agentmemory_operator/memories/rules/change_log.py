@@ -7,6 +7,7 @@ large as the collection, and goes wherever the points go: into copies, snapshots
 | the point | kind | id | user |
 |---|---|---|---|
 | a memory | stored: it is new, was changed, or answers again | the memory's | its own |
+| one that a consolidation made, unchanged since | consolidated | the memory's | its own |
 | one with a successor | superseded | the memory's | its own |
 | a tombstone of a deletion | deleted | the memory's | its own |
 | a tombstone of a cleanup | expired | the memory's | its own |
@@ -26,9 +27,11 @@ from typing import Any, Literal
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter
 from agentmemory_operator.memories.rules.record import (
+    CHANGED_KEY,
     EXPIRED_KEY,
     LOGGED_KEY,
     RECEIPT_KEY,
+    RUN_KEY,
     TOMBSTONE_KEY,
     hash_content,
 )
@@ -36,9 +39,9 @@ from agentmemory_operator.memories.rules.record import (
 CLOCKS_MS = 4_000
 """By how much the clocks of two processes that write and read may differ."""
 
-Kind = Literal["stored", "superseded", "deleted", "expired", "forgotten", "restored", "rebuilt"]
+Kind = Literal["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"]
 
-KEYS = ("userId", "supersededById", TOMBSTONE_KEY, EXPIRED_KEY, LOGGED_KEY, f"{RECEIPT_KEY}.at")
+KEYS = ("userId", "supersededById", TOMBSTONE_KEY, EXPIRED_KEY, LOGGED_KEY, CHANGED_KEY, RUN_KEY, f"{RECEIPT_KEY}.at")
 """What of a payload the log reads; no text."""
 
 _SEEN: Condition = {"must_not": [{"must": [IS_PENDING, NOT_DELETED]}]}
@@ -148,7 +151,9 @@ def _kind(payload: Mapping[str, Any]) -> Kind:
         return "forgotten"
     if TOMBSTONE_KEY in payload:
         return "expired" if payload.get(EXPIRED_KEY) else "deleted"
-    return "superseded" if payload.get("supersededById") else "stored"
+    if payload.get("supersededById"):
+        return "superseded"
+    return "consolidated" if payload.get(RUN_KEY) and not payload.get(CHANGED_KEY) else "stored"
 
 
 def _is_number(value: object) -> bool:

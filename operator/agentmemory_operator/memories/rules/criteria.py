@@ -44,7 +44,7 @@ class Field:
 _NAMES = {
     FieldKind.WORD: (
         *("type", "session_id", "source", "author", "speaker", "role", "key", "subject", "status_value", "category"),
-        *("knowledge_category", "event_type", "domain", "parent_id", "zone", "supersedes", "superseded_by"),
+        *("knowledge_category", "event_type", "domain", "parent_id", "run_id", "zone", "supersedes", "superseded_by"),
     ),
     FieldKind.WORDS: ("tags", "source_ids", "observed_by"),
     FieldKind.NUMBER: ("importance", "confidence", "access_count"),

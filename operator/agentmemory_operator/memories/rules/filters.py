@@ -7,7 +7,12 @@ from typing import Any, Literal
 from agentmemory_operator.memories.rules import criteria
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
 from agentmemory_operator.memories.rules.expiry import not_past
-from agentmemory_operator.memories.rules.record import NAMESPACE_PATHS_KEY, TOMBSTONE_KEY, namespace_paths
+from agentmemory_operator.memories.rules.record import (
+    DISTIL_DUE_KEY,
+    NAMESPACE_PATHS_KEY,
+    TOMBSTONE_KEY,
+    namespace_paths,
+)
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
@@ -16,6 +21,7 @@ Condition = criteria.Condition
 TagsMatch = Literal["any", "all"]
 
 IS_PENDING: Condition = {"key": "pending", "match": {"value": True}}
+IS_DISTIL_DUE: Condition = {"key": DISTIL_DUE_KEY, "match": {"value": True}}
 IS_WORKING: Condition = {"key": "working", "match": {"value": True}}
 NOT_PENDING: Condition = {"must_not": [IS_PENDING]}
 NOT_DELETED: Condition = {"is_empty": {"key": TOMBSTONE_KEY}}

@@ -12,9 +12,23 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from agentmemory_operator.memories.rules.entities import (
+    ENTITIES_KEY,
+    Entity,
+    entities_from_payload,
+    entities_to_payload,
+)
+from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.zones.rules.sealing import is_locked
 
 Payload = dict[str, Any]
+
+CONSOLIDATED_KEY, CONNECTIONS_KEY = "consolidated", "connections"
+RUN_KEY, NOTED_KEY, CATEGORY_RUN_KEY = "consolidationRun", "notedByRun", "categoryByRun"
+"""Which consolidation made a memory, which noted something on one, and which gave one its category."""
+
+IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
+"""The importance that a level stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +45,9 @@ class StatedMemory:
         valid_to: Unix milliseconds until which it is true; None is open.
         expires_at: Unix milliseconds.
         zone: how it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL; None is not at all.
+        run_id: of the distillation or consolidation that made it; None of what somebody stored.
+        conversation_id: of a turn that came with others: of the distillation that is made of them.
+        undistilled: of the last turn of a conversation: the ids of all its turns, while no model has read them.
         pinned: never cleaned up.
         is_working: it is for a place of its session's working memory.
     """
@@ -60,6 +77,9 @@ class StatedMemory:
     pinned: bool = False
     is_working: bool = False
     zone: str | None = None
+    run_id: str | None = None
+    conversation_id: str | None = None
+    undistilled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +97,18 @@ class MemoryRecord(StatedMemory):
         changed_at: when somebody changed it since, Unix milliseconds; None: nobody has.
         valid_from: Unix milliseconds from which on it is true; None is open.
         rev: starts at 1, raised by each write to the point.
+        supersedes_id, supersedes_ids: of what it was merged from, the first and all; of other versions the one before
+            and none.
+        update_count: how many versions came before it, those included that a cleanup took out of the chain.
         pending: written but not yet joined to its chain; never returned.
         identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
         request_id: tells the write that made it from every other; of its idempotency key where it came with one.
         content_hash: see `hash_content`.
+        entities: the names that it speaks of; none where it has a zone.
         request_hash: of the request that an idempotency key came with, None without a key.
+        connections: memories of its user that it belongs together with, each as `id`, `description` and `run`.
+        consolidated: a consolidation has read it, or made it.
         locked: its key is gone, or away: the content is empty here, and so is all that is sealed with it.
     """
 
@@ -104,14 +130,19 @@ class MemoryRecord(StatedMemory):
     access_count: int = 0
     last_accessed_at: int | None = None
     supersedes_id: str | None = None
+    supersedes_ids: tuple[str, ...] = ()
     superseded_by_id: str | None = None
     superseded_at: int | None = None
+    update_count: int = 0
     pending: bool = False
     identity_id: str | None = None
     lookup_ids: tuple[str, ...] = ()
     request_id: str | None = None
     content_hash: str = ""
     request_hash: str | None = None
+    entities: tuple[Entity, ...] = ()
+    connections: tuple[Mapping[str, str], ...] = ()
+    consolidated: bool = False
     locked: bool = False
 
     @property
@@ -124,15 +155,14 @@ RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id"}
 """What is called otherwise outside -> attribute of `MemoryRecord`."""
 
 _STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
-PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working"}
+PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working", "run_id": RUN_KEY}
 """Attribute of `MemoryRecord` -> key on the point."""
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
-LINKS = ("supersedesId", "supersededById")
-_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINKS)
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
@@ -155,8 +185,13 @@ EXPIRED_KEY = "expired"
 EDIT_KEY = "editMark"
 """Which change in place was written last: the engine does not tell whether a conditional write took effect."""
 
-# Left out where they are false, as they are for nearly all.
-_SELDOM = ("pinned", "working")
+UPDATES_KEY = "updateCount"
+
+LONG_CHAIN = 20
+"""So many versions of one memory say that it changes all the time: every so many are distilled."""
+
+# Left out where they are false or 0, as they are for nearly all.
+_SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
 LISTS = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
@@ -175,6 +210,9 @@ CHANGED_KEY = "changedAt"
 ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 """Of a tombstone that `forget` left, and of the point that says what it erased: `lifecycle/rules/erasure.py`."""
 
+SHEET_KEY = "entitySheet"
+"""Of the point that bears what no memory tells of a scope's entities, and and is none: `entities/rules/sheet.py`."""
+
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""
 
@@ -186,6 +224,16 @@ WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 
 STATED_END_KEY = "statedValidTo"
 """The `validTo` that a supersession shortened, for the day when the memory answers again."""
+
+DISTIL_DUE_KEY, DISTIL_TRIES_KEY = "distilDue", "distilTries"
+"""That a model is to read the conversation of a turn with `undistilled`, of a memory without its versions; and how many
+answers could not be used."""
+
+DISTIL_BY_KEY, DISTIL_UNTIL_KEY = "distilBy", "distilUntil"
+"""Which run is at that, and until when, Unix milliseconds; see `distillation/runs.py`."""
+
+DISTIL_END_KEY = "distilEnd"
+"""Of a turn: that a session ended right after it, and was offered to a model; see `distillation/session_end.py`."""
 
 TOLD_AT_KEY = "toldSupersededAt"
 """Of an imported version that answers until the next one comes: the `supersededAt` that its line told."""
@@ -225,7 +273,7 @@ def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     # Which requests an item has seen, without what tells of their content.
     requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
     seen = {REQUEST_MARKS_KEY: requests} if requests else {}
-    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINKS)}
+    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINK_KEYS)}
 
 
 def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
@@ -239,6 +287,11 @@ def count_of(observed_by: Sequence[str]) -> int:
     return max(1, len(observed_by))
 
 
+def is_long(update_count: int) -> bool:
+    """Whether a version is the 20th of a memory, the 40th, and so on."""
+    return (update_count + 1) % LONG_CHAIN == 0
+
+
 def payload_of(record: MemoryRecord) -> Payload:
     """The point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
@@ -246,8 +299,11 @@ def payload_of(record: MemoryRecord) -> Payload:
     for key in _SELDOM:
         if not kept[key]:
             del kept[key]
+    if record.entities:
+        kept[ENTITIES_KEY] = entities_to_payload(record.entities)
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths
+    due = {DISTIL_DUE_KEY: True} if record.undistilled or (is_long(record.update_count) and not record.zone) else {}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths | due
 
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
@@ -256,6 +312,8 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
     for name in values.keys() & LISTS:
         values[name] = tuple(values[name])
+    if ENTITIES_KEY in payload:
+        values["entities"] = entities_from_payload(payload[ENTITIES_KEY])
     # Older versions counted a first author who named nobody too.
     values["observation_count"] = count_of(values.get("observed_by", ()))
     return MemoryRecord(**({"content": "", "locked": True} | values if is_locked(payload) else values))

@@ -18,6 +18,7 @@ from agentmemory_operator.memories.rules.filters import (
     equals,
 )
 from agentmemory_operator.memories.rules.item_versions import versions_of
+from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
     ITEM_NAMESPACE_KEY,
     STATED_END_KEY,
@@ -30,7 +31,7 @@ from agentmemory_operator.zones.rules.sealing import SEALED_KEY
 from agentmemory_operator.zones.sealed_store import as_stored
 
 PAGE = 100
-_LINK_KEYS = ("supersedesId", TOMBSTONE_KEY)
+_LINK_KEYS = ("supersedesId", "supersedesIds", TOMBSTONE_KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,20 +97,17 @@ async def _page(agent: Agent, ids: Sequence[str], *, has_vectors: bool) -> list[
 async def _with_versions(agent: Agent, heads: Sequence[Json]) -> list[str]:
     """The ids of some heads, each after its earlier versions, oldest first."""
     versions = {point["id"]: [point["id"]] for point in heads}
-    links: dict[str, str | None] = {point["id"]: point["payload"].get("supersedesId") for point in heads}
-    while wanted := sorted({link for link in links.values() if link}):
+    links = {point["id"]: predecessors(point["payload"]) for point in heads}
+    while wanted := sorted({before for several in links.values() for before in several}):
         rows: Mapping[str, Mapping[str, Any]] = {
             point["id"]: point["payload"]
             for start in range(0, len(wanted), PAGE)
             for point in await agent.store.retrieve(agent.alias, wanted[start : start + PAGE], keys=_LINK_KEYS)
         }
-        for head_id, link in links.items():
-            row = rows.get(link or "")
-            if link and row is not None and link not in versions[head_id]:
-                versions[head_id].append(link)
-                links[head_id] = row.get("supersedesId")
-            else:
-                links[head_id] = None
+        for head_id, several in links.items():
+            found = [before for before in several if before in rows and before not in versions[head_id]]
+            versions[head_id] += found
+            links[head_id] = tuple(before for id_ in found for before in predecessors(rows[id_]))
     return [memory_id for chain in versions.values() for memory_id in reversed(chain)]
 
 

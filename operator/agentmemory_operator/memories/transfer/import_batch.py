@@ -8,6 +8,7 @@ from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
+from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
     ERASURE_KEY,
     ITEM_NAMESPACE_KEY,
@@ -26,15 +27,19 @@ class Line:
     Attributes:
         memory: what it says; `supersedes` and `parent_id` are those of the export.
         id: None is made of what it says, so that the same line gives the same.
+        supersedes_ids: of a merged memory, all that it was merged from.
         vector_of: `embedding_name` of what made the vector; a vector of something else is made anew.
         sealed: the sealed text of a memory whose content is not told.
         is_item: it lies under the key of its namespace.
         changed_at: when somebody changed it last, Unix milliseconds; None is now.
+        connections: memories that it belongs together with, as `id` and `description`.
+        is_consolidated: a consolidation has read it, or made it.
         versions: of an item, newest first.
     """
 
     memory: IncomingMemory
     id: str | None = None
+    supersedes_ids: tuple[str, ...] = ()
     superseded_by: str | None = None
     superseded_at: int | None = None
     stated_end: int | None = None
@@ -44,8 +49,16 @@ class Line:
     is_item: bool = False
     changed_at: int | None = None
     versions: tuple[ItemVersion, ...] = ()
+    connections: tuple[Mapping[str, str], ...] = ()
+    is_consolidated: bool = False
     vector_of: str | None = None
     sealed: str | None = None
+
+    @property
+    def predecessors(self) -> tuple[str, ...]:
+        """The versions before it."""
+        only = self.memory.supersedes
+        return self.supersedes_ids or ((only,) if only else ())
 
 
 Outcome = Literal["imported", "present"] | AgentMemoryError
@@ -60,7 +73,7 @@ class ImportBatch:
         known: what lies under their ids, and under those that they link to.
         fixed: what is stored, immutable, and not told to have a successor.
         heads: of the identities of the drafts, those that are stored.
-        follows: the version before each draft that has one there.
+        follows: the versions before each draft that has some there.
     """
 
     lines: Sequence[Line]
@@ -69,7 +82,7 @@ class ImportBatch:
     fixed: frozenset[str] = frozenset()
     known: dict[str, Payload] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
-    follows: dict[str, str] = field(default_factory=dict)
+    follows: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def places(self) -> dict[str, int]:
@@ -115,19 +128,28 @@ def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemo
 def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryError | None:
     """Why a version finds no place in its chain; notes which one it follows, if it does."""
     record = batch.drafts[place].record
-    before, after = line.memory.supersedes, line.superseded_by
+    after = line.superseded_by
     later = batch.known.get(after or "")
-    if later and TOMBSTONE_KEY not in later and later.get("supersedesId") != record.id:
+    if later and TOMBSTONE_KEY not in later and record.id not in predecessors(later):
         return Conflict(f"superseded_by: {after} is there and does not follow it; send the oldest version first")
-    if before and (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
-        batch.follows[record.id] = before
-    elif (row := batch.known.get(before or "")) and _may_be_followed(row, record):
+    for before in line.predecessors:
+        if refusal := _refusal_to_follow(batch, place, before):
+            return refusal
+    return _identity_refusal(batch, record, is_head=not has_successor(batch, line, record.id))
+
+
+def _refusal_to_follow(batch: ImportBatch, place: int, before: str) -> AgentMemoryError | None:
+    record = batch.drafts[place].record
+    follows = batch.follows.get(record.id, ())
+    if (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
+        batch.follows[record.id] = (*follows, before)
+    elif (row := batch.known.get(before)) and _may_be_followed(row, record):
         if row.get("supersededById") not in (None, record.id):
             return taken_by_another(before)
         if row["id"] in batch.fixed and row.get("supersededById") is None:
             return Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
-        batch.follows[record.id] = row["id"]
-    return _identity_refusal(batch, record, is_head=not has_successor(batch, line, record.id))
+        batch.follows[record.id] = (*follows, row["id"])
+    return None
 
 
 def _identity_refusal(batch: ImportBatch, record: MemoryRecord, *, is_head: bool) -> AgentMemoryError | None:
@@ -135,7 +157,7 @@ def _identity_refusal(batch: ImportBatch, record: MemoryRecord, *, is_head: bool
     if identity is None or not is_head:
         return None
     head = batch.heads.get(identity)
-    if head not in (None, record.id, batch.follows.get(record.id)):
+    if head not in (None, record.id, *batch.follows.get(record.id, ())):
         return Conflict(f"{record.id}: {head} is there under the same key or subject, and is newer to this agent")
     batch.heads[identity] = record.id
     return None
@@ -147,10 +169,10 @@ def has_successor(batch: ImportBatch, line: Line, memory_id: str) -> bool:
     if after is None:
         return False
     place = batch.places.get(after)
-    if place is not None and batch.lines[place].memory.supersedes == memory_id:
+    if place is not None and memory_id in batch.lines[place].predecessors:
         return True
     row = batch.known.get(after)
-    return bool(row and TOMBSTONE_KEY not in row and row.get("supersedesId") == memory_id)
+    return bool(row and TOMBSTONE_KEY not in row and memory_id in predecessors(row))
 
 
 def _may_be_followed(row: _Row, record: MemoryRecord) -> bool:

@@ -22,6 +22,7 @@ from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSE
 from agentmemory_operator.memories.rules.ids import item_id, keyed_id
 from agentmemory_operator.memories.rules.item_versions import ItemVersion, bounded
 from agentmemory_operator.memories.rules.items import namespace_word
+from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import (
     DUE_KEY,
     ERASURE_KEY,
@@ -50,7 +51,7 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 BATCH = 100
 
 _KEYS = (
-    *("id", "userId", "rev", "pending", "supersedesId", "supersededById", "identityId", "working", "type", TOLD_AT_KEY),
+    *("id", "userId", "rev", "pending", *LINK_KEYS, "identityId", "working", "type", TOLD_AT_KEY),
     *(TOMBSTONE_KEY, ERASURE_KEY, DUE_KEY, ITEM_NAMESPACE_KEY),
 )
 _Row = Mapping[str, Any]
@@ -115,7 +116,7 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
 
 async def _look(agent: Agent, batch: ImportBatch) -> None:
     """Read what the lines meet, once no step of it is left half done."""
-    linked = [link for line in batch.lines for link in (line.memory.supersedes, line.superseded_by) if link]
+    linked = [link for line in batch.lines for link in (*line.predecessors, line.superseded_by) if link]
     wanted = sorted({*batch.places, *linked})
     batch.known = await _rows(agent, wanted)
     unfinished = [row for row in batch.known.values() if row.get("pending")]
@@ -148,13 +149,14 @@ async def _write(agent: Agent, batch: ImportBatch) -> None:
         await agent.store.batch(agent.alias, over, strong=True)
     await _join(agent, batch)
     await note_stored(agent, [draft.record for draft in ready], now_ms=agent.clock.now_ms())
-    before = [draft.record.supersedes_id for draft in ready]
+    before = [id_ for draft in ready for id_ in batch.follows.get(draft.record.id, ())]
     await session_keywords.settle(agent, [*batch.places, *before])
 
 
 async def _join(agent: Agent, batch: ImportBatch) -> None:
     """Let each version follow the one before it; those that came together need only be shown."""
-    rows = await _rows(agent, sorted({*batch.places, *batch.follows.values()}))
+    followed = {before for several in batch.follows.values() for before in several}
+    rows = await _rows(agent, sorted({*batch.places, *followed}))
     shown: list[Json] = []
     for memory_id, place in batch.places.items():
         row = rows.get(memory_id)
@@ -162,11 +164,11 @@ async def _join(agent: Agent, batch: ImportBatch) -> None:
         if row is None or TOMBSTONE_KEY in row:
             batch.outcomes[place] = Conflict(f"{memory_id} was deleted while it was imported")
         elif row.get("pending"):
-            before = rows.get(batch.follows.get(memory_id, ""), {})
-            if before.get("supersededById") == memory_id:
+            before = batch.follows.get(memory_id, ())
+            if before and all(rows.get(id_, {}).get("supersededById") == memory_id for id_ in before):
                 shown.append(_showing(row, agent.clock.now_ms()))
             elif not await chains.join(agent, row):
-                batch.outcomes[place] = taken_by_another(before.get("id"))
+                batch.outcomes[place] = taken_by_another(", ".join(before))
     if shown:
         await agent.store.batch(agent.alias, shown, strong=True)
 
@@ -188,6 +190,8 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
         observed_by=observed_by,
         observation_count=count_of(observed_by),
         pending=False,
+        connections=line.connections,
+        consolidated=line.is_consolidated,
     )
     if line.is_item and memory.key is not None:
         id_ = item_id(draft.scope if record.zone else slug, record.user_id, record.namespace, memory.key)
@@ -212,8 +216,9 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     """A draft with its links to what is there, or comes along."""
     line, record = batch.lines[draft.place], draft.record
-    before = batch.follows.get(record.id)
-    record = replace(record, supersedes_id=before, pending=before is not None)
+    before = batch.follows.get(record.id, ())
+    several = before if len(before) > 1 else ()
+    record = replace(record, supersedes_id=before[0] if before else None, supersedes_ids=several, pending=bool(before))
     if has_successor(batch, line, record.id):
         ended = line.superseded_at if line.superseded_at is not None else record.updated_at
         record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentmemory_operator.memories.rules.comparison import rev_of
-from agentmemory_operator.memories.rules.record import LINKS, TOMBSTONE_KEY, Payload, window_mark
+from agentmemory_operator.memories.rules.links import LINK_KEYS
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload, window_mark
 
 Row = Mapping[str, Any]
 
@@ -43,8 +44,8 @@ def late_update(row: Row, live: Row, *, moved_ms: int) -> Payload | None:
     if rev_of(live) >= rev_of(row) or live.get("updatedAt", 0) >= moved_ms or TOMBSTONE_KEY in live:
         return None
     if TOMBSTONE_KEY in row:
-        is_linked = any(row.get(link) for link in LINKS)
+        is_linked = any(row.get(link) for link in LINK_KEYS)
         return {**row, **({"pending": True} if is_linked else {}), **window_mark(live)}
-    is_moved = any(row.get(link) != live.get(link) for link in LINKS)
+    is_moved = any(row.get(link) != live.get(link) for link in LINK_KEYS)
     is_joined = bool(live.get("pending")) and not row.get("pending")
     return None if is_moved or is_joined else {**row, **window_mark(row)}

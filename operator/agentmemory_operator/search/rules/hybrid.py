@@ -4,15 +4,21 @@ Candidates are the nearest memories and those that have the most and rarest of t
 by both signals, so that none counts as 0 for having been found by the other alone. `$score[0]` is the similarity,
 `$score[1]` the BM25 score, in which the engine weighs words by how rare they are in the collection; with RRF
 `$score[2]` is the engine's rank fusion. Source of the numbers: `docs/adr/0009`.
+
+Where names of the query lead to memories (`entities/rules/activation.py`), those are a third list: with RRF one more
+that is ranked, with Score `$score[2]` is the activation.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
+from agentmemory_operator.memories.rules.filters import both
 from agentmemory_operator.search.rules.candidates import (
     CandidatePlan,
     Query,
@@ -30,17 +36,28 @@ HALF_SCORE = 10.0
 """BM25 score whose keyword term is 0.5: one to two rare words in common."""
 
 
+ENTITY_WEIGHT = 0.5
+"""Weight of the path along entities among ranks; those of meaning and words are 1 together."""
+
+HALF_ACTIVATION, ENTITY_SHARE = 0.25, 0.2
+"""Activation whose term is 0.5, and how much of what a match lacks it makes up. Source: `docs/adr/0026`."""
+
+NOTHING_ALONG: Mapping[str, float] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """How a memory and the question match.
 
     Attributes:
         keyword: 0..1; None where the search was by meaning alone.
-        fused: of both, what ranks in the similarity's place; the similarity itself where nothing is fused.
+        entities: the activation by the query's names; None where it has none that lead anywhere.
+        fused: of all, what ranks in the similarity's place; the similarity itself where nothing is fused.
     """
 
     similarity: float
     keyword: float | None = None
+    entities: float | None = None
     fused: float
 
 
@@ -49,25 +66,31 @@ class Question:
     """The engine's queries for the candidates of one search, and what their scores mean.
 
     Attributes:
-        lists: the first holds every candidate by similarity, the second by words, the third by both ranks.
+        lists: the first holds every candidate by similarity, the second by words, the third by all ranks, or with
+            Score, where there is an `along`, by that.
+        along: activation of the memories that the query's names lead to, the most activated first.
     """
 
     lists: tuple[Query, ...]
     distance: str
     fusion: Fusion | None = None
+    along: Mapping[str, float] = field(default_factory=dict)
 
     def matches(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Match]:
         """How each candidate matches, by id, nearest first; `found` are the engine's answers to the lists."""
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
-        return {memory_id: self._match([of.get(memory_id, 0.0) for of in scores]) for memory_id in scores[0]}
+        return {id_: self._match([of.get(id_, 0.0) for of in scores], self.along.get(id_, 0.0)) for id_ in scores[0]}
 
-    def _match(self, scores: Sequence[float]) -> Match:
+    def _match(self, scores: Sequence[float], activation: float) -> Match:
         similarity = similarity_of(self.distance, scores[0])
         if self.fusion is None:
             return Match(similarity=similarity, fused=similarity)
         keyword = keyword_of(scores[1])
         ranks = scores[2] if len(scores) > 2 else 0.0
-        return Match(similarity=similarity, keyword=keyword, fused=_fused(self.fusion, similarity, keyword, ranks))
+        if not self.along:
+            return Match(similarity=similarity, keyword=keyword, fused=_fused(self.fusion, similarity, keyword, ranks))
+        fused = _fused_along(self.fusion, similarity, keyword, ranks, activation)
+        return Match(similarity=similarity, keyword=keyword, entities=activation, fused=fused)
 
 
 def fusion_of(ranking: Ranking) -> Fusion | None:
@@ -83,34 +106,49 @@ def ask_by_meaning(plan: CandidatePlan, vector: Sequence[float], *, distance: st
 
 
 def ask_by_both(
-    plan: CandidatePlan, vector: Sequence[float], document: Query, *, distance: str, fusion: Fusion
+    plan: CandidatePlan,
+    vector: Sequence[float],
+    document: Query,
+    *,
+    distance: str,
+    fusion: Fusion,
+    along: Mapping[str, float] = NOTHING_ALONG,
 ) -> Question:
     """The queries of a search by similarity and words.
 
-    A memory is a candidate if it has the least similarity that is asked for, or one of the words.
+    A memory is a candidate if it has the least similarity that is asked for, one of the words, or an activated name.
 
     Args:
         document: the query's text, as the engine takes it for its words.
+        along: see `Question`; what the plan has no room for is left out.
     """
+    along = dict(islice(along.items(), plan.limit))
+    named = [_along_names(plan, along, fusion)] if along else []
     # All that the filter lets through are on each list, or each list adds its own.
-    total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1)
+    total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(along)
     by_words = {"query": document, "using": KEYWORD_VECTOR, "filter": plan.filters[0], "limit": plan.limit}
-    union = [*_by_meaning(plan, vector, distance), by_words]
+    union = [*_by_meaning(plan, vector, distance), by_words, *named]
     lists: list[Query] = [
         {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
         by_words if plan.is_exact else {"prefetch": union, "query": document, "using": KEYWORD_VECTOR, "limit": total},
     ]
     if fusion.method == "RRF":
-        lists.append({"prefetch": union[-2:], "query": {"rrf": _rrf(fusion)}, "limit": total})
-    return Question(lists=tuple(lists), distance=distance, fusion=fusion)
+        ranked = union[len(plan.filters) - 1 :]
+        lists.append({"prefetch": ranked, "query": {"rrf": _rrf(fusion, is_along=bool(along))}, "limit": total})
+    else:
+        lists.extend(named)
+    return Question(lists=tuple(lists), distance=distance, fusion=fusion, along=along)
 
 
 @lru_cache(maxsize=1024)
-def scoring_of(ranking: Ranking, fusion: Fusion | None, *, distance: str, has_extremes: bool) -> ScoreTemplate:
+def scoring_of(
+    ranking: Ranking, fusion: Fusion | None, *, distance: str, has_extremes: bool, is_along: bool = False
+) -> ScoreTemplate:
     """The engine's query that scores the lists of a question, but for the time.
 
     Args:
         fusion: the question's.
+        is_along: the query's names lead to memories.
         has_extremes: the server knows `min` and `max`.
     """
     similarity = similarity_formula(distance)
@@ -119,7 +157,7 @@ def scoring_of(ranking: Ranking, fusion: Fusion | None, *, distance: str, has_ex
     return score_template(
         ranking,
         distance=distance,
-        similarity=_fused_formula(fusion, similarity),
+        similarity=_fused_formula(fusion, similarity, is_along=is_along),
         keyword=KEYWORD_FORMULA,
         has_extremes=has_extremes,
         # Of a candidate that a list lacks.
@@ -132,9 +170,21 @@ def keyword_of(score: float) -> float:
     return 1.0 - math.pow(0.5, score / HALF_SCORE)
 
 
-KEYWORD_FORMULA: Formula = {
-    "sum": [1.0, {"neg": {"exp_decay": {"x": "$score[1]", "target": 0.0, "scale": HALF_SCORE, "midpoint": 0.5}}}]
-}
+def _towards_one(variable: str, half: float) -> Formula:
+    """0 at 0, .5 at `half`, towards 1 beyond."""
+    return {"sum": [1.0, {"neg": {"exp_decay": {"x": variable, "target": 0.0, "scale": half, "midpoint": 0.5}}}]}
+
+
+KEYWORD_FORMULA: Formula = _towards_one("$score[1]", HALF_SCORE)
+
+
+def _along_names(plan: CandidatePlan, along: Mapping[str, float], fusion: Fusion) -> Query:
+    """The query for the memories along the query's names: by rank, which is of no other one's, or by activation."""
+    of_rank = fusion.method == "RRF"
+    worth = {id_: float(len(along) - place) if of_rank else value for place, (id_, value) in enumerate(along.items())}
+    terms = [{"mult": [value, {"has_id": [id_]}]} for id_, value in worth.items()]
+    among = {"filter": both(plan.filters[0], {"has_id": list(along)}), "limit": len(along)}
+    return {"prefetch": [among], "query": {"formula": {"sum": terms}}, "limit": len(along)}
 
 
 def _by_meaning(plan: CandidatePlan, vector: Sequence[float], distance: str) -> list[Query]:
@@ -152,27 +202,41 @@ def _fused(fusion: Fusion, similarity: float, keyword: float, ranks: float) -> f
         case "Score":
             return (1 - weight) * similarity + weight * keyword
         case "RRF":
-            return ranks / _best_rrf(fusion)
+            return ranks / _best_rrf(fusion, is_along=False)
         case _:
             return similarity
 
 
-def _fused_formula(fusion: Fusion, similarity: Formula) -> Formula:
+def _fused_along(fusion: Fusion, similarity: float, keyword: float, ranks: float, activation: float) -> float:
+    if fusion.method == "RRF":
+        return ranks / _best_rrf(fusion, is_along=True)
+    fused = _fused(fusion, similarity, keyword, ranks)
+    return fused + ENTITY_SHARE * (1.0 - math.pow(0.5, activation / HALF_ACTIVATION)) * (1.0 - fused)
+
+
+def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Formula:
     weight = fusion.keyword_weight
     match fusion.method:
         case "Score":
-            return {"sum": [{"mult": [1 - weight, similarity]}, {"mult": [weight, KEYWORD_FORMULA]}]}
+            fused: Formula = {"sum": [{"mult": [1 - weight, similarity]}, {"mult": [weight, KEYWORD_FORMULA]}]}
+            if not is_along:
+                return fused
+            lacking: Formula = {"sum": [1.0, {"neg": fused}]}
+            return {"sum": [fused, {"mult": [ENTITY_SHARE, _towards_one("$score[2]", HALF_ACTIVATION), lacking]}]}
         case "RRF":
-            return {"mult": [1 / _best_rrf(fusion), "$score[2]"]}
+            return {"mult": [1 / _best_rrf(fusion, is_along=is_along), "$score[2]"]}
         case _:
             return similarity
 
 
-def _rrf(fusion: Fusion) -> Query:
-    return {"k": fusion.k, "weights": [1 - fusion.keyword_weight, fusion.keyword_weight]}
+def _rrf(fusion: Fusion, *, is_along: bool) -> Query:
+    return {"k": fusion.k, "weights": _rrf_weights(fusion, is_along=is_along)}
 
 
-def _best_rrf(fusion: Fusion) -> float:
-    """The rank fusion's score of what is first on both lists; the engine divides the rank by the weight."""
-    weights = (1 - fusion.keyword_weight, fusion.keyword_weight)
-    return sum(1 / (1 / weight + fusion.k - 1) for weight in weights)
+def _rrf_weights(fusion: Fusion, *, is_along: bool) -> list[float]:
+    return [1 - fusion.keyword_weight, fusion.keyword_weight, *([ENTITY_WEIGHT] if is_along else [])]
+
+
+def _best_rrf(fusion: Fusion, *, is_along: bool) -> float:
+    """The rank fusion's score of what is first on all lists; the engine divides the rank by the weight."""
+    return sum(1 / (1 / weight + fusion.k - 1) for weight in _rrf_weights(fusion, is_along=is_along))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, AgentMemorySpec
@@ -12,6 +11,7 @@ from agentmemory_operator.spec.kinds.rebuild import RebuildSpec
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Lifecycle, Prune
 from agentmemory_operator.spec.schedule import NEVER, schedule_fault, zone_fault
+from agentmemory_operator.spec.times import parse_second
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, DEFAULT_VECTORS, Zone, ZoneSettings
 
 Endings = tuple[tuple[MemoryType, ...], Lifecycle]
@@ -138,11 +138,5 @@ def effective_zones(memory: AgentMemory) -> ZoneSettings | None:
         organisation=spec.organisation,
         secret_name=spec.key_secret_ref.name,
         secret_key=spec.key_secret_ref.key or DEFAULT_SECRET_KEY,
-        rotate_before_ms=_unix_ms(spec.rotate_keys_before) if spec.rotate_keys_before else 0,
+        rotate_before_ms=parse_second(spec.rotate_keys_before) if spec.rotate_keys_before else 0,
     )
-
-
-def _unix_ms(second: str) -> int:
-    """Unix milliseconds, 0 before 1970; days that a month has not are those after it, as 30 February is 2 March."""
-    first = datetime.strptime(f"{second[:8]}01{second[10:]}", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return max(0, int(first.timestamp()) + (int(second[8:10]) - 1) * 86_400) * 1000

@@ -11,10 +11,13 @@ from typing import Any
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
+from agentmemory_operator.spec.effective.entities import effective_entities
+from agentmemory_operator.spec.effective.language_model import ModelSettings, effective_model
 from agentmemory_operator.spec.effective.policies import Endings, effective_zones, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
+from agentmemory_operator.spec.entities import EntitySettings
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, name_of, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
@@ -49,6 +52,9 @@ ZONE_INDEXES = (("zone", "keyword"),)
 
 # What tells memories that are to be sealed again, where data keys are replaced.
 ROTATION_INDEXES = ((KEY_MADE_KEY, "integer"),)
+
+# What tells the conversations that a model is still to read.
+MODEL_INDEXES = (("distilDue", "bool"),)
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
@@ -131,6 +137,8 @@ class AgentSettings:
         keep_versions: of an item: how many of those that puts replaced.
         hooks: paths that take signed memories.
         zones: None where no memory has a zone.
+        language_model: what reads memories without one; None where nothing is sent to any.
+        entities: None where memories are not searched for names.
     """
 
     slug: str
@@ -159,6 +167,8 @@ class AgentSettings:
     keep_versions: int = 0
     hooks: tuple[Hook, ...] = ()
     zones: ZoneSettings | None = None
+    language_model: ModelSettings | None = None
+    entities: EntitySettings | None = None
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -212,6 +222,8 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         keep_versions=(memory.spec.items and memory.spec.items.keep_versions) or 0,
         hooks=memory.spec.hooks or (),
         zones=effective_zones(memory),
+        language_model=effective_model(memory),
+        entities=effective_entities(memory, preset_of(memory)),
     )
 
 
@@ -261,6 +273,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     needed = dict(preset_of(memory).payload_indexes) | (dict(LOOKUP_INDEXES) if is_looked_up else {})
     needed |= dict(SESSION_INDEXES) if has_sessions else {}
     needed |= dict(ZONE_INDEXES) if memory.spec.zones else {}
+    needed |= dict(MODEL_INDEXES) if effective_model(memory) else {}
     needed |= dict(ROTATION_INDEXES) if memory.spec.zones and memory.spec.zones.rotate_keys_before else {}
     return {entry.field: entry.type for entry in extra} | scored | needed
 

@@ -18,7 +18,9 @@ from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
 from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
 from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated
+from agentmemory_operator.spec.kinds.spec_consolidation import ConsolidationSpec
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
+from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
@@ -40,6 +42,7 @@ MOVE_TO_ALIAS = f"{GROUP}/move-to-alias"
 CLEANUP_REQUESTED_AT = f"{GROUP}/cleanup-requested-at"
 VERIFY_REQUESTED_AT = f"{GROUP}/verify-requested-at"
 APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
+CONSOLIDATION_REQUESTED = f"{GROUP}/consolidation-requested"
 ROLLBACK = f"{GROUP}/rollback"
 ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="One shared scope.")]
 UserName = Annotated[
@@ -274,6 +277,13 @@ class AgentMemorySpec(Model):
         default=None,
         description="Privacy zones of memories (docs/zones.md). Default: none, and a memory with a zone is refused."
         " Removed, memories with a zone stay as they are, and cannot be read.",
+    )
+    consolidation: ConsolidationSpec | None = Field(
+        default=None, description="What a language model makes of memories (docs/distillation.md). Default: nothing."
+    )
+    entities: EntitiesSpec | None = Field(
+        default=None,
+        description="Names that memories speak of (docs/entities.md). Default: found with the preset brain, else not.",
     )
     suspend: bool | None = Field(
         default=None,

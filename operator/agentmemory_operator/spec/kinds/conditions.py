@@ -110,6 +110,10 @@ class Reason(StrEnum):
     LITTLE_ROOM_LEFT = "LittleRoomLeft"
     SERVER_FULL = "ServerFull"
     NAMESPACE_FULL = "NamespaceFull"
+    CONSOLIDATION_DONE = "ConsolidationDone"
+    CONSOLIDATION_LIMITED = "ConsolidationLimited"
+    MODEL_UNAVAILABLE = "ModelUnavailable"
+    MODEL_ANSWERS_INVALID = "ModelAnswersInvalid"
     GRAPH_OUTGROWN = "GraphOutgrown"
     SERVER_OUTGROWN = "ServerOutgrown"
     NODE_OUTGROWN = "NodeOutgrown"
@@ -125,6 +129,7 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         "TypesListed": "False while there are memories of a type that is not listed",
         "Outgrown": "there are more memories than the layout was made for; only while it holds",
         "KeysUnavailable": "memories with a zone cannot be read or stored, or some cannot; with spec.zones",
+        "Consolidated": "the last consolidation came to its end; once one was made, with spec.consolidation.model",
         "SnapshotFresh": "the last proven snapshot is young enough; with a schedule",
         "SnapshotVerified": "the last snapshot is proven; once one was made",
     },

@@ -8,6 +8,7 @@ from agentmemory_operator.spec.kinds.base import GENERATION, Condition, StatusMo
 from agentmemory_operator.spec.kinds.lifecycle import CleanupStatus
 from agentmemory_operator.spec.kinds.rebuild import RebuildStatus
 from agentmemory_operator.spec.kinds.schema import keyed_by
+from agentmemory_operator.spec.kinds.status_consolidation import ConsolidationStatus
 from agentmemory_operator.spec.kinds.status_plan import PlanStatus
 
 
@@ -294,6 +295,12 @@ class ZonesStatus(StatusModel):
         max_length=16,
         description="The wrapping key that they were last all under: the first 16 hexadecimal digits of its SHA-256.",
     )
+    to_reseal: int | None = Field(
+        default=None,
+        ge=0,
+        description="Memories under data keys made before spec.zones.rotateKeysBefore, locked ones among them, as the"
+        " last pass counted; absent where no key is to be replaced.",
+    )
 
 
 MAX_DRIFT = 64
@@ -327,6 +334,14 @@ class AgentMemoryStatus(WholeStatus):
     next_cleanup_time: str | None = Field(
         default=None,
         description="When the next cleanup is due; absent where none is.",
+        json_schema_extra={"format": "date-time"},
+    )
+    last_consolidation: ConsolidationStatus | None = Field(
+        default=None, description="The last consolidation; with spec.consolidation.model."
+    )
+    next_consolidation_time: str | None = Field(
+        default=None,
+        description="When the next consolidation is due; absent where none is.",
         json_schema_extra={"format": "date-time"},
     )
     last_snapshot: LastSnapshotStatus | None = Field(default=None, description="The newest snapshot that was made.")

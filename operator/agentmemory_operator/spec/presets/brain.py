@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from agentmemory_operator.spec.expression.models import Confidence
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Fusion, Lifecycle, Preset
+from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, ConsolidationTerms, Fusion, Lifecycle, Preset
 
 # What 0.98 a day halves in, should a model that goes by half-lives rank.
 _HALF_LIFE_DAYS = 34.31
@@ -47,17 +47,21 @@ _FIRST = Preset(
     # `at_time` is a plain question here.
     payload_indexes=(*RETRIEVAL_INDEXES, ("validFrom", "integer"), ("validTo", "integer")),
     lifecycle=Lifecycle(schedule="0 */6 * * *", deduplicate=True),
+    consolidation=ConsolidationTerms(schedule="0 */6 * * *"),
 )
 
 # The first revision kept old events for ever that no search returns.
 _SECOND = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, remove_hidden_days=90))
 
 # The second left memories without a confidence and without what they are about; what is stored stays as it is.
-BRAIN = replace(
+_THIRD = replace(
     _SECOND,
     revision=3,
     types=tuple(replace(type_, confidence=1.0) for type_ in _SECOND.types),
     knowledge_category="general",
 )
 
-REVISIONS = (_FIRST, _SECOND, BRAIN)
+# The third found no names in memories; those stored before are read for them in the background.
+BRAIN = replace(_THIRD, revision=4, has_entities=True)
+
+REVISIONS = (_FIRST, _SECOND, _THIRD, BRAIN)

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 from agentmemory_operator.spec.expression.models import Horizons, Priority
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Lifecycle, Preset, Prune, ScalarQuantization
+from agentmemory_operator.spec.presets.table import (
+    RETRIEVAL_INDEXES,
+    ConsolidationTerms,
+    Lifecycle,
+    Preset,
+    Prune,
+    ScalarQuantization,
+)
 
 _HALF_LIFE_DAYS = 30
 
@@ -53,6 +60,7 @@ _FIRST = Preset(
     lifecycle=Lifecycle(
         working_memory_slots=4, prune=Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3)
     ),
+    consolidation=ConsolidationTerms(schedule="0 2 * * *", older_than_days=7, least=5, types=("episodic",)),
 )
 
 _REQUIRED = {"episodic": ("event_type",), "semantic": ("domain",)}

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.schedule import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,23 @@ class Lifecycle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationTerms:
+    """Which memories are consolidated, and when, where the object names a model.
+
+    Attributes:
+        schedule: as a cron expression, read in UTC; Never: only when somebody asks.
+        older_than_days: younger ones are left for another time.
+        least: of a user or shared scope; fewer are left for another time.
+        types: those that are looked at; none is all.
+    """
+
+    schedule: str = NEVER
+    older_than_days: float = 0.0
+    least: int = 2
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """The numbers of one reference design; sizes in kilobytes where the name says so.
 
@@ -165,6 +183,7 @@ class Preset:
         score_threshold: on the combined score.
         min_similarity: on the similarity, -1..1; where words are searched too, it holds for the path by meaning alone.
         has_keyword: memories are found by words too, unless the object says otherwise.
+        has_entities: memories are searched for names as they are stored, unless the object says otherwise.
         fusion: how words and meaning become one number.
         embedding_models: the model of a provider where the object names none, and the design does.
         embedding_cache_entries: texts whose vectors are kept in memory.
@@ -187,6 +206,7 @@ class Preset:
     score_threshold: float = NO_GATE
     min_similarity: float = NO_GATE
     has_keyword: bool = False
+    has_entities: bool = False
     fusion: Fusion = field(default_factory=Fusion)
     embedding_models: tuple[tuple[str, str], ...] = ()
     embedding_cache_entries: int = 10_000
@@ -203,6 +223,7 @@ class Preset:
     memory: str = "Cached"
     payload_indexes: Indexes = RETRIEVAL_INDEXES
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    consolidation: ConsolidationTerms = field(default_factory=ConsolidationTerms)
 
 
 DEFAULT_CANDIDATES = 30

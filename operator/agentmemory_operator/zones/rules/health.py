@@ -11,7 +11,7 @@ Json = dict[str, Any]
 KEYS_UNAVAILABLE = "KeysUnavailable"
 """The type of the condition; True says that something is wrong."""
 
-FIELD = "zones"
+FIELD, TO_RESEAL = "zones", "toReseal"
 
 TROUBLES = (
     Reason.WRAPPING_KEY_MISSING,
@@ -52,21 +52,21 @@ def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any
     """A status that says how the keys are.
 
     Args:
-        status: what a pass has to say.
+        status: what a pass has to say; in `zones`, how many memories are to be sealed again.
         health: None where nobody has looked yet: what was said before stays.
         old: the status before.
         generation: the object's.
         now: RFC 3339 UTC.
     """
-    bare = without_health(status)
+    bare, said = without_health(status), status.get(FIELD) or {}
     conditions = bare.get("conditions") or []
     if health is None:
         before = condition_of(old, KEYS_UNAVAILABLE)
-        kept = {FIELD: old[FIELD]} if FIELD in old else {}
+        kept = {FIELD: counted} if (counted := _counted(KeyHealth("", ""), old.get(FIELD) or {}, said)) else {}
         return bare | kept | {"conditions": [*conditions, *([dict(before)] if before else [])]}
     state = ConditionState("KeysUnavailable", health.is_trouble, health.reason, health.message)
     told = merge_conditions(old.get("conditions") or [], [state], generation=generation, now=now)
-    return bare | {FIELD: _counted(health, old.get(FIELD) or {}), "conditions": [*conditions, *told]}
+    return bare | {FIELD: _counted(health, old.get(FIELD) or {}, said), "conditions": [*conditions, *told]}
 
 
 def without_health(status: Json) -> Json:
@@ -87,7 +87,9 @@ def most_shards(status: Mapping[str, Any]) -> int:
     return int((status.get(FIELD) or {}).get("shards") or 0)
 
 
-def _counted(health: KeyHealth, before: Mapping[str, Any]) -> Json:
+def _counted(health: KeyHealth, before: Mapping[str, Any], said: Mapping[str, Any]) -> Json:
     shards = None if health.shards is None else max(health.shards, before.get("shards") or 0)
     fields = {"shards": shards, "keys": health.keys, "wrappingKey": health.wrapping_key}
-    return {**before, **{name: value for name, value in fields.items() if value is not None}}
+    kept = {name: value for name, value in before.items() if name != TO_RESEAL}
+    of_pass = {TO_RESEAL: said[TO_RESEAL]} if TO_RESEAL in said else {}
+    return {**kept, **{name: value for name, value in fields.items() if value is not None}, **of_pass}

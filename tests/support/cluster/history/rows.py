@@ -15,7 +15,7 @@ class Row:
 
     content: str
     user: str
-    follows: str | None
+    follows: tuple[str, ...]
     followed_by: str | None
     accesses: int
 
@@ -36,13 +36,13 @@ def _of_chains(rows: Mapping[str, Row], at: float) -> Iterator[Violation]:
             successor = rows.get(row.followed_by)
             if successor is None:
                 yield Violation("it is replaced by what is not there", row.user, row.content, at)
-            elif successor.follows != row.content:
+            elif row.content not in successor.follows:
                 yield Violation("it is replaced by what does not follow it", row.user, row.content, at)
-        if row.follows is not None:
-            other = after.setdefault(row.follows, row.content)
+        for follows in row.follows:
+            other = after.setdefault(follows, row.content)
             if other != row.content:
                 yield Violation(f"a chain has two heads: {other!r} follows the same", row.user, row.content, at)
-            before = rows.get(row.follows)
+            before = rows.get(follows)
             if before is not None and before.followed_by != row.content:
                 yield Violation("what it follows is still a head", row.user, row.content, at)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.history.clients import Asker, Client, Pool
@@ -198,7 +199,7 @@ def _rows(points: dict[str, dict[str, Any]], journal: HistoryJournal) -> dict[st
         row["content"]: Row(
             content=row["content"],
             user=row["userId"],
-            follows=contents.get(row.get("supersedesId"), row.get("supersedesId")),
+            follows=tuple(contents.get(before, before) for before in predecessors(row)),
             followed_by=contents.get(row.get("supersededById"), row.get("supersededById")),
             accesses=row.get("accessCount", 0),
         )

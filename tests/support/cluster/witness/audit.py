@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from tests.support.cluster.witness.calls import WitnessCaller
 from tests.support.cluster.witness.journal import CROWD, Journal, Unit
@@ -132,11 +133,12 @@ def _doubled(living: Mapping[str, Row], journal: Journal) -> Iterator[str]:
 
 def _unlinked(rows: Mapping[str, Row], living: Mapping[str, Row]) -> Iterator[str]:
     for key, row in living.items():
-        after, before = row.get("supersededById"), row.get("supersedesId")
-        if after and living.get(after, {}).get("supersedesId") != key:
+        after = row.get("supersededById")
+        if after and key not in predecessors(living.get(after, {})):
             yield f"{row['content']!r} is superseded by {after}, which does not follow it"
-        if before and rows.get(before, {}).get("supersededById") != key:
-            yield f"{row['content']!r} supersedes {before}, which is not followed by it"
+        for before in predecessors(row):
+            if rows.get(before, {}).get("supersededById") != key:
+                yield f"{row['content']!r} supersedes {before}, which is not followed by it"
 
 
 def _many_headed(living: Mapping[str, Row]) -> Iterator[str]:

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from agentmemory_operator.agents.authorisation import readable_agents, rights_to
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_model, take_room
+from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
+from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.identity.rights import (
@@ -20,7 +21,13 @@ from agentmemory_operator.entrypoints.api.identity.rights import (
     caller_of,
     rights_of,
 )
+from agentmemory_operator.entrypoints.api.memories import conversations
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
+from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
+    ConversationIn,
+    ConversationOut,
+    body_of,
+)
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import (
     BatchIn,
@@ -33,13 +40,10 @@ from agentmemory_operator.entrypoints.api.requests import (
     UserParameters,
 )
 from agentmemory_operator.entrypoints.api.schemas import (
-    AgentDetailOut,
-    AgentsOut,
     BatchOut,
     MemoryOut,
     PageOut,
     SearchOut,
-    StatsOut,
     StoredOut,
     ToolsOut,
 )
@@ -94,15 +98,22 @@ async def get_stats(agent: str, request: Request, parameters: Annotated[StatsPar
 @router.post(
     "/{agent}/memories",
     summary="Store a memory",
-    **describe(StoredOut, problems=WRITE_PROBLEMS, status=201, body=MemoryIn),
+    **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=201, body=(MemoryIn, ConversationIn)),
 )
 async def store_memory(
     agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
 ) -> Response:
-    """Store one memory, durably; the same Idempotency-Key and body again give the same memory."""
+    """Store one memory, durably; the same Idempotency-Key and body again give the same memory.
+
+    A body with `messages` is a conversation, as `POST .../messages` takes it.
+    """
     services = services_of(request)
     rights = rights_of(request)
-    sent = await read_model(request, MemoryIn)
+    sent = await read_chosen(request, body_of)
+    if isinstance(sent, ConversationIn):
+        said = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
+        return await conversations.store(services, agent, said, 201)
+    assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
     )

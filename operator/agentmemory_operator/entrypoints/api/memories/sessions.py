@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentmemory_operator.distillation.session_end import end_session as end_and_distil
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.fields import Id
@@ -56,8 +57,13 @@ async def put_working(agent: str, session_id: SessionId, request: Request, param
     **describe(EndedOut, problems=(*READ_PROBLEMS, 504)),
 )
 async def end_session(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """Drop what was remembered for this session only; ending it again drops nothing more."""
+    """Drop what was remembered for this session only; ending it again drops nothing more.
+
+    Where the agent has a model, it reads the session first.
+    """
     services = services_of(request)
     opened = await services.directory.open(agent)
-    ended = await services.working.end(opened, Session(parameters.user_id, session_id))
+    ended = await end_and_distil(opened, services.working, Session(parameters.user_id, session_id))
+    if ended.run is not None:
+        services.distilling.offer(agent, ended.last)
     return answers.json_response(answers.ended(ended))

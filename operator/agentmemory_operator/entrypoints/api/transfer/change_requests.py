@@ -37,8 +37,8 @@ class ChangeOut(Answer):
 
     cursor: str = Field(description="From where to read on after it.")
     at: Time
-    kind: Literal["stored", "superseded", "deleted", "expired", "forgotten", "restored", "rebuilt"] = Field(
-        description="`stored`: it is new, was changed in place, or answers again."
+    kind: Literal["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"] = (
+        Field(description="`stored`: it is new, was changed in place, or answers again.")
     )
     id: str = Field(
         description="Of the memory; of `forgotten` the receipt's; of `restored` and `rebuilt` a number that tells one"

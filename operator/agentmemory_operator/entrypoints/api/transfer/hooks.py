@@ -1,4 +1,4 @@
-"""The route that takes signed memories: the signature is who calls."""
+"""The route that takes signed memories and conversations: the signature is who calls."""
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -15,6 +15,12 @@ from agentmemory_operator.entrypoints.api.bodies import (
     read_body,
 )
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.memories import conversations
+from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
+    ConversationIn,
+    ConversationOut,
+    is_conversation,
+)
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
 from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.schemas import StoredOut
@@ -29,23 +35,29 @@ router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=Guar
 @router.post(
     "/{agent}/hooks/{name}",
     summary="Take a signed memory",
-    **describe(StoredOut, problems=WRITE_PROBLEMS, status=202, body=HookIn),
+    **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=202, body=(HookIn, ConversationIn)),
 )
 async def take_signed(agent: str, name: str, request: Request) -> Response:
-    """Store one memory, durably, that was signed with the key of the hook; the same webhook-id again stores nothing."""
+    """Store one memory, or a conversation, durably, that was signed with the key of the hook.
+
+    The same webhook-id again stores nothing.
+    """
     services = services_of(request)
     settings, hook = services.hooks.find(agent, name)
     body = await read_body(request, max_bytes=BODY_MAX_BYTES)
     await services.hooks.check(settings, hook, request.headers, body)
     await hold_parts(request, body)
-    sent = check(HookIn, parse_json(body)).memory
     rights = AgentRights(Caller(hook=name), settings, Scopes(), frozenset({Verb.WRITE}))
+    key = f"hook:{name}:{request.headers['webhook-id']}"
+    document = parse_json(body)
+    if is_conversation(document.value):
+        said = check(ConversationIn, document)
+        check_names(rights, said)
+        conversation = said.conversation(stored_by=rights.author, idempotency_key=key)
+        return await conversations.store(services, agent, conversation, 202)
+    sent = check(HookIn, document).memory
     check_names(rights, sent)
-    memory = sent.new_memory(
-        default_type=default_type_of(settings),
-        stored_by=rights.author,
-        idempotency_key=f"hook:{name}:{request.headers['webhook-id']}",
-    )
+    memory = sent.new_memory(default_type=default_type_of(settings), stored_by=rights.author, idempotency_key=key)
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
     if isinstance(result, AgentMemoryError):
         raise result

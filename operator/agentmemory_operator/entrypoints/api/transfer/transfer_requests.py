@@ -1,13 +1,17 @@
 """A line of an export: how a memory is told, and how it is read again."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.consolidation.rules.answer import BATCH as MOST_MERGED
+from agentmemory_operator.consolidation.rules.answer import MAX_NOTE_CHARS
+from agentmemory_operator.consolidation.rules.plan import MAX_CONNECTIONS
+from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
 from agentmemory_operator.entrypoints.api.fields import (
@@ -26,7 +30,9 @@ from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuc
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import SHEET_FIELD, SheetLine
 from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import Exported
@@ -77,6 +83,22 @@ class VersionIn(Body):
         return ItemVersion(**dict(self) | {"tags": tuple(self.tags)})
 
 
+class NamedIn(Body):
+    """A name that a memory speaks of."""
+
+    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
+    kind: EntityKind
+    role: EntityRole
+
+
+class ConnectionIn(Body):
+    """A memory that another belongs together with."""
+
+    id: MemoryId
+    description: str = Field(min_length=1, max_length=MAX_NOTE_CHARS)
+    run: str | None = Field(default=None, max_length=12, description="The consolidation that found it; not read.")
+
+
 class LineIn(MemoryIn):
     """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
 
@@ -90,6 +112,9 @@ class LineIn(MemoryIn):
     locked: StrictBool = Field(default=False, description="The content is not told; not read.")
     source: Id | None = Field(default=None, description="Where it came from; any name, as older memories have.")
     id: MemoryId | None = Field(default=None, description="Default: made of what the line says.")
+    supersedes_ids: list[MemoryId] = Field(
+        default=[], max_length=MOST_MERGED, description="Of a merged memory: all that it took the place of."
+    )
     superseded_by: MemoryId | None = Field(default=None, description="Id of the version after it.")
     superseded_at: Time | None = Field(default=None, description="Since when that is the newest.")
     stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
@@ -100,10 +125,17 @@ class LineIn(MemoryIn):
     updated_at: Time | None = Field(
         default=None, description="When somebody changed it last. Default: `created_at` of the line."
     )
+    connections: list[ConnectionIn] = Field(
+        default=[], max_length=MAX_CONNECTIONS, description="Memories that it belongs together with."
+    )
+    consolidated: StrictBool = Field(default=False, description="A consolidation has read it, or made it.")
     versions: list[VersionIn] = Field(
         default=[], max_length=MAX_ITEM_VERSIONS, description="Of an item: what later writes replaced, newest first."
     )
     item: StrictBool = Field(default=False, description="It lies under `key` of its `namespace`.")
+    entities: list[NamedIn] = Field(
+        default=[], max_length=ENTITIES_MAX, description="The names that it speaks of; not read: they are looked for."
+    )
     embedding: str | None = Field(default=None, max_length=1024, description="What made `vector`.")
 
     @model_validator(mode="after")
@@ -141,6 +173,7 @@ class LineIn(MemoryIn):
         return Line(
             memory=memory,
             id=self.id,
+            supersedes_ids=tuple(self.supersedes_ids),
             superseded_by=self.superseded_by,
             superseded_at=self.superseded_at,
             stated_end=self.stated_valid_to,
@@ -149,6 +182,8 @@ class LineIn(MemoryIn):
             observed_by=tuple(self.observed_by),
             is_item=self.item,
             changed_at=self.updated_at if self.updated_at is not None else self.created_at,
+            connections=tuple({"id": one.id, "description": one.description} for one in self.connections),
+            is_consolidated=self.consolidated,
             versions=tuple(version.item_version() for version in self.versions),
             vector_of=self.embedding,
             sealed=self.sealed,
@@ -179,8 +214,8 @@ class ImportedOut(Answer):
     more_errors: int
 
 
-def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | None:
-    """The memory of a line, None of the counts that end an export.
+def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | EntitySheet | None:
+    """The memory of a line, or relations and aliases of names; None of the counts that end an export.
 
     Raises:
         Forbidden: it is by another than the caller, who may not name another.
@@ -196,6 +231,8 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: Ag
     value = document.value
     if isinstance(value, dict) and value.keys() == {"counts"}:
         return None
+    if isinstance(value, dict) and value.keys() == {SHEET_FIELD}:
+        return check(SheetLine, document).entities.sheet()
     if isinstance(value, dict) and value.keys() == {"error"}:
         raise RequestInvalid([FieldError("line", "the export broke off here: export anew")])
     return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)

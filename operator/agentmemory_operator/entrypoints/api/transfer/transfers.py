@@ -13,6 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.agents.fenced_store import again_if_moved
+from agentmemory_operator.entities.rules.sheet import EntitySheet
+from agentmemory_operator.entities.sheets import change_sheet, read_sheet
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import media_type_of, not_declared
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
@@ -25,6 +27,7 @@ from agentmemory_operator.entrypoints.api.memories.batches import ITEM_ERRORS_MA
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised, problem_of
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_sheet_line
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import (
     ERRORS_MAX,
     MEDIA_TYPE,
@@ -77,11 +80,12 @@ async def export(agent: str, request: Request, parameters: Annotated[ExportParam
     # What keeps it from beginning is answered as an error.
     nothing: list[Exported] = []
     first = await anext(pages, nothing)
-    return StreamingResponse(_lines(opened, first, pages, request.scope[REQUEST_ID]), media_type=MEDIA_TYPE)
+    lines = _lines(opened, first, pages, user_id=parameters.user_id, request_id=request.scope[REQUEST_ID])
+    return StreamingResponse(lines, media_type=MEDIA_TYPE)
 
 
 async def _lines(
-    agent: Agent, first: list[Exported], pages: AsyncIterator[list[Exported]], request_id: str
+    agent: Agent, first: list[Exported], pages: AsyncIterator[list[Exported]], *, user_id: str, request_id: str
 ) -> AsyncIterator[bytes]:
     counts: Counter[str] = Counter()
     render = partial(render_line, embedding=embedding_name(agent.source))
@@ -91,6 +95,7 @@ async def _lines(
             counts.update(exported.record.type for exported in page)
             yield b"".join(map(render, page))
             page = await anext(pages, None)
+        yield render_sheet_line(await read_sheet(agent, user_id))
     except AgentMemoryError as error:
         # The answer has begun: its last line tells.
         yield render_error(problem_of(error).body(request_id))
@@ -143,12 +148,14 @@ class _Import:
             TransientError: lines before these were taken in; says how many.
         """
         read = await in_slices(self._read_all(batch))
+        memories = [(number, line) for number, line in read if isinstance(line, Line)]
         try:
-            outcomes = await again_if_moved(partial(self._store, [line for _, line in read])) if read else []
+            outcomes = await again_if_moved(partial(self._store, [line for _, line in memories])) if memories else []
+            await self._join([(number, sheet) for number, sheet in read if isinstance(sheet, EntitySheet)])
         except TransientError as error:
             raise _broken_off(error, batch.first - 1) from error
         self.seen = batch.first + len(batch.lines) - 1
-        for (number, _), outcome in zip(read, outcomes, strict=True):
+        for (number, _), outcome in zip(memories, outcomes, strict=True):
             if isinstance(outcome, AgentMemoryError):
                 self._fail(number, outcome)
             else:
@@ -170,8 +177,24 @@ class _Import:
         erased = self.parameters.include_erased
         return await import_lines(await self.open_agent(), lines, brings_back_erased=erased)
 
-    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line]]]:
-        read: list[tuple[int, Line]] = []
+    async def _join(self, sheets: Sequence[tuple[int, EntitySheet]]) -> None:
+        """Take in relations and aliases that are not there yet; an agent without entities leaves them out."""
+        for number, sheet in sheets:
+
+            async def join(sheet: EntitySheet = sheet) -> None:
+                agent = await self.open_agent()
+                if agent.entity_lists is not None:
+                    await change_sheet(agent, self.parameters.user_id, lambda there: there.joined(sheet))
+
+            try:
+                await again_if_moved(join)
+            except TransientError:
+                raise
+            except AgentMemoryError as error:
+                self._fail(number, error)
+
+    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line | EntitySheet]]]:
+        read: list[tuple[int, Line | EntitySheet]] = []
         for number, text in enumerate(batch.lines, batch.first):
             if text is not None and not text.strip():
                 continue
@@ -184,7 +207,7 @@ class _Import:
             yield
         return read
 
-    def _read(self, text: bytes | None) -> Line | None:
+    def _read(self, text: bytes | None) -> Line | EntitySheet | None:
         if text is None:
             raise RequestInvalid([FieldError("line", f"is longer than {LINE_MAX_BYTES // MIB} MiB")])
         user_id, default_type = self.parameters.user_id, default_type_of(self.rights.settings)

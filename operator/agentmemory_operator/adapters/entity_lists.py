@@ -1,0 +1,39 @@
+"""The lists of known names that come with the product: files of the room `entities`, read once."""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import yaml
+
+from agentmemory_operator.entities.rules.lists import EntityLists, names_in
+from agentmemory_operator.memories.rules.entities import fold
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@cache
+def read_entity_lists() -> EntityLists:
+    """The lists of the product."""
+    folder = files("agentmemory_operator.entities") / "data"
+    return EntityLists(
+        technologies=names_in(yaml.load(_text(folder, "technologies.yaml"), _LOADER)),
+        systems=names_in(yaml.load(_text(folder, "systems.yaml"), _LOADER)),
+        domains=frozenset(_words(folder, "domains.txt")),
+        ignored=frozenset(_words(folder, "ignore.txt")),
+        words=frozenset(_words(folder, "words.txt")),
+        times=frozenset(_words(folder, "times.txt")),
+        noise=frozenset(_words(folder, "noise.txt")),
+        openers=frozenset(_words(folder, "openers.txt")),
+    )
+
+
+def _text(folder: Traversable, name: str) -> str:
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _words(folder: Traversable, name: str) -> Iterator[str]:
+    for line in _text(folder, name).splitlines():
+        if not line.startswith("#"):
+            yield from map(fold, line.split())

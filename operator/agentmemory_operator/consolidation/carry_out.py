@@ -1,0 +1,211 @@
+"""Carry a plan out: every step may be killed and taken again, and ends in the same.
+
+What is stored has an id made of its run and its sources: who comes second finds it. Memories are marked last, so that a
+batch that was not carried out to its end is read again.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.rules.plan import BatchPlan, Contradiction, Fact
+from agentmemory_operator.consolidation.rules.proposals import proposal_of
+from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
+from agentmemory_operator.memories.incoming import IncomingMemory, clean
+from agentmemory_operator.memories.merging import merge
+from agentmemory_operator.memories.point_pages import read_memories
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, both, equals, only, visible
+from agentmemory_operator.memories.rules.ids import keyed_id
+from agentmemory_operator.memories.rules.record import (
+    CATEGORY_RUN_KEY,
+    CONNECTIONS_KEY,
+    CONSOLIDATED_KEY,
+    LOGGED_KEY,
+    NOTED_KEY,
+    RUN_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+)
+from agentmemory_operator.ports.base import Json
+
+AUTHOR = SOURCE = "consolidation"
+HIGH = 0.75
+SAME_SIMILARITY = 0.92
+"""What is as near as that to what is stored says nothing new."""
+
+
+class Came(StrEnum):
+    """What became of what a plan has."""
+
+    MERGED = "merged"
+    SUPERSEDED = "superseded"
+    PROPOSED = "proposed"
+    KNOWN = "known"
+    LOST = "lost"
+    CONTRADICTIONS = "contradictions"
+    CONNECTIONS = "connections"
+    RECLASSIFIED = "reclassified"
+
+
+Tally = Counter[Came]
+
+
+def intended(plan: BatchPlan) -> Tally:
+    """What a plan would come to, if nothing of it were known."""
+    return Counter(
+        {
+            Came.MERGED: len(plan.facts),
+            Came.SUPERSEDED: sum(len(fact.replaced) for fact in plan.facts),
+            Came.PROPOSED: len(plan.proposed),
+            Came.CONTRADICTIONS: len(plan.contradictions),
+            Came.CONNECTIONS: sum(map(len, plan.connections.values())) // 2,
+            Came.RECLASSIFIED: len(plan.categories),
+        }
+    )
+
+
+async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
+    """Carry a plan out; return what it came to.
+
+    Raises:
+        TransientError: the same again does the rest.
+    """
+    tally: Tally = Counter()
+    for fact in plan.facts:
+        tally += await store_fact(agent, plan.user_id, fact, run_id)
+    for fact in plan.proposed:
+        await propose(agent, plan.user_id, fact, run_id)
+        tally[Came.PROPOSED] += 1
+    for contradiction in plan.contradictions:
+        tally += await _store_contradiction(agent, plan.user_id, contradiction, run_id)
+    return tally + await _mark(agent, plan, run_id)
+
+
+async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tally:
+    """Store a fact, unless something says the same that it was not made of."""
+    draft = await _draft(agent, _memory(user_id, fact, run_id))
+    if draft is None:
+        return Counter({Came.LOST: 1})
+    if not await _is_begun(agent, draft) and await _is_known(agent, draft, fact.sources):
+        return Counter({Came.KNOWN: 1})
+    row = await merge(agent, draft, fact.replaced, _marks(run_id))
+    if row is None:
+        return Counter({Came.LOST: 1})
+    return Counter({Came.MERGED: 1, Came.SUPERSEDED: len(fact.replaced)})
+
+
+def fact_key(fact: Fact, run_id: str) -> str:
+    """What the id of a fact is made of: whoever makes it of the same memories again in the same run finds it."""
+    return "\x1f".join((SOURCE, run_id, *sorted(fact.sources), *sorted(fact.replaced)))
+
+
+def _memory(user_id: str, fact: Fact, run_id: str) -> IncomingMemory:
+    return IncomingMemory(
+        user_id=user_id,
+        content=fact.content,
+        type=fact.type,
+        importance=fact.importance,
+        domain=fact.domain,
+        knowledge_category=fact.knowledge_category,
+        source=SOURCE,
+        author=AUTHOR,
+        source_ids=fact.sources,
+        idempotency_key=fact_key(fact, run_id),
+    )
+
+
+def _marks(run_id: str) -> Payload:
+    return {RUN_KEY: run_id, CONSOLIDATED_KEY: True}
+
+
+async def _store_contradiction(agent: Agent, user_id: str, said: Contradiction, run_id: str) -> Tally:
+    memory = IncomingMemory(
+        user_id=user_id,
+        content=said.content,
+        type=said.type,
+        event_type=said.event_type,
+        importance=HIGH,
+        source=SOURCE,
+        author=AUTHOR,
+        source_ids=said.sources,
+        # Of no run: what was told once of the same memories is not told again.
+        idempotency_key="\x1f".join((SOURCE, "contradiction", *said.sources)),
+    )
+    draft = await _draft(agent, memory)
+    row = await merge(agent, draft, (), _marks(run_id)) if draft else None
+    return Counter({Came.CONTRADICTIONS if row and row.get(RUN_KEY) == run_id else Came.LOST: 1})
+
+
+async def _draft(agent: Agent, memory: IncomingMemory) -> MemoryDraft | None:
+    """What is to be stored, under an id of its key; None where the agent does not take it."""
+    [draft] = await drafts_of(agent, await clean(agent, [memory]))
+    if not isinstance(draft, MemoryDraft):
+        return None
+    assert memory.idempotency_key is not None
+    id_ = keyed_id(draft.scope, memory.user_id, memory.idempotency_key)
+    # What a model says is found by its content, and joins no identity.
+    record = replace(draft.record, id=id_, identity_id=None, pending=False)
+    return replace(draft, record=record)
+
+
+async def _is_begun(agent: Agent, draft: MemoryDraft) -> bool:
+    return bool(await agent.store.retrieve(agent.alias, [draft.record.id], keys=["id"]))
+
+
+async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) -> bool:
+    """Whether another memory of the user says the same, word by word or nearly."""
+    of_user = visible(Selection(user_id=draft.record.user_id), agent.clock.now_ms(), agent.settings.ranking.endings)
+    others = both(of_user, {"must_not": [{"has_id": list(sources)}]})
+    hashed = both(others, equals("contentHash", draft.record.content_hash))
+    points, _ = await read_memories(agent, {"filter": hashed, "limit": 1, "with_payload": ["content"]})
+    if points:
+        return True
+    if draft.vector is None or agent.distance != "Cosine":
+        return False
+    body: Json = {"query": draft.vector, "filter": others, "limit": 1, "with_payload": False}
+    nearest = await agent.store.query(agent.alias, body)
+    return bool(nearest) and nearest[0]["score"] >= SAME_SIMILARITY
+
+
+async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
+    """Write a fact down that somebody has to look at first."""
+    id_ = keyed_id(agent.id_scope, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
+    payload = proposal_of(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())
+    payload["agentId"] = agent.settings.slug
+    point = {"id": id_, "vector": {}, "payload": payload}
+    await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+
+
+async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
+    """Note what was found on the memories, and that they were read; each unless it changed meanwhile."""
+    points = await agent.store.retrieve(agent.alias, list(plan.seen))
+    rows = [point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]]
+    tally: Tally = Counter()
+    operations = []
+    for row in rows:
+        connections = _with_connections(row, plan.connections.get(row["id"], {}), run_id)
+        category = plan.categories.get(row["id"])
+        told: Payload = {CONNECTIONS_KEY: connections} if connections else {}
+        told |= {"knowledgeCategory": category, CATEGORY_RUN_KEY: run_id} if category else {}
+        tally += Counter({Came.CONNECTIONS: int(bool(connections)), Came.RECLASSIFIED: int(category is not None)})
+        operations.append(_marking(row, told, run_id, agent.clock.now_ms()))
+    if operations:
+        await agent.store.batch(agent.alias, operations, strong=True)
+    return tally
+
+
+def _with_connections(row: Mapping[str, Any], others: Mapping[str, str], run_id: str) -> list[Json]:
+    """The connections of a memory with those that a run found; empty where it found none that is new."""
+    before: Iterable[Json] = row.get(CONNECTIONS_KEY) or ()
+    known = {one.get("id") for one in before}
+    new = [{"id": id_, "description": said, "run": run_id} for id_, said in others.items() if id_ not in known]
+    return [*before, *new] if new else []
+
+
+def _marking(row: Mapping[str, Any], told: Payload, run_id: str, now_ms: int) -> Json:
+    noted = {LOGGED_KEY: now_ms, NOTED_KEY: run_id} if told else {}
+    payload = {**told, **noted, CONSOLIDATED_KEY: True, "rev": row["rev"] + 1, "updatedAt": now_ms}
+    return {"set_payload": {"payload": payload, "filter": only(row["id"], equals("rev", row["rev"]), NOT_DELETED)}}

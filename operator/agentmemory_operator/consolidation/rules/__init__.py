@@ -1,0 +1,1 @@
+"""What material, answers and facts have to be like."""

@@ -1,0 +1,159 @@
+"""What a model is asked to make of a batch of memories, and what of its answer can be read. Pure.
+
+The answer has a bounded form (`SCHEMA`); ids in it that are not of the batch are dropped here, before anything else
+sees them. What is left says nothing yet about what is done: `rules/plan.py` decides.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+CATEGORIES = ("brand", "strategy", "meeting", "content", "technical", "relationship")
+RELATIONS = ("contact_of", "same_owner", "uses", "works_on", "competitor_of")
+
+BATCH = 50
+MAX_FACT_CHARS, MAX_NOTE_CHARS, MAX_NAME_CHARS = 2_000, 500, 60
+MAX_FACTS = MAX_PAIRS = BATCH
+
+_ID = {"type": "string", "maxLength": 64}
+_IDS = {"type": "array", "maxItems": BATCH, "items": _ID}
+_NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS}
+_NOTE = {"type": "string", "minLength": 1, "maxLength": MAX_NOTE_CHARS}
+
+
+def _one_of(names: Sequence[str]) -> Mapping[str, Any]:
+    return {"type": "string", "maxLength": MAX_NAME_CHARS, "enum": list(names)}
+
+
+def _list_of(most: int, **properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    item = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "array", "maxItems": most, "items": item}
+
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "merged_facts": _list_of(
+            MAX_FACTS, content={"type": "string", "minLength": 1, "maxLength": MAX_FACT_CHARS}, source_ids=_IDS
+        ),
+        "contradictions": _list_of(MAX_PAIRS, memory_ids=_IDS, description=_NOTE),
+        "connections": _list_of(MAX_PAIRS, memory_ids=_IDS, description=_NOTE),
+        "categories": _list_of(BATCH, memory_id=_ID, category=_one_of(CATEGORIES)),
+        "aliases": _list_of(MAX_PAIRS, name=_NAME, alias=_NAME),
+        "relations": _list_of(MAX_PAIRS, source=_NAME, relation=_one_of(RELATIONS), target=_NAME),
+    },
+    "required": [],
+    "additionalProperties": False,
+}
+"""Of the answer; a list that is left out is empty."""
+
+TASK = """You consolidate the memories of one client. Read them, and report:
+- merged_facts: where two or more memories say the same or parts of one thing, one sentence or a few that say all of it.
+  Use only what the sources say: no number, name or date of your own. Memories that are merely about the same subject
+  stay apart; so do memories that contradict each other. source_ids are all the memories that it was made of.
+- contradictions: two or more memories that cannot all be true, and in a sentence why.
+- connections: two memories that belong together and are neither the same nor contradict each other, and in a sentence
+  why. Only where it helps somebody who reads one of them.
+- categories: what a memory is about, of those that the form of the answer lists; leave out what fits none.
+- aliases: two names of one thing that the memories themselves use as such.
+- relations: how two named things stand to each other, where a memory says so.
+Leave out what you are not sure of: an empty answer is a good answer."""
+"""What is asked; the material and the form of the answer are told beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaidFact:
+    """A fact that the model made of memories of the batch.
+
+    Attributes:
+        sources: their ids, each once.
+    """
+
+    content: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaidNote:
+    """What the model says of memories of the batch: why they contradict each other, or belong together."""
+
+    ids: tuple[str, ...]
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a model said of a batch; every id is of the batch.
+
+    Attributes:
+        aliases: name and its alias.
+        relations: source, relation and target.
+        dropped: how often it named what is not of the batch.
+    """
+
+    facts: tuple[SaidFact, ...] = ()
+    contradictions: tuple[SaidNote, ...] = ()
+    connections: tuple[SaidNote, ...] = ()
+    categories: Mapping[str, str] = field(default_factory=dict)
+    aliases: tuple[tuple[str, str], ...] = ()
+    relations: tuple[tuple[str, str, str], ...] = ()
+    dropped: int = 0
+
+    def under(self, ids: Mapping[str, str]) -> "Reading":
+        """The same, with the ids of the memories in the place of the names that the model knows them by."""
+
+        def named(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(ids[name] for name in names)
+
+        return replace(
+            self,
+            facts=tuple(SaidFact(fact.content, named(fact.sources)) for fact in self.facts),
+            contradictions=tuple(SaidNote(named(note.ids), note.description) for note in self.contradictions),
+            connections=tuple(SaidNote(named(note.ids), note.description) for note in self.connections),
+            categories={ids[name]: category for name, category in self.categories.items()},
+        )
+
+
+def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Reading:
+    """What an answer says of a batch.
+
+    Args:
+        answer: of `SCHEMA`.
+        batch: ids of the memories that the model was shown.
+    """
+    dropped = sum(id_ not in batch for id_ in _ids_in(answer))
+    facts = (
+        SaidFact(item["content"].strip(), _of(item["source_ids"], batch)) for item in _items(answer, "merged_facts")
+    )
+    categories = {item["memory_id"]: item["category"] for item in _items(answer, "categories")}
+    return Reading(
+        facts=tuple(fact for fact in facts if fact.content and len(fact.sources) > 1),
+        contradictions=_notes(answer, "contradictions", batch),
+        connections=tuple(note for note in _notes(answer, "connections", batch) if len(note.ids) == 2),
+        categories={id_: category for id_, category in categories.items() if id_ in batch},
+        aliases=tuple((item["name"], item["alias"]) for item in _items(answer, "aliases")),
+        relations=tuple((item["source"], item["relation"], item["target"]) for item in _items(answer, "relations")),
+        dropped=dropped,
+    )
+
+
+def _notes(answer: Mapping[str, Any], name: str, batch: AbstractSet[str]) -> tuple[SaidNote, ...]:
+    notes = (SaidNote(_of(item["memory_ids"], batch), item["description"].strip()) for item in _items(answer, name))
+    return tuple(note for note in notes if len(note.ids) > 1)
+
+
+def _items(answer: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    return answer.get(name) or ()
+
+
+def _of(ids: Sequence[str], batch: AbstractSet[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(id_ for id_ in ids if id_ in batch))
+
+
+def _ids_in(answer: Mapping[str, Any]) -> Iterator[str]:
+    for item in _items(answer, "merged_facts"):
+        yield from item["source_ids"]
+    for item in (*_items(answer, "contradictions"), *_items(answer, "connections")):
+        yield from item["memory_ids"]
+    yield from (item["memory_id"] for item in _items(answer, "categories"))

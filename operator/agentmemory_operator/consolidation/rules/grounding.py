@@ -1,0 +1,147 @@
+"""Which numbers, dates and names of what a model says stand in nothing that it was shown. Pure.
+
+A figure counts as shown where a source has it in any usual spelling: 1,000 and 1000, 07 and 7, two and 2, May and
+2026-05. A name is a word with a capital letter; at the beginning of a sentence any word has one, so there it counts
+only where it is no usual one. Scripts without capital letters have no names here. What a statement says of the names
+and figures is not judged: a model may still turn a sentence round.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+_WORD = re.compile(r"[^\W_]+(?:[.,:/'\u2019_-][^\W_]+)*")
+_ENDS = frozenset('.!?:;\n"\u201c\u201d(\u2013\u2014')
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_DECIMAL = re.compile(r"\d+\.\d+")
+_DAY = re.compile(r"\d{4}-(\d{2})-\d{2}")
+_DIGITS = re.compile(r"\d+")
+_PARTS = re.compile(r"[.,:/_-]")
+_POSSESSIVE = re.compile(r"['\u2019](?:s|S)?$")
+# A word of a source begins so where it is another form of it: lives, lived, living.
+_STEM_CHARS = 3
+MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_SHORT_CHARS = 3
+_COUNTED = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
+_NUMBERS = {word: str(number) for number, word in enumerate(_COUNTED)}
+_NUMBERS |= {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100", "thousand": "1000"}
+_NUMBERS |= {"twice": "2", "dozen": "12", "first": "1", "second": "2", "third": "3", "once": "1"}
+# Counts are mostly something else: a pronoun, an order.
+_SELDOM_NUMBERS = frozenset({"one", "once", "first", "second", "third"})
+_USUAL_TEXT = """
+a about after all also always an and another any are as ask asks assistant at be because before both but buy buys by
+call can client cost costs customer did dislikes do does drinks drives during each eats either enjoys every
+everybody everyone few first for from get gets go goes had has hates have he her here his how however i if in is it
+its just keep keeps know knows learn learns leaves like likes live lives loves made make makes many meets most moved
+my need needs neither never no nobody not now of often on once one only or orders our owner owns pays people person
+plans plays prefers prefer reads second send sends several she since so some somebody someone sometimes speaks stay
+stays studies studied that the their then there these they third this those though to travels under until use used
+user users uses usually visited wants want was we went were what when where which while who whose why will with
+without work worked works would yes you your
+"""
+# Words that begin a sentence without naming anything.
+_USUAL = frozenset(_USUAL_TEXT.split())
+
+
+def unfounded(statement: str, sources: Iterable[str], *, words: Iterable[str] = ()) -> tuple[str, ...]:
+    """The numbers, dates and names of a statement that no source has, each once, in order.
+
+    Args:
+        sources: the texts that it was made of, and who is known to have said them.
+        words: count where they stand as they are, as a date does.
+    """
+    known, figures = _known(sources)
+    known |= {word.casefold() for word in words}
+    missing = (
+        word
+        for word, begins in _words(statement)
+        if not (
+            word.casefold() in known or _has_figures(word, figures)
+            if _DIGITS.search(word)
+            else _is_known(word, known, figures, begins=begins)
+        )
+    )
+    return tuple(dict.fromkeys(missing))
+
+
+def _words(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the words of a text, and whether each begins a sentence."""
+    end = 0
+    for found in _WORD.finditer(text):
+        between = text[end : found.start()]
+        yield _POSSESSIVE.sub("", found[0]), end == 0 or not _ENDS.isdisjoint(between)
+        end = found.end()
+
+
+def _known(sources: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The words and the figures of the sources."""
+    words: set[str] = set()
+    figures: set[str] = set()
+    for source in sources:
+        for word, _ in _words(source):
+            folded = word.casefold()
+            words.update((folded, *_PARTS.split(folded)))
+            figures.update(_figures(word))
+            if folded in _NUMBERS:
+                figures.add(_NUMBERS[folded])
+            if (month := _month_of(word)) is not None:
+                figures.add(str(month))
+            if day := _DAY.fullmatch(word):
+                words.add(MONTHS[int(day[1]) - 1] if 1 <= int(day[1]) <= len(MONTHS) else "")
+    return frozenset(words), frozenset(figures)
+
+
+def _figures(word: str) -> Iterator[str]:
+    """Yield the numbers within a word, without what separates thousands and leading zeros."""
+    if _THOUSANDS.fullmatch(word):
+        word = word.replace(",", "")
+    if _DECIMAL.fullmatch(word):
+        yield word
+        return
+    for digits in _DIGITS.findall(word):
+        yield digits.lstrip("0") or "0"
+
+
+def _has_figures(word: str, figures: frozenset[str]) -> bool:
+    return all(figure in figures for figure in _figures(word))
+
+
+def _is_known(word: str, words: frozenset[str], figures: frozenset[str], *, begins: bool) -> bool:
+    folded = word.casefold()
+    if folded in words:
+        return True
+    if folded in _NUMBERS and _NUMBERS[folded] in figures and not word[0].isupper():
+        return True
+    if not any(sign.isupper() for sign in word):
+        return folded not in _NUMBERS or folded in _SELDOM_NUMBERS
+    if (month := _month_of(word)) is not None:
+        return MONTHS[month - 1] in words or any(MONTHS[month - 1].startswith(known) for known in _shorts(words))
+    if begins and (folded in _USUAL or _has_stem(folded, words)):
+        return True
+    parts = _PARTS.split(word)
+    return len(parts) > 1 and all(_is_known(part, words, figures, begins=begins) for part in parts if part)
+
+
+def _shorts(words: frozenset[str]) -> Iterator[str]:
+    return (month[:_SHORT_CHARS] for month in MONTHS if month[:_SHORT_CHARS] in words)
+
+
+def _month_of(word: str) -> int | None:
+    """The number of a month's name, capital letter and all: 'may' is no month."""
+    folded = word.casefold()
+    if not word[:1].isupper():
+        return None
+    for number, month in enumerate(MONTHS, 1):
+        if folded in (month, month[:_SHORT_CHARS]):
+            return number
+    return None
+
+
+def _has_stem(folded: str, words: frozenset[str]) -> bool:
+    stem = folded[: max(_STEM_CHARS, len(folded) - _STEM_CHARS)]
+    return len(folded) > _STEM_CHARS and any(word.startswith(stem) for word in words)

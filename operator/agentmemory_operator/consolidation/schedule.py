@@ -1,0 +1,255 @@
+"""When memories are consolidated, and for which objects; also what people ask for of runs.
+
+Runs have a queue of their own: a model that hangs holds up its own object, until its request times out. What the status
+says is all that is kept of a run beside what lies on the memories: a restart goes on from there, under the same id.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.meter import ConsolidationMeter
+from agentmemory_operator.consolidation.rules.limits import Used
+from agentmemory_operator.consolidation.rules.status import (
+    LAST,
+    NEEDS_MODEL,
+    Action,
+    Errand,
+    Failure,
+    described,
+    errand_of,
+    last_status,
+    with_consolidation,
+    without_consolidation,
+)
+from agentmemory_operator.consolidation.run import Consolidation, OpenNow, RunOrder, RunReport
+from agentmemory_operator.consolidation.undo import Undone, approve, reject, undo
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    LeadershipLost,
+    ModelUnavailable,
+    SpecInvalid,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, owned_memory
+from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.times import render_second
+
+log = logging.getLogger(__name__)
+
+AGENTS_AT_ONCE = 4
+REBUILDING_S = 30.0
+ERRAND_S = 7_000.0
+DAY_MS = 86_400_000
+
+OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenNow]]
+"""Gives what opens an agent with its embedder, over a store that knows the agent's points alone."""
+OpenModel = Callable[[AgentMemory, ConsolidationSettings], Awaitable[LanguageModel]]
+
+
+@dataclass(slots=True)
+class Consolidating:
+    """Consolidates the memories of all objects, few objects at a time.
+
+    Args:
+        request: asks for a pass over an object.
+        is_rebuilding: tells whether an object's collection is being rebuilt: nothing is merged meanwhile.
+    """
+
+    table: ObjectTable
+    open_store: OpenStore
+    open_model: OpenModel
+    cluster: Cluster
+    clock: Clock
+    request: Callable[[Key], None]
+    is_rebuilding: Callable[[Key], bool] = lambda key: False
+    meter: ConsolidationMeter = field(init=False, default_factory=ConsolidationMeter)
+    queue: WorkQueue[Key] = field(init=False)
+    _results: dict[tuple[Key, str], Json] = field(init=False, default_factory=dict)
+    _under_way: Counter[Key] = field(init=False, default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
+
+    def note(self, key: Key, document: Json, status: Json) -> Json:
+        """An object's new status with how consolidation is; what is due is done from then on.
+
+        Args:
+            document: the object as it came, with the status before.
+            status: what the pass has to say.
+        """
+        try:
+            memory = self.table.parse(document)
+        except SpecInvalid:
+            return status
+        settings, last = effective_consolidation(memory), self._last(key, memory)
+        if (settings is None and not last) or memory.metadata.deletion_timestamp:
+            return without_consolidation(status)
+        errand = None if memory.spec.suspend else errand_of(memory, settings, last)
+        if errand:
+            self.queue.request(key, after_s=max(0, errand.due_ms - self.clock.now_ms()) / 1000)
+        return with_consolidation(
+            status,
+            last,
+            errand.due_ms if errand else None,
+            old=document.get("status") or {},
+            generation=memory.metadata.generation,
+            now=render_second(self.clock.now_ms() / 1000),
+        )
+
+    def is_under_way(self, key: Key) -> bool:
+        """Whether memories of an object are being merged at the moment."""
+        return self._under_way[key] > 0
+
+    def _last(self, key: Key, memory: AgentMemory) -> Json:
+        """What the last errand came to; the status may not say so yet."""
+        told: Json = memory.status.get(LAST) or {}
+        own = self._results.get((key, memory.metadata.uid), {})
+        return own if own.get("time", "") >= told.get("time", "") else told
+
+    async def _look(self, key: Key) -> float | None:
+        """Do what is due for an object; return after how many seconds the next is.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        memory = self._object(key)
+        if memory is None:
+            return None
+        settings, last = effective_consolidation(memory), self._last(key, memory)
+        errand = errand_of(memory, settings, last)
+        if errand is None or errand.due_ms > self.clock.now_ms():
+            return None if errand is None else (errand.due_ms - self.clock.now_ms()) / 1000
+        if self.is_rebuilding(key):
+            return REBUILDING_S
+        await self._carry_out(key, memory, settings, errand)
+        self.request(key)
+        return None
+
+    def _object(self, key: Key) -> AgentMemory | None:
+        """The object if it is owned, not suspended, and has a collection."""
+        memory = owned_memory(self.table, key)
+        return memory if memory and not memory.spec.suspend and memory.status.get("collection") else None
+
+    async def _carry_out(
+        self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: Errand
+    ) -> None:
+        """Do an errand, and keep what it came to."""
+        begun_ms, report, undone, failure = self.clock.now_ms(), RunReport(), Undone(), None
+        try:
+            async with asyncio.timeout(ERRAND_S), self.open_store(memory) as open_now:
+                if errand.action in NEEDS_MODEL and settings is not None:
+                    await self._run(key, memory, settings, errand, open_now, report)
+                else:
+                    async with self._applying(key):
+                        await _decide(await open_now(), errand, report, undone)
+        except LeadershipLost:
+            raise
+        except TimeoutError:
+            report.stopped_by = "time"
+        except TransientError as exc:
+            # Nothing was paid for yet: the queue tries again by itself.
+            if not report.used.calls and not isinstance(exc, ModelUnavailable):
+                raise
+            failure = _failure(exc)
+        except AgentMemoryError as exc:
+            failure = _failure(exc)
+        took_ms = self.clock.now_ms() - begun_ms
+        told = _told(report, undone, settings)
+        status = last_status(errand, told, failure, begun_ms=begun_ms, took_ms=took_ms)
+        self._results[key, memory.metadata.uid] = status
+        self.meter.ended(errand.action, report, took_ms, is_failed=failure is not None)
+        if event := _event(errand, status):
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        log.info("%s of %s: %s", errand.action, key, failure.reason if failure else described(told["counts"]))
+
+    async def _run(
+        self,
+        key: Key,
+        memory: AgentMemory,
+        settings: ConsolidationSettings,
+        errand: Errand,
+        open_now: OpenNow,
+        report: RunReport,
+    ) -> None:
+        terms = settings.terms
+        order = RunOrder(
+            id=errand.run,
+            before_ms=self.clock.now_ms() - round(terms.older_than_days * DAY_MS),
+            types=terms.types,
+            least=terms.least,
+            limits=settings.limits,
+            is_dry=errand.action is Action.DRY_RUN,
+        )
+        model = await self.open_model(memory, settings)
+        await Consolidation(open_now, model, applying=partial(self._applying, key)).run(order, report)
+
+    @asynccontextmanager
+    async def _applying(self, key: Key) -> AsyncIterator[None]:
+        """Keep the alias from being moved while memories are merged."""
+        if self.is_rebuilding(key):
+            raise StoreUnavailable("the collection is being rebuilt: nothing is merged meanwhile")
+        self._under_way[key] += 1
+        try:
+            yield
+        finally:
+            self._under_way[key] -= 1
+
+
+async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undone) -> None:
+    """Take a run back, or decide about what it proposed."""
+    match errand.action:
+        case Action.APPROVE:
+            report.tally += await approve(agent, errand.run)
+        case Action.REJECT:
+            report.tally += await reject(agent, errand.run)
+        case _:
+            await undo(agent, errand.run, undone)
+
+
+def _failure(exc: AgentMemoryError) -> Failure:
+    match exc:
+        case ModelUnavailable():
+            return Failure(Reason.MODEL_UNAVAILABLE, str(exc))
+        case SpecInvalid():
+            return Failure(exc.reason, str(exc))
+        case TransientError():
+            return Failure(Reason.QDRANT_UNAVAILABLE, str(exc))
+    return Failure(Reason.QDRANT_REJECTED, str(exc))
+
+
+def _told(report: RunReport, undone: Undone, settings: ConsolidationSettings | None) -> Json:
+    counts = {str(came): number for came, number in report.tally.items()}
+    counts |= {"read": report.read, "dropped": report.dropped, "invalid": report.invalid, "left": report.left}
+    counts |= {name: number for name, number in asdict(undone).items() if name in ("reactivated", "kept", "elsewhere")}
+    used: Used = report.used
+    told: Json = {"counts": {name: number for name, number in counts.items() if number}, "stoppedBy": report.stopped_by}
+    if used.calls:
+        told |= {"calls": used.calls, "tokensIn": used.tokens_in, "tokensOut": used.tokens_out}
+        told["spent"] = used.spent(settings.limits) if settings else None
+    return told
+
+
+def _event(errand: Errand, status: Json) -> Event | None:
+    counts = status.get("counts") or {}
+    if reason := status.get("reason"):
+        return Event("Warning", "ConsolidationFailed", f"{errand.action} {errand.run}: {reason}: {status['message']}")
+    if errand.action is Action.RUN and counts.get("proposed"):
+        message = (
+            f"run {errand.run}: {described(counts)}. What was proposed waits: `agentmemory consolidate NAME"
+            f" --proposals` shows it, --approve {errand.run} or --reject {errand.run} decides"
+        )
+        return Event("Warning", "ConsolidationProposed", message)
+    return Event("Normal", "Consolidated", f"{errand.action} {errand.run}: {described(counts)}") if counts else None

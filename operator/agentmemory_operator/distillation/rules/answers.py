@@ -1,0 +1,168 @@
+"""What a model is asked to make of turns, and what of its answer counts. Pure.
+
+Entries are known to the model by short names of ours. Whatever it says of others is dropped, and so is a memory of
+which no source is left: a model can make memories of what it was shown, and of nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.consolidation.rules.grounding import unfounded
+from agentmemory_operator.distillation.rules.turns import DOMAIN
+from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS, MemoryRecord
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.times import render_time
+
+MAX_MEMORIES = 32
+MAX_CONTENT_CHARS = 1_000
+MAX_NAME_CHARS = 64
+MAX_SOURCES = 64
+# Of a call: about 12,000 tokens of English.
+MAX_MATERIAL_CHARS = 48_000
+MAX_ANSWER_TOKENS = 4_000
+# Of a time: 2026-05-03.
+DAY_CHARS = 10
+
+TASK = (
+    "The material is a part of a conversation, turn by turn. Write down what is worth remembering of it for later"
+    " conversations: facts about people and their work, preferences, decisions, plans, events. Leave out small talk,"
+    " what only matters now, and what the turns merely ask. Each memory stands for itself: it is one or two sentences,"
+    " names who it is about instead of a pronoun, and says nothing that its turns do not say. Keep names, numbers and"
+    " dates as they were said. Each memory names the turns that it comes from in `sources`. How important it is, you"
+    " say as low, medium, high or critical: critical is what does harm when it is forgotten. Where nothing is worth"
+    " remembering, the list is empty."
+)
+
+
+CHAIN_TASK = (
+    "The material is one memory as it changed, version by version, oldest first; the last is what holds now. Write down"
+    " what is worth remembering of how it changed, beside what holds now: what held before and what replaced it, what"
+    " changes time and again, what came back. One memory, or a few, of one or two sentences each. Each stands for"
+    " itself and says nothing that the versions do not say. Keep names, numbers and dates as they stand there. Each"
+    " memory names the versions that it comes from in `sources`. How important it is, you say as low, medium, high or"
+    " critical. Where nothing is worth remembering, the list is empty."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistilledFact:
+    """One memory that a model has made of turns.
+
+    Attributes:
+        importance: 0..1.
+        source_ids: ids of the turns; at least one.
+        missing: numbers, dates and names that no turn has; where there are any, somebody has to approve it.
+    """
+
+    content: str
+    type: str
+    importance: float
+    domain: str | None
+    source_ids: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAnswer:
+    """What counts of an answer, and how many of its memories do not.
+
+    Attributes:
+        unsourced: named no turn that it was shown.
+    """
+
+    facts: tuple[DistilledFact, ...] = ()
+    unsourced: int = 0
+
+
+def parts_of(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
+    """Turns in parts that one call takes; a turn is never cut."""
+    parts: list[list[MemoryRecord]] = []
+    room = 0
+    for turn in turns:
+        if not parts or len(turn.content) > room or len(parts[-1]) == MAX_SOURCES:
+            parts.append([])
+            room = MAX_MATERIAL_CHARS
+        parts[-1].append(turn)
+        room -= len(turn.content)
+    return parts
+
+
+def rows_of(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
+    """Turns as a model is shown them."""
+    return [
+        {
+            "id": f"t{number}",
+            "role": turn.role or ("note" if turn.is_working else "user"),
+            **({"speaker": turn.speaker} if turn.speaker else {}),
+            "at": render_time(turn.created_at),
+            "content": turn.content,
+        }
+        for number, turn in enumerate(turns)
+    ]
+
+
+def schema_of(types: Sequence[MemoryType]) -> dict[str, Any]:
+    """The form of an answer."""
+    names = [type_.name for type_ in types]
+    kinds = "; ".join(f"{type_.name}: {type_.meaning}" for type_ in types if type_.meaning)
+    properties: dict[str, Any] = {
+        "content": {"type": "string", "minLength": 1, "maxLength": MAX_CONTENT_CHARS},
+        "type": {"type": "string", "enum": names, "maxLength": MAX_NAME_CHARS}
+        | ({"description": kinds} if kinds else {}),
+        "importance": {"type": "string", "enum": list(IMPORTANCE_LEVELS), "maxLength": MAX_NAME_CHARS},
+        "sources": {
+            "type": "array",
+            "maxItems": MAX_SOURCES,
+            "items": {"type": "string", "maxLength": MAX_NAME_CHARS},
+        },
+    }
+    required = ["content", "type", "importance", "sources"]
+    if any(DOMAIN in type_.required for type_ in types):
+        what = "The field of knowledge, in a word or two."
+        properties[DOMAIN] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS, "description": what}
+        required.append(DOMAIN)
+    item = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {"memories": {"type": "array", "maxItems": MAX_MEMORIES, "items": item}},
+        "required": ["memories"],
+        "additionalProperties": False,
+    }
+
+
+def read_answer(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> ReadAnswer:
+    """What counts of an answer of the schema.
+
+    Args:
+        turns: as they were shown.
+    """
+    shown = {f"t{number}": turn for number, turn in enumerate(turns)}
+    facts: list[DistilledFact] = []
+    unsourced = 0
+    for said in answer["memories"]:
+        sources = [shown[name] for name in dict.fromkeys(said["sources"]) if name in shown]
+        content = " ".join(said["content"].split())
+        if not sources or not content:
+            unsourced += 1
+        else:
+            facts.append(
+                DistilledFact(
+                    content=content,
+                    type=said["type"],
+                    importance=IMPORTANCE_LEVELS[said["importance"]],
+                    domain=" ".join(said.get(DOMAIN, "").split()) or None,
+                    source_ids=tuple(turn.id for turn in sources),
+                    missing=unfounded(content, _texts_of(sources), words=[_day(turn) for turn in sources]),
+                )
+            )
+    return ReadAnswer(facts=tuple(facts), unsourced=unsourced)
+
+
+def _texts_of(turns: Sequence[MemoryRecord]) -> list[str]:
+    """What a fact may take its names and figures from: what was said, and who said it."""
+    return [text for turn in turns for text in (turn.content, turn.speaker) if text]
+
+
+def _day(turn: MemoryRecord) -> str:
+    return render_time(turn.created_at)[:DAY_CHARS]

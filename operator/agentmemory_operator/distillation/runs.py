@@ -1,0 +1,307 @@
+"""One run: a model reads a conversation, and what it makes of it is stored.
+
+A run is under way in one process at a time, as its last turn says: who begins takes a lease on it by compare-and-set,
+and who finds the lease of another leaves it alone. Killed at any step, a run is begun again when its lease is over.
+Memories have ids made of the run and their place in it, so what was stored is not stored twice. Before and after it
+stores, a run looks whether its sources are still there: what was forgotten meanwhile leaves nothing behind.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.carry_out import propose
+from agentmemory_operator.consolidation.rules.material import instruct, wrap
+from agentmemory_operator.consolidation.rules.plan import Fact
+from agentmemory_operator.distillation.rules.answers import (
+    CHAIN_TASK,
+    MAX_ANSWER_TOKENS,
+    TASK,
+    DistilledFact,
+    parts_of,
+    read_answer,
+    rows_of,
+    schema_of,
+)
+from agentmemory_operator.distillation.rules.turns import distilled_types
+from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound, StoreUnavailable
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS, bury
+from agentmemory_operator.memories.history import read_history
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.point_pages import change_row, read_row
+from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.rules.expiry import is_expired
+from agentmemory_operator.memories.rules.filters import NOT_DELETED
+from agentmemory_operator.memories.rules.record import (
+    DISTIL_BY_KEY,
+    DISTIL_DUE_KEY,
+    DISTIL_TRIES_KEY,
+    DISTIL_UNTIL_KEY,
+    EDIT_KEY,
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+    record_of,
+)
+from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
+
+DISTILLATION = "distillation"
+MAX_TRIES = 3
+# How much longer a lease lasts than one call to the model.
+LEASE_MARGIN_S = 60
+MAX_VERSIONS = 64
+_MEMORY_KEY = "\x1f{run}\x1f{place}"
+
+
+@dataclass(slots=True)
+class Distilled:
+    """What came of a run.
+
+    Attributes:
+        stored: memories that are there now.
+        proposed: memories that wait for an approval.
+        unsourced: memories that were dropped; see `rules/answers.py`.
+        is_over: it will not be begun again.
+    """
+
+    stored: list[str] = field(default_factory=list)
+    proposed: int = 0
+    unsourced: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    is_over: bool = False
+
+
+class _LeaseLost(Exception):
+    """Another process has the run, or its conversation is gone."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Distils one conversation, or the versions of one memory.
+
+    Attributes:
+        last: id of its last turn, or of what was the newest version.
+    """
+
+    agent: Agent
+    model: LanguageModel
+    remember: Remember
+    last: str
+    done: Distilled = field(default_factory=Distilled)
+    _reads_versions: bool = field(default=False, init=False)
+    _mark: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    async def carry_out(self) -> Distilled:
+        """Distil it, where nobody else does.
+
+        Raises:
+            ModelAnswerInvalid: the answer cannot be used; after three of these the run is over.
+            ModelUnavailable, SpecInvalid, TransientError: it is begun again when its lease is over.
+        """
+        try:
+            row = await self._lease(begins=True)
+            await self._distil(row)
+        except ModelAnswerInvalid as error:
+            self._count(error.tokens_in, error.tokens_out)
+            await self._note_failure()
+            raise
+        except _LeaseLost:
+            return self.done
+        return self.done
+
+    @property
+    def _now_ms(self) -> int:
+        return self.agent.clock.now_ms()
+
+    async def _distil(self, row: Payload) -> None:
+        record = record_of(row)
+        types = self._types(record)
+        place = 0
+        task, read = await self._material(row)
+        for part in parts_of(read) if types else []:
+            material = wrap(rows_of(part), secrets.token_hex(8))
+            schema = schema_of(types)
+            instructions = instruct(task, material, schema)
+            completion = await self.model.complete(instructions, material.text, schema, MAX_ANSWER_TOKENS)
+            self._count(completion.tokens_in, completion.tokens_out)
+            answer = read_answer(completion.answer, part)
+            self.done.unsourced += answer.unsourced
+            await self._lease()
+            await self._store(record, answer.facts, place)
+            place += len(answer.facts)
+        ids = row.get("undistilled") or ()
+        await self._change(_OVER)
+        self.done.is_over = True
+        await self._drop_minds(ids)
+
+    async def _drop_minds(self, ids: Sequence[str]) -> None:
+        """Remove what a session that has ended had in mind."""
+        points = await self.agent.store.retrieve(self.agent.alias, ids)
+        for row in (point["payload"] for point in points):
+            if row.get("working") and self._is_expired(row):
+                await bury(self.agent, row)
+
+    def _is_readable(self, row: Payload) -> bool:
+        hidden = (TOMBSTONE_KEY, "pending", ZONE_KEY, *(() if self._reads_versions else ("supersededById",)))
+        return not any(row.get(key) for key in hidden)
+
+    def _is_expired(self, row: Payload) -> bool:
+        return is_expired(row, self.agent.settings.ranking.endings, self._now_ms)
+
+    def _types(self, record: MemoryRecord) -> tuple[MemoryType, ...]:
+        ranking = self.agent.settings.ranking
+        return distilled_types(ranking.types, ranking.default_type, has_session=record.session_id is not None)
+
+    async def _material(self, row: Payload) -> tuple[str, list[MemoryRecord]]:
+        """What a model is to do, and what it reads."""
+        if row.get("undistilled"):
+            return TASK, await self._turns(row)
+        self._reads_versions = True
+        return CHAIN_TASK, await self._versions(row)
+
+    async def _versions(self, row: Payload) -> list[MemoryRecord]:
+        """The versions of a memory that a model may read, oldest first."""
+        history = await read_history(self.agent, row["id"], user_id=row["userId"])
+        return [record for record in history.records[-MAX_VERSIONS:] if not (record.zone or record.pending)]
+
+    async def _turns(self, row: Payload) -> list[MemoryRecord]:
+        """The turns that a model may read, in their order."""
+        ids = [row["id"], *(id_ for id_ in row["undistilled"] if id_ != row["id"])]
+        rows = await self._rows(ids)
+        turns = [record_of(rows[id_]) for id_ in row["undistilled"] if id_ in rows]
+        return [turn for turn in turns if turn.user_id == row["userId"]]
+
+    async def _rows(self, ids: Sequence[str]) -> dict[str, Payload]:
+        """What of these is there and not sealed, and a newest version unless the run is about versions."""
+        points = await self.agent.store.retrieve(self.agent.alias, ids)
+        rows: list[Payload] = [point["payload"] for point in points]
+        # What a session had in mind has ended with it; what lies in its place and has not is of the next.
+        return {
+            row["id"]: row
+            for row in rows
+            if self._is_readable(row) and bool(row.get("working")) == self._is_expired(row)
+        }
+
+    async def _store(self, record: MemoryRecord, facts: Sequence[DistilledFact], first: int) -> None:
+        sources = await self._rows([id_ for fact in facts for id_ in fact.source_ids])
+        kept = [
+            (place, fact) for place, fact in enumerate(facts, first) if all(id_ in sources for id_ in fact.source_ids)
+        ]
+        for _, fact in kept:
+            if fact.missing:
+                await propose(self.agent, record.user_id, _fact_of(fact), run_of(record))
+                self.done.proposed += 1
+        kept = [(place, fact) for place, fact in kept if not fact.missing]
+        if not kept:
+            return
+        outcomes = await self.remember.store(self.agent, [_memory_of(record, fact, place) for place, fact in kept])
+        stored = [outcome.id for outcome in outcomes if isinstance(outcome, StoredMemory) and outcome.event == "ADD"]
+        # What is there under its key already was stored by who was killed, whatever the model said then.
+        broken = [o for o in outcomes if isinstance(o, AgentMemoryError) and not isinstance(o, Conflict)]
+        await self._take_out_orphans(record, [fact for _, fact in kept], stored)
+        self.done.stored.extend(stored)
+        if broken:
+            raise broken[0]
+
+    async def _take_out_orphans(self, record: MemoryRecord, facts: Sequence[DistilledFact], stored: list[str]) -> None:
+        """Delete what was made of turns that somebody deleted or forgot in the meantime."""
+        wanted = {id_ for fact in facts for id_ in fact.source_ids}
+        if wanted == (await self._rows(sorted(wanted))).keys():
+            return
+        for memory_id in stored:
+            try:
+                await delete_head(self.agent, memory_id, user_id=record.user_id, is_admin=True)
+            except (NotFound, Conflict):
+                continue
+        stored.clear()
+
+    async def _lease(self, *, begins: bool = False) -> Payload:
+        """Take the lease, or renew it; return the last turn as it then is.
+
+        Raises:
+            _LeaseLost: another process has it, or the run is over.
+        """
+        settings = self.agent.settings.language_model
+        model_s = settings.timeout_s if settings else 0
+        until = self._now_ms + (model_s + LEASE_MARGIN_S) * 1000
+        return await self._change({DISTIL_BY_KEY: self._mark, DISTIL_UNTIL_KEY: until}, begins=begins)
+
+    async def _note_failure(self) -> None:
+        """Count an answer that could not be used; the third ends the run."""
+        try:
+            row = await self._lease()
+            tries = (row.get(DISTIL_TRIES_KEY) or 0) + 1
+            await self._change(_OVER if tries >= MAX_TRIES else {DISTIL_TRIES_KEY: tries})
+            self.done.is_over = tries >= MAX_TRIES
+        except _LeaseLost:
+            return
+
+    async def _change(self, changes: Payload, *, begins: bool = False) -> Payload:
+        """Change the last turn; return it as it lies there then. Counts of its use come in between at any time."""
+        for _ in range(MAX_ATTEMPTS):
+            row = await read_row(self.agent, self.last)
+            if row is None or not _is_due(row) or not self._has(row, begins=begins):
+                raise _LeaseLost
+            mark = secrets.token_hex(8)
+            await change_row(self.agent, row, {**changes, EDIT_KEY: mark}, NOT_DELETED, now_ms=self._now_ms)
+            after = await read_row(self.agent, self.last)
+            if after is not None and after.get(EDIT_KEY) == mark:
+                return after
+        raise StoreUnavailable(f"memory {self.last} is being changed by many at once: try again")
+
+    def _has(self, row: Payload, *, begins: bool) -> bool:
+        """Whether the lease is this run's, or may be taken."""
+        if row.get(DISTIL_BY_KEY) == self._mark:
+            return True
+        return begins and (row.get(DISTIL_UNTIL_KEY) or 0) <= self._now_ms
+
+    def _count(self, tokens_in: int, tokens_out: int) -> None:
+        self.done.tokens_in += tokens_in
+        self.done.tokens_out += tokens_out
+
+
+_OVER: Payload = dict.fromkeys(("undistilled", DISTIL_DUE_KEY, DISTIL_TRIES_KEY, DISTIL_BY_KEY, DISTIL_UNTIL_KEY))
+
+
+def _is_due(row: Payload) -> bool:
+    return TOMBSTONE_KEY not in row and bool(row.get(DISTIL_DUE_KEY))
+
+
+def run_of(record: MemoryRecord) -> str:
+    """The id of the run that a last turn is for."""
+    return record.conversation_id or record.id
+
+
+def _fact_of(fact: DistilledFact) -> Fact:
+    return Fact(
+        content=fact.content,
+        type=fact.type,
+        sources=fact.source_ids,
+        replaced=(),
+        importance=fact.importance,
+        missing=fact.missing,
+        domain=fact.domain,
+    )
+
+
+def _memory_of(record: MemoryRecord, fact: DistilledFact, place: int) -> IncomingMemory:
+    run = run_of(record)
+    return IncomingMemory(
+        user_id=record.user_id,
+        content=fact.content,
+        type=fact.type,
+        importance=fact.importance,
+        domain=fact.domain,
+        session_id=record.session_id,
+        source=DISTILLATION,
+        source_ids=fact.source_ids,
+        author=record.author,
+        run_id=run,
+        idempotency_key=_MEMORY_KEY.format(run=run, place=place),
+    )

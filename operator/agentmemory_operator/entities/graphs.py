@@ -1,0 +1,138 @@
+"""The graphs of scopes, remembered for seconds: a warm search asks the engine nothing more, a cold one once."""
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.entities.rules.graph import ScopeGraph, graph_of
+from agentmemory_operator.entities.rules.sheet import sheet_from_payload, sheet_id
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
+from agentmemory_operator.memories.rules.filters import UNSEALED, Selection, both, visible
+from agentmemory_operator.memories.rules.record import SHEET_KEY, TOMBSTONE_KEY
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.slices import in_slices
+
+FRESH_S = 10.0
+"""How long a graph may lag behind what other processes write; this process's own writes end it at once."""
+
+RENEWED_S = 7.0
+"""From this age on it is renewed beside the search that asks for it."""
+
+READ_MAX = 2_000
+"""The newest memories of a scope that its graph is made of."""
+
+CACHE_BYTES = 64 << 20
+
+_Key = tuple[str, object, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    graph: ScopeGraph
+    read_s: float
+    mark: object
+
+
+class EntityGraphs:
+    """Graphs by agent and scope, of all agents together no larger than a bound; the least recently used goes first.
+
+    Not thread-safe: asked on one event loop.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, max_bytes: int = CACHE_BYTES) -> None:
+        self._monotonic = monotonic
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._size = 0
+        self._renewing: dict[_Key, asyncio.Task[None]] = {}
+
+    async def of(self, agent: Agent, scopes: Sequence[str], *, is_fresh: bool = False) -> list[ScopeGraph]:
+        """The graphs of some scopes of an agent, in order.
+
+        Args:
+            is_fresh: as they are now, and not some seconds ago.
+
+        Raises:
+            StoreUnavailable: Qdrant is away.
+        """
+        current = {
+            scope: self._use(agent, scope) for scope in scopes if not is_fresh and self._is_current(agent, scope)
+        }
+        missing = [scope for scope in scopes if scope not in current]
+        graphs = current | (await self._read(agent, missing) if missing else {})
+        return [graphs[scope] for scope in scopes]
+
+    def _is_current(self, agent: Agent, scope: str) -> bool:
+        kept = self._kept.get(_key(agent, scope))
+        if kept is None or kept.mark is not agent.sizes.mark(scope):
+            return False
+        age_s = self._monotonic() - kept.read_s
+        if RENEWED_S <= age_s < FRESH_S:
+            self._renew(agent, scope)
+        return age_s < FRESH_S
+
+    def _use(self, agent: Agent, scope: str) -> ScopeGraph:
+        key = _key(agent, scope)
+        self._kept.move_to_end(key)
+        return self._kept[key].graph
+
+    async def _read(self, agent: Agent, scopes: Sequence[str]) -> dict[str, ScopeGraph]:
+        """Read graphs in one call, and remember those that nobody here wrote to meanwhile."""
+        marks = {scope: agent.sizes.mark(scope) for scope in scopes}
+        read_s = self._monotonic()
+        bodies = [body for scope in scopes for body in _bodies(agent, scope)]
+        answers = iter(await agent.store.query_batch(agent.alias, bodies))
+        graphs: dict[str, ScopeGraph] = {}
+        for scope in scopes:
+            memories, sheets = next(answers), next(answers)
+            rows = [point["payload"] | {"id": point["id"]} for point in memories]
+            rows = [row for row in rows if TOMBSTONE_KEY not in row]
+            sheet = sheet_from_payload(sheets[0]["payload"] if sheets else None)
+            graphs[scope] = await in_slices(graph_of(rows, sheet))
+            self._keep(_key(agent, scope), _Kept(graphs[scope], read_s, marks[scope]))
+        return graphs
+
+    def _keep(self, key: _Key, kept: _Kept) -> None:
+        if before := self._kept.pop(key, None):
+            self._size -= before.graph.size_bytes
+        self._kept[key] = kept
+        self._size += kept.graph.size_bytes
+        while self._size > self._max_bytes and len(self._kept) > 1:
+            _, gone = self._kept.popitem(last=False)
+            self._size -= gone.graph.size_bytes
+
+    def _renew(self, agent: Agent, scope: str) -> None:
+        key = _key(agent, scope)
+        if key in self._renewing:
+            return
+
+        async def renew() -> None:
+            # Whoever finds it too old reads it, and tells what is wrong.
+            with contextlib.suppress(AgentMemoryError):
+                await self._read(agent, [scope])
+
+        task = self._renewing[key] = asyncio.create_task(renew())
+        task.add_done_callback(lambda _: self._renewing.pop(key))
+
+
+def _key(agent: Agent, scope: str) -> _Key:
+    return agent.alias, agent.epoch, scope
+
+
+def _bodies(agent: Agent, scope: str) -> list[Json]:
+    """The queries for the newest memories of a scope, as far as they name something, and for its sheet."""
+    most = agent.settings.ranking.max_query_limit
+    unsealed = [UNSEALED] if agent.settings.zones else []
+    alive = both(visible(Selection(user_id=scope), agent.clock.now_ms(), agent.settings.ranking.endings), *unsealed)
+    newest = {"order_by": {"key": "createdAt", "direction": "desc"}}
+    limit = READ_MAX if most is None else min(READ_MAX, most)
+    sheet = {"must": [{"has_id": [sheet_id(agent.id_scope, scope)]}]}
+    return [
+        {"query": newest, "filter": alive, "limit": limit, "with_payload": [ENTITIES_KEY, TOMBSTONE_KEY]},
+        {"filter": sheet, "limit": 1, "with_payload": [SHEET_KEY]},
+    ]

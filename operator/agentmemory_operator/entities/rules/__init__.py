@@ -1,0 +1,1 @@
+"""What is named in a text, and how far names activate each other. Pure."""

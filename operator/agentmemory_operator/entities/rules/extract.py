@@ -1,0 +1,173 @@
+"""Find the names that a text speaks of: without a model, by lists and by how names are written.
+
+| kind | what it is |
+|---|---|
+| client | whose memory it is, unless that is `global`; of `group:NAME` the name |
+| agent | who stored it |
+| technology, system | a known name, in any of its spellings |
+| domain | a host name with a known ending |
+| quoted | 3 to 60 characters between quotation marks or backticks that read like a name |
+| phrase | two to six words that begin with capital letters, without those that are no part of a name |
+
+What is found in an earlier row of the last four is not looked at in a later one. The time is bounded: of a text so many
+characters are read, and each word is looked up a few times.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agentmemory_operator.entities.rules.lists import Dictionary, EntityLists, dictionary_of, word_starts
+from agentmemory_operator.entities.rules.names import begins_sentence, is_quoted_name, phrases_in
+from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, Entity, EntityKind, fold
+from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX
+
+READ_CHARS = 8_000
+"""Of a text so much is read for names; most memories have some hundred characters."""
+
+QUOTED_MIN, QUOTED_MAX = 3, 60
+_QUOTED = re.compile(
+    "|".join(
+        f"{begin}([^{begins_and_ends}\n]{{{QUOTED_MIN},{QUOTED_MAX}}})[{end}]"
+        for begin, end, begins_and_ends in (
+            ('"', '"', '"'),
+            ("`", "`", "`"),
+            ("“", "”", "“”"),
+            ("„", "“”", "„“”"),
+            ("«", "»", "«»"),
+        )
+    )
+)
+_HOST = re.compile(r"(?<![\w@.-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.)){1,5}[A-Za-z]{2,12}(?![\w-])(?!\.\w)")
+_AROUND_NAMES = "+#"
+# What parts of addresses and variables are joined by; between names a stroke or a hyphen is no such thing.
+_JOINED_BEFORE, _JOINED_AFTER, _JOINED = frozenset("\\@_.$"), frozenset("\\@_="), frozenset("/-")
+
+Span = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A text and what was found in it so far."""
+
+    text: str
+    lists: EntityLists
+    words: list[Span]
+    taken: list[Span] = field(default_factory=list)
+    found: list[tuple[int, Entity]] = field(default_factory=list)
+
+    def take(self, span: Span, name: str, kind: EntityKind) -> None:
+        """Note a name, unless it is ignored; in either case nothing else begins in its place."""
+        self.taken.append(span)
+        if fold(name) not in self.lists.ignored:
+            self.found.append((span[0], Entity(name, kind)))
+
+    def is_free(self, span: Span) -> bool:
+        """Whether nothing was found there."""
+        return not any(start < span[1] and span[0] < end for start, end in self.taken)
+
+
+def extract(text: str, lists: EntityLists, *, user_id: str, author: str | None) -> tuple[Entity, ...]:
+    """What a memory names, each name once, whose it is first; at most 32."""
+    found = [*_around(user_id, author), *mentioned(text, lists)]
+    first: dict[str, Entity] = {}
+    for entity in found:
+        first.setdefault(fold(entity.name), entity)
+    return tuple(first.values())[:ENTITIES_MAX]
+
+
+def mentioned(text: str, lists: EntityLists) -> list[Entity]:
+    """The names in a text, in its order."""
+    text = text[:READ_CHARS]
+    reading = _Reading(text, lists, word_starts(text))
+    _find_known(reading)
+    _find_domains(reading)
+    _find_quoted(reading)
+    for span, name in phrases_in(text, reading.words, reading.taken, lists):
+        reading.take(span, name, "phrase")
+    return [entity for _, entity in sorted(reading.found, key=lambda one: one[0])]
+
+
+def occurrences(text: str, words: list[Span], dictionary: Dictionary) -> Iterator[tuple[Span, str]]:
+    """Yield where spellings of a dictionary stand in a text, and which; of those that begin together the longest."""
+    place = 0
+    while place < len(words):
+        start, end = words[place]
+        matched = 1
+        for count in dictionary.lengths.get(fold(text[start:end]), ()):
+            if place + count <= len(words) and (
+                hit := _spelling_at(text, start, words[place + count - 1][1], dictionary)
+            ):
+                yield hit
+                matched = count
+                break
+        place += matched
+
+
+def _spelling_at(text: str, start: int, end: int, dictionary: Dictionary) -> tuple[Span, str] | None:
+    """The spelling between two places, with the signs around it that belong to it: C++, C#, .NET."""
+    longer = end
+    while longer < len(text) and longer < end + 2 and text[longer] in _AROUND_NAMES:
+        longer += 1
+    before = start - 1 if start and text[start - 1] == "." and (start == 1 or text[start - 2].isspace()) else start
+    for begin, stop in ((before, longer), (start, longer), (before, end), (start, end)):
+        spelling = fold(text[begin:stop])
+        if spelling in dictionary.spellings and (stop == longer):
+            return (begin, stop), spelling
+    return None
+
+
+def _around(user_id: str, author: str | None) -> Iterator[Entity]:
+    if user_id != GLOBAL:
+        yield Entity(user_id.removeprefix(GROUP_PREFIX)[:NAME_MAX], "client", "about")
+    if author:
+        yield Entity(author[:NAME_MAX], "agent", "source")
+
+
+def _find_known(reading: _Reading) -> None:
+    text, dictionary = reading.text, dictionary_of(reading.lists)
+    for span, spelling in occurrences(text, reading.words, dictionary):
+        known = dictionary.spellings[spelling]
+        is_spelt = known.exact is None or text[span[0] : span[1]] == known.exact
+        is_word = known.exact is not None and (begins_sentence(text, span[0]) or _is_in_name(text, span))
+        if is_spelt and not is_word and _stands_alone(text, span):
+            reading.take(span, known.name, known.kind)
+
+
+def _is_in_name(text: str, span: Span) -> bool:
+    """Whether a capitalised word stands right behind: Swift Courier is no language."""
+    return text[span[1] : span[1] + 1] == " " and text[span[1] + 1 : span[1] + 2].isupper()
+
+
+def _stands_alone(text: str, span: Span) -> bool:
+    """Whether a name is no part of a path, an address, a variable or a longer host name."""
+    start, end = span
+    before, after, beyond = text[start - 1 : start] if start else "", text[end : end + 1], text[end + 1 : end + 2]
+    if before in _JOINED_BEFORE or (before in _JOINED and not text[start].isupper()):
+        return False
+    return (
+        after not in _JOINED_AFTER
+        and not (after == "." and beyond.isalnum())
+        and not (after == "/" and beyond.islower())
+    )
+
+
+def _find_domains(reading: _Reading) -> None:
+    for match in _HOST.finditer(reading.text):
+        host = match.group().casefold().removeprefix("www.")
+        is_file = reading.text[match.start() - 1 : match.start()] in ("/", "\\") and not _is_after_scheme(
+            reading.text, match.start()
+        )
+        if host.rpartition(".")[2] in reading.lists.domains and not is_file and reading.is_free(match.span()):
+            reading.take(match.span(), host, "domain")
+
+
+def _is_after_scheme(text: str, start: int) -> bool:
+    return text[max(0, start - 3) : start] == "://"
+
+
+def _find_quoted(reading: _Reading) -> None:
+    for match in _QUOTED.finditer(reading.text):
+        name = " ".join(next(group for group in match.groups() if group is not None).split())
+        if reading.is_free(match.span()) and is_quoted_name(name, reading.lists):
+            reading.take(match.span(), name, "quoted")

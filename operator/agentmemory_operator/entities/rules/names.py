@@ -1,0 +1,138 @@
+"""Which quoted texts and which runs of capitalised words are names, and which are prose, code or log lines."""
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from agentmemory_operator.entities.rules.lists import EntityLists, word_starts
+from agentmemory_operator.memories.rules.entities import fold
+
+Span = tuple[int, int]
+
+WORDS_MAX = 6
+COMMON_SHARE = 0.5
+"""A name whose words are everyday words in a larger share is prose: New York has half of them."""
+
+_CODE = frozenset("/\\<>{}=()[];|*$%^~_@")
+_CODE_BEFORE, _CODE_AFTER = frozenset("/\\<_{=@#$"), frozenset("/\\_={")
+_SENTENCE_END = frozenset(".!?:;•\n")
+_PARTS = frozenset(
+    {"of", "de", "du", "des", "da", "di", "del", "la", "le", "van", "von", "der", "den", "zu", "zur", "&"}
+)
+_OPENING = " \t\"'“„«(`*-"
+_JOINTS = frozenset({" ", "-", "\u2019", "'", " & ", ". "})
+_QUOTED_WORDS_MAX = 8
+
+
+def begins_sentence(text: str, start: int) -> bool:
+    """Whether a sentence begins at a place, as far as signs tell."""
+    before = text[:start].rstrip(_OPENING)
+    return not before or before[-1] in _SENTENCE_END
+
+
+def is_quoted_name(text: str, lists: EntityLists) -> bool:
+    """Whether what stands between quotation marks is a name."""
+    words = [text[start:end] for start, end in word_starts(text)]
+    if not words or len(words) > _QUOTED_WORDS_MAX or not _CODE.isdisjoint(text) or text[-1] in ".!?,:…":
+        return False
+    if not any(word[0].isupper() for word in words) or (len(words) == 1 and _is_code_word(words[0])):
+        return False
+    return not _is_prose(words, lists)
+
+
+def phrases_in(
+    text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists
+) -> Iterator[tuple[Span, str]]:
+    """Yield where names of several capitalised words stand, and the names.
+
+    Args:
+        words: where the words of the text are.
+        taken: where something was found already; no name reaches into it.
+    """
+    for run in _runs(text, words, sorted(taken), lists):
+        trimmed = _trimmed(text, run, lists)
+        if 2 <= len(trimmed) <= WORDS_MAX and _is_name([text[start:end] for start, end in trimmed], lists):
+            span = trimmed[0][0], trimmed[-1][1]
+            yield span, " ".join(text[span[0] : span[1]].split())
+
+
+def _runs(text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists) -> Iterator[list[Span]]:
+    """Yield runs of words that begin with capital letters, with small parts of names between them."""
+    run: list[Span] = []
+    places = iter([*taken, (len(text), len(text))])
+    nearest = next(places)
+    for start, end in words:
+        while nearest[1] <= start and nearest[0] < len(text):
+            nearest = next(places)
+        word = text[start:end]
+        is_free = end <= nearest[0] and not _is_in_code(text, start, end)
+        joins = bool(run) and text[run[-1][1] : start] in _JOINTS and is_free and _joins(text, run[-1], start)
+        if is_free and word[0].isupper() and not _is_code_word(word):
+            if joins:
+                run.append((start, end))
+                continue
+            yield run
+            run = [(start, end)]
+        elif joins and word in _PARTS and (word != "of" or _is_one(text, run, lists)):
+            run.append((start, end))
+        else:
+            yield run
+            run = []
+    yield run
+
+
+def _joins(text: str, before: Span, start: int) -> bool:
+    """Whether a word goes on with a name: after a full stop only where that is of an initial or a title."""
+    return not text[before[1] : start].startswith(".") or before[1] - before[0] <= 2
+
+
+def _is_one(text: str, run: Sequence[Span], lists: EntityLists) -> bool:
+    """Whether a run is one word so far: Bank of America is a name, Anna Schmidt of Acme are two."""
+    return sum(fold(text[start:end]) not in lists.noise for start, end in run) == 1
+
+
+def _trimmed(text: str, run: Sequence[Span], lists: EntityLists) -> list[Span]:
+    """A run without the everyday words that it begins with, and the small parts that it ends with."""
+    leading = list(takewhile(lambda span: _is_trimmed(text, span, lists), run))
+    rest = list(run[len(leading) :])
+    while rest and _ends_no_name(text[rest[-1][0] : rest[-1][1]], lists):
+        rest.pop()
+    # New York, Big Corp: the one everyday word before a name is a part of it, unless a sentence begins with it.
+    if leading and len(rest) == 1 and not _is_noise(text, leading[-1], lists):
+        rest.insert(0, leading[-1])
+    return rest
+
+
+def _ends_no_name(word: str, lists: EntityLists) -> bool:
+    return word in _PARTS or word == "s" or (fold(word) in lists.noise and (word == "I" or not word.isupper()))
+
+
+def _is_trimmed(text: str, span: Span, lists: EntityLists) -> bool:
+    word = fold(text[span[0] : span[1]])
+    is_common = word in lists.words or word in lists.noise
+    return (is_common and word not in lists.openers) or text[span[0] : span[1]] in _PARTS
+
+
+def _is_noise(text: str, span: Span, lists: EntityLists) -> bool:
+    """Whether an everyday word is none of a name: an article, a pronoun, a day, or what a sentence begins with."""
+    word = fold(text[span[0] : span[1]])
+    return word in lists.noise or word in lists.times or begins_sentence(text, span[0])
+
+
+def _is_name(words: Sequence[str], lists: EntityLists) -> bool:
+    if any(fold(word) in lists.times for word in words) or all(word.isupper() and len(word) > 1 for word in words):
+        return False
+    return sum(word not in _PARTS for word in words) >= 2 and not _is_prose(words, lists)
+
+
+def _is_prose(words: Sequence[str], lists: EntityLists) -> bool:
+    common = sum(fold(word) in lists.words for word in words)
+    return common > COMMON_SHARE * len(words)
+
+
+def _is_code_word(word: str) -> bool:
+    """Whether a word is written as variables are: camelCase."""
+    return word[0].islower() and any(character.isupper() for character in word)
+
+
+def _is_in_code(text: str, start: int, end: int) -> bool:
+    return (start > 0 and text[start - 1] in _CODE_BEFORE) or text[end : end + 1] in _CODE_AFTER

@@ -1,0 +1,128 @@
+"""What callers send about entities, and what they get."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from agentmemory_operator.entities.browse import EntityPage, EntityView
+from agentmemory_operator.entities.rules.graph import CO_OCCURRENCE
+from agentmemory_operator.entities.rules.sheet import RELATIONS, Relation, RelationName
+from agentmemory_operator.entrypoints.api.fields import NAME_PATTERN, UserId
+from agentmemory_operator.entrypoints.api.requests import Body, UserParameters
+from agentmemory_operator.entrypoints.api.schemas import Answer
+from agentmemory_operator.memories.rules.entities import NAME_MAX, EntityKind
+
+Json = dict[str, Any]
+
+NAME_CHARS = 100
+ENTITIES_LIMIT, ENTITIES_LIMIT_MAX = 100, 1_000
+
+
+def _spaced(value: str) -> str:
+    """The name with one space between its words, and none around it."""
+    return " ".join(value.split())
+
+
+EntityName = Annotated[str, Field(min_length=1, max_length=NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced)]
+# What is there may be longer: an author is an entity too.
+KnownName = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
+
+
+class RelationIn(Body):
+    """That one name relates to another."""
+
+    user_id: UserId = Field(description="In whose memories the names are; it holds nowhere else.")
+    source: EntityName = Field(description="Who or what relates, by any of its spellings.")
+    relation: RelationName = Field(description=f"How: {', '.join(RELATIONS)}.")
+    target: EntityName = Field(description="To whom or what, by any of its spellings.")
+
+
+class EntityChangeIn(Body):
+    """What becomes of a name: exactly one of both."""
+
+    name: EntityName | None = Field(default=None, description="What it is called from now on.")
+    merge_into: EntityName | None = Field(default=None, description="The name that it is another spelling of.")
+
+    @model_validator(mode="after")
+    def _says_one(self) -> "EntityChangeIn":
+        if (self.name is None) == (self.merge_into is None):
+            raise PydanticCustomError("one", "send one of name and merge_into", {"field": "name"})
+        return self
+
+
+class EntitiesParameters(UserParameters):
+    """Whose names, and how many a page."""
+
+    limit: int = Field(default=ENTITIES_LIMIT, ge=1, le=ENTITIES_LIMIT_MAX, description="Names a page.")
+    cursor: str | None = Field(default=None, max_length=4096, description="`next_cursor` of the page before.")
+
+
+class RelationOut(Answer):
+    """A relation as it now is."""
+
+    source: str
+    relation: RelationName
+    target: str
+    strength: int = Field(description="How often somebody said so.")
+
+
+class ListedEntityOut(Answer):
+    """A name in the list."""
+
+    name: str
+    kind: EntityKind | None = Field(description="null: no memory bears it, relations know it.")
+    memories: int = Field(description="How many of the user's newest 2,000 memories bear it.")
+
+
+class EntitiesOut(Answer):
+    """Names, those of most memories first."""
+
+    results: list[ListedEntityOut]
+    next_cursor: str | None
+
+
+class NeighbourOut(Answer):
+    """A name that is linked."""
+
+    name: str
+    relation: str = Field(description=f"{', '.join(RELATIONS)}; {CO_OCCURRENCE}: memories mention both.")
+    strength: int = Field(description="How often somebody said so, or how many memories mention both.")
+    incoming: bool = Field(description="The relation leads from there to here.")
+
+
+class EntityViewOut(Answer):
+    """A name with all that hangs on it."""
+
+    name: str
+    kind: EntityKind | None
+    aliases: list[str] = Field(description="Other spellings, of this user alone.")
+    memories: int = Field(description="How many of the user's newest 2,000 memories bear it.")
+    memory_ids: list[str] = Field(description="Of these the newest, at most 100.")
+    neighbours: list[NeighbourOut] = Field(description="At most 100: typed relations first, then by strength.")
+
+
+def relation(said: Relation) -> Json:
+    """`RelationOut`."""
+    return {"source": said.source, "relation": said.relation, "target": said.target, "strength": said.strength}
+
+
+def entities(page: EntityPage) -> Json:
+    """`EntitiesOut`."""
+    results = [{"name": one.name, "kind": one.kind, "memories": one.memories} for one in page.results]
+    return {"results": results, "next_cursor": page.next_cursor}
+
+
+def entity(view: EntityView) -> Json:
+    """`EntityViewOut`."""
+    return {
+        "name": view.name,
+        "kind": view.kind,
+        "aliases": view.aliases,
+        "memories": view.memories,
+        "memory_ids": view.memory_ids,
+        "neighbours": [
+            {"name": one.name, "relation": one.relation, "strength": one.strength, "incoming": one.is_incoming}
+            for one in view.neighbours
+        ],
+    }

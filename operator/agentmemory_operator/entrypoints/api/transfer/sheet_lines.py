@@ -1,0 +1,68 @@
+"""The line of an export that tells what no memory does of a user's entities: relations and aliases."""
+
+from typing import Any
+
+import orjson
+from pydantic import Field
+
+from agentmemory_operator.entities.rules.sheet import (
+    ALIASES_MAX,
+    RELATIONS_MAX,
+    STRENGTH_MAX,
+    Alias,
+    EntitySheet,
+    Relation,
+    RelationName,
+)
+from agentmemory_operator.entrypoints.api.memories.entity_requests import EntityName, KnownName
+from agentmemory_operator.entrypoints.api.requests import Body
+from agentmemory_operator.memories.rules.entities import fold
+
+SHEET_FIELD = "entities"
+
+
+class ToldRelation(Body):
+    """A relation, as an export tells it."""
+
+    source: KnownName
+    relation: RelationName
+    target: KnownName
+    strength: int = Field(default=1, ge=1, le=STRENGTH_MAX)
+
+
+class ToldAlias(Body):
+    """An alias, as an export tells it."""
+
+    alias: KnownName
+    name: EntityName
+
+
+class ToldSheet(Body):
+    """Relations and aliases of a user's names."""
+
+    relations: list[ToldRelation] = Field(default=[], max_length=RELATIONS_MAX)
+    aliases: list[ToldAlias] = Field(default=[], max_length=ALIASES_MAX)
+
+    def sheet(self) -> EntitySheet:
+        """What the use case takes."""
+        relations = [Relation(one.source, one.relation, one.target, one.strength) for one in self.relations]
+        aliases = [Alias(one.alias, one.name) for one in self.aliases]
+        return EntitySheet({one.key: one for one in relations}, {fold(one.alias): one for one in aliases})
+
+
+class SheetLine(Body):
+    """The line as a whole."""
+
+    entities: ToldSheet
+
+
+def render_sheet_line(sheet: EntitySheet) -> bytes:
+    """The line; nothing where there is nothing to tell."""
+    if not sheet.relations and not sheet.aliases:
+        return b""
+    relations: list[dict[str, Any]] = [
+        {"source": one.source, "relation": one.relation, "target": one.target, "strength": one.strength}
+        for one in sheet.relations.values()
+    ]
+    aliases = [{"alias": one.alias, "name": one.name} for one in sheet.aliases.values()]
+    return orjson.dumps({SHEET_FIELD: {"relations": relations, "aliases": aliases}}) + b"\n"

@@ -1,0 +1,180 @@
+"""`agentmemory consolidate`: have memories consolidated now, take a run back, decide about what it proposed."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.agents.directory import open_collection
+from agentmemory_operator.consolidation.rules.proposals import Proposal
+from agentmemory_operator.consolidation.rules.status import LAST, Action, asking, described, is_run_id
+from agentmemory_operator.consolidation.undo import proposals_of
+from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
+from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_through
+from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
+from agentmemory_operator.entrypoints.cli.program import called_as
+from agentmemory_operator.entrypoints.cli.run import Yes, confirm
+from agentmemory_operator.entrypoints.cli.tables import Section, show
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.spec.effective.language_model import effective_model
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
+from agentmemory_operator.spec.times import render_time
+
+COLUMNS = ("RUN", "USER", "FACT", "NOT IN ITS SOURCES", "SOURCES")
+POLL_S = 0.5
+FAILED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedConsolidation:
+    """Ask the operator to consolidate memories now, to take a run back, or to store or drop what a run proposed."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask the model, count what would be done, and change nothing.")
+    ] = False
+    undo: Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Take this run back.")] = None
+    proposals: Annotated[
+        bool, typer.Option("--proposals", help="List the facts that wait for an approval, with their texts.")
+    ] = False
+    approve: Annotated[str | None, typer.Option("--approve", metavar="RUN", help="Store what this run proposed.")] = (
+        None
+    )
+    reject: Annotated[str | None, typer.Option("--reject", metavar="RUN", help="Drop what this run proposed.")] = None
+    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")] = False
+    yes: Yes = False
+    qdrant: ReachedAt = None
+    output: Output = TableOrJson.TABLE
+
+    @property
+    def errand(self) -> tuple[Action, str | None]:
+        """What is asked for, and of which run."""
+        chosen = [
+            (action, run)
+            for action, run in (
+                (Action.UNDO, self.undo),
+                (Action.APPROVE, self.approve),
+                (Action.REJECT, self.reject),
+                (Action.DRY_RUN, "" if self.dry_run else None),
+            )
+            if run is not None
+        ]
+        if len(chosen) + self.proposals > 1:
+            raise typer.BadParameter("give one of --dry-run, --undo, --proposals, --approve and --reject")
+        action, run = chosen[0] if chosen else (Action.RUN, None)
+        if run and not is_run_id(run):
+            raise typer.BadParameter(f"{run!r} is not the id of a run: status.lastConsolidation and the events name it")
+        return action, run or None
+
+
+def add_consolidate(cli: typer.Typer, inspection: Inspection) -> None:
+    """Add the verb to the command line."""
+    add_verb(cli, "consolidate", AskedConsolidation, partial(_run, inspection))
+
+
+def _run(inspection: Inspection, asked: AskedConsolidation, place: JobsPlace) -> None:
+    action, run = asked.errand
+    if asked.proposals:
+        is_folder = place.manifests is not None
+        _show(in_place(inspection.open_objects, place, partial(_proposals, inspection, asked, is_folder)), asked.output)
+        return
+    if action is Action.UNDO:
+        confirm(f"Take run {run} of {asked.name} back? What it merged answers again.", yes=asked.yes)
+    last = in_place(inspection.open_objects, place, partial(_ask, asked, action, run))
+    if last is None:
+        see = f"`{called_as()} status {asked.name}{place.options}`"
+        typer.echo(f"asked for; {see} shows what it came to")
+        return
+    if asked.output is TableOrJson.JSON:
+        print_json(last)
+    else:
+        typer.echo(
+            f"{last.get('action')} {last.get('run')}: {last.get('message') or described(last.get('counts') or {})}"
+        )
+    if last.get("reason"):
+        raise typer.Exit(FAILED)
+
+
+async def _ask(
+    asked: AskedConsolidation, action: Action, run: str | None, objects: JobObjects, namespace: str
+) -> Json | None:
+    """Ask for it; return what it came to where that is waited for."""
+    memory = await _memory(objects, asked.name, namespace)
+    if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
+        message = f"spec.consolidation.model: {asked.name} names no model, so nothing can be consolidated: name one"
+        raise SpecInvalid(Reason.INVALID_SPEC, message)
+    value = asking(render_time(SystemClock().now_ms()), action, run)
+    await objects.annotate(AGENT_MEMORY, memory.metadata, {CONSOLIDATION_REQUESTED: value})
+    while asked.wait:
+        document = await objects.read_object(AGENT_MEMORY, namespace, asked.name)
+        last: Json = (document.get("status") or {}).get(LAST) or {}
+        if last.get("requested") == value:
+            return last
+        await asyncio.sleep(POLL_S)
+    return None
+
+
+async def _proposals(
+    inspection: Inspection, asked: AskedConsolidation, is_folder: bool, objects: JobObjects, namespace: str
+) -> list[Proposal]:
+    """The facts that wait, as they lie in Qdrant: no status and no event has a memory's text."""
+    memory = await _memory(objects, asked.name, namespace)
+    if is_folder:
+        endpoint = dev_endpoint(inspection, asked.qdrant)
+    else:
+        ref = memory.spec.connection_ref
+        document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
+        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=asked.qdrant)
+    settings = effective_settings(memory)
+    embedder = CallerVectors(settings.embedding.dimensions)
+    async with inspection.open_points(endpoint) as store:
+        agent = await open_collection(store, settings, embedder, SystemClock(), cluster_id=objects.cluster_id)
+        return [proposal async for proposal in proposals_of(agent)]
+
+
+async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
+    return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))
+
+
+def _show(proposals: Sequence[Proposal], output: TableOrJson) -> None:
+    if output is TableOrJson.JSON:
+        print_json(proposals_document(proposals))
+        return
+    heading = f"{len(proposals)} facts wait for an approval"
+    rows = tuple(
+        (one.run_id, one.user_id, one.fact.content, ", ".join(one.fact.missing), str(len(one.fact.sources)))
+        for one in proposals
+    )
+    show([Section(heading, "busy" if rows else "", columns=COLUMNS if rows else (), rows=rows)], Console())
+
+
+def proposals_document(proposals: Sequence[Proposal]) -> dict[str, Any]:
+    """Proposals for programs."""
+    return {
+        "proposals": [
+            {
+                "id": one.id,
+                "run": one.run_id,
+                "user_id": one.user_id,
+                "type": one.fact.type,
+                "content": one.fact.content,
+                "missing": list(one.fact.missing),
+                "source_ids": list(one.fact.sources),
+                "supersedes_ids": list(one.fact.replaced),
+            }
+            for one in proposals
+        ]
+    }

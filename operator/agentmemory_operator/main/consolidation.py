@@ -1,0 +1,95 @@
+"""What consolidates memories: with one agent's points alone, its own embedder and its own model."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.agents.directory import Agent, open_collection
+from agentmemory_operator.connections.points_only import PointsOnly
+from agentmemory_operator.consolidation.run import OpenNow
+from agentmemory_operator.errors import RebuildPaused, SpecInvalid
+from agentmemory_operator.main.language_model import Models
+from agentmemory_operator.memories.rules.scrubbing import SecretRule
+from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
+from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.rebuilds.controller import OpenEmbedder
+from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.runtime.cluster_identity import ClusterId
+from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings
+from agentmemory_operator.spec.effective.language_model import ModelSettings
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason
+
+OpenLanguageModel = Callable[[ModelSettings, tuple[str, str], Secrets], Awaitable[LanguageModel]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationParts:
+    """Opens what a run works with.
+
+    Attributes:
+        secrets: where the keys of models and embedders are read, each for its own service.
+    """
+
+    points: PointsOnly
+    table: ObjectTable
+    clock: Clock
+    cluster_id: ClusterId
+    embedder: OpenEmbedder
+    language_model: OpenLanguageModel
+    secrets: Secrets
+
+    @asynccontextmanager
+    async def open_store(self, memory: AgentMemory) -> AsyncIterator[OpenNow]:
+        """What opens the agent as it now is, as long as the block runs."""
+        async with self.points.store_of(memory) as store:
+
+            async def open_now() -> Agent:
+                return await self._open(memory, store)
+
+            yield open_now
+
+    async def open_model(self, memory: AgentMemory, settings: ConsolidationSettings) -> LanguageModel:
+        """The model that an object names."""
+        return await self.language_model(settings.model, (memory.metadata.namespace, memory.slug), self.secrets)
+
+    async def _open(self, memory: AgentMemory, store: PointStore) -> Agent:
+        settings = effective_settings(memory)
+        agent = await open_collection(
+            *(store, settings, CallerVectors(settings.embedding.dimensions), self.clock),
+            cluster_id=self.cluster_id,
+            least_epoch=self.table.claims.least_epoch(settings.slug),
+        )
+        rules = _secret_rules() if settings.scrubs_secrets else ()
+        return replace(agent, embedder=await self._embedder(agent, memory), secret_rules=rules)
+
+    async def _embedder(self, agent: Agent, memory: AgentMemory) -> Embedder:
+        if agent.takes_vectors:
+            message = "spec.embedding.provider: none makes no vectors, which merged facts need: name a provider"
+            raise SpecInvalid(Reason.INVALID_SPEC, message)
+        try:
+            return await self.embedder(agent.source, memory)
+        except RebuildPaused as exc:
+            reason = exc.__cause__.reason if isinstance(exc.__cause__, SpecInvalid) else Reason.INVALID_SPEC
+            raise SpecInvalid(reason, str(exc)) from exc
+
+
+def open_models(settings: Settings, stack: AsyncExitStack) -> OpenLanguageModel:
+    """What opens language models, until the stack is closed."""
+    models = Models(settings)
+    stack.push_async_callback(models.close)
+    return models.open
+
+
+def _secret_rules() -> Sequence[SecretRule]:
+    """What is taken out of what is stored; loaded where something is."""
+    library = import_module("agentmemory_operator.adapters.detect_secrets_rules")
+    return (*library.library_rules(), *OWN_RULES)

@@ -1,0 +1,79 @@
+"""Language models, opened with the keys that their objects name."""
+
+from collections import OrderedDict
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from agentmemory_operator.connections.language_models import RekeyedModel
+from agentmemory_operator.connections.rules.handover import model_key
+from agentmemory_operator.main.egress import egress_of
+from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.effective.language_model import ModelSettings
+
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.language_model.openai_chat import OpenAIChat
+
+MAX_OPEN = 256
+Owner = tuple[str, str]
+"""Namespace and slug of an agent."""
+
+
+class Models:
+    """Opens language models; one that was opened serves later calls of its agent, with its connections.
+
+    Connections are closed by themselves a few seconds after their last use.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        # In a cluster a manifest's baseURL must not receive a key that the object does not name.
+        self._own_key = None if settings.is_in_cluster else settings.openai_api_key
+        self._egress = egress_of(settings)
+        self._opened: OrderedDict[tuple[Owner, ModelSettings], LanguageModel] = OrderedDict()
+        # Those whose Secret has changed are no more.
+        self._built: WeakSet[OpenAIChat] = WeakSet()
+
+    async def close(self) -> None:
+        """Close the connections of all that were opened."""
+        self._opened.clear()
+        for model in list(self._built):
+            await model.aclose()
+
+    async def open(self, settings: ModelSettings, owner: Owner, secrets: Secrets) -> LanguageModel:
+        """The model of an agent.
+
+        Args:
+            secrets: where its key is read, for its service alone.
+
+        Raises:
+            SpecInvalid: its key is not there, or not for the service, or none is named where one is needed.
+            TransientError: the key cannot be read now.
+        """
+        place = owner, settings
+        if found := self._opened.get(place):
+            self._opened.move_to_end(place)
+            return found
+        model = self._opened[place] = await self._open(settings, owner[0], secrets)
+        while len(self._opened) > MAX_OPEN:
+            self._opened.popitem(last=False)
+        return model
+
+    async def _open(self, settings: ModelSettings, namespace: str, secrets: Secrets) -> LanguageModel:
+        def make(api_key: str | None) -> LanguageModel:
+            # The client library takes a second to import: only who uses it pays.
+            chat = import_module("agentmemory_operator.adapters.language_model.openai_chat")
+            options = chat.ChatOptions(
+                model=settings.model, api_key=api_key, base_url=settings.base_url, timeout_s=settings.timeout_s
+            )
+            model: OpenAIChat = chat.OpenAIChat(options, egress=self._egress)
+            self._built.add(model)
+            return model
+
+        key = model_key(settings)
+        if key is None:
+            return make(self._own_key)
+        read_key = partial(secrets.read, namespace, key.name, key.key, to=key.to)
+        return RekeyedModel(await read_key(), read_key, make)

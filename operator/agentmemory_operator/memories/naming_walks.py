@@ -1,0 +1,112 @@
+"""Walks through the memories of agents with entities, and finds names in those that were stored before they had any.
+
+Each process walks once through each agent's memories, and again where the object's entities or its collection changed.
+Several may do so at once, and any may be killed: a memory is written if nobody else has written it meanwhile.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.collections.rules.epochs import Epoch
+from agentmemory_operator.memories.naming import entities_in
+from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Condition, equals, only
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.slices import in_slices, one_by_one
+from agentmemory_operator.spec.entities import EntitySettings
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY
+
+PAGE = 100
+# So that other agents are swept too.
+PAGES_A_SWEEP = 20
+MOST_WALKS = 10_000
+
+_READ = ("userId", "author", "content", "rev", ZONE_KEY, SEALED_KEY, TOMBSTONE_KEY)
+
+
+@dataclass(slots=True)
+class _NamingWalk:
+    """How far this process is with an agent.
+
+    Attributes:
+        offset: where the next page begins, None at the first.
+    """
+
+    settings: EntitySettings
+    epoch: Epoch
+    offset: Any = None
+    is_done: bool = False
+
+
+class NamingWalks:
+    """The walks of one process. Where all was read once, none reads anything."""
+
+    def __init__(self) -> None:
+        self._walks: OrderedDict[str, _NamingWalk] = OrderedDict()
+
+    async def go_on(self, agent: Agent) -> int:
+        """Find names in some memories; return in how many some were found.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: the next call goes on.
+        """
+        settings = agent.settings.entities
+        if settings is None or agent.entity_lists is None:
+            self._walks.pop(agent.alias, None)
+            return 0
+        walk = self._walks.get(agent.alias)
+        if walk is None or (walk.settings, walk.epoch) != (settings, agent.epoch):
+            walk = self._walks[agent.alias] = _NamingWalk(settings, agent.epoch)
+        if len(self._walks) > MOST_WALKS:
+            self._walks.popitem(last=False)
+        return 0 if walk.is_done else await _some(agent, walk)
+
+
+async def _some(agent: Agent, walk: _NamingWalk) -> int:
+    named = 0
+    for _ in range(PAGES_A_SWEEP):
+        ids, walk.offset = await _unnamed(agent, walk.offset)
+        named += await _name(agent, ids) if ids else 0
+        if walk.offset is None:
+            walk.is_done = True
+            break
+    return named
+
+
+async def _unnamed(agent: Agent, offset: Any) -> tuple[list[str], Any]:
+    """The memories of a page that name nothing, and where the next page begins."""
+    must: list[Condition] = [NOT_DELETED, *([UNSEALED] if agent.settings.zones else [])]
+    body: Json = {
+        "filter": {"must": must},
+        "limit": min(PAGE, agent.settings.ranking.max_query_limit or PAGE),
+        "with_payload": [ENTITIES_KEY],
+    }
+    points, following = await agent.store.scroll(agent.alias, body | ({} if offset is None else {"offset": offset}))
+    return [point["id"] for point in points if not point["payload"].get(ENTITIES_KEY)], following
+
+
+async def _name(agent: Agent, ids: Sequence[str]) -> int:
+    points = await agent.store.retrieve(agent.alias, ids, keys=_READ)
+    rows = [point["payload"] | {"id": point["id"]} for point in points if _is_ours(point["payload"])]
+    found = await in_slices(one_by_one(lambda _, row: entities_in(agent, row), rows))
+    operations = [_write(agent, row, named) for row, named in zip(rows, found, strict=True) if named]
+    if operations:
+        await agent.store.batch(agent.alias, operations, strong=True)
+        for row in rows:
+            agent.sizes.forget(row["userId"])
+    return len(operations)
+
+
+def _is_ours(row: Payload) -> bool:
+    """Whether one of our writers wrote it, and it is a memory still."""
+    return TOMBSTONE_KEY not in row and isinstance(row.get("rev"), int) and isinstance(row.get("userId"), str)
+
+
+def _write(agent: Agent, row: Payload, named: list[dict[str, str]]) -> Json:
+    unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
+    change = {ENTITIES_KEY: named, "rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
+    return {"set_payload": {"payload": change, "filter": unchanged}}

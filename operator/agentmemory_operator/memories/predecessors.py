@@ -1,0 +1,76 @@
+"""Whether a memory may supersede the one that it names."""
+
+from agentmemory_operator.agents.checks import is_immutable
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import Conflict, NotFound
+from agentmemory_operator.memories.chains import settled_row
+from agentmemory_operator.memories.rules.expiry import is_expired
+from agentmemory_operator.memories.rules.record import (
+    ITEM_NAMESPACE_KEY,
+    TOMBSTONE_KEY,
+    UPDATES_KEY,
+    MemoryRecord,
+    Payload,
+)
+from agentmemory_operator.memories.zoned import sinks
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
+
+
+def superseded(memory_id: str | None) -> Conflict:
+    """Why a version that is no head cannot be superseded."""
+    return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
+
+
+async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | None:
+    """Check that a memory may supersede the one that it names; return that one, None where it names none.
+
+    Raises:
+        NotFound: this user has no such memory.
+        Conflict: that one is superseded, immutable, an item, of another identity, or of a higher zone.
+    """
+    if record.supersedes_id is None:
+        return None
+    old = await settled_row(agent, record.supersedes_id)
+    # Of what was erased nobody knows any more whose it was.
+    if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
+        raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
+    if ITEM_NAMESPACE_KEY in old:
+        raise Conflict(f"supersedes: {record.supersedes_id} is an item, which has no versions: put its key anew")
+    if old.get("working"):
+        raise Conflict("supersedes: a working memory is not superseded: put the new content into its session")
+    if TOMBSTONE_KEY in old or old.get("supersededById"):
+        raise superseded(record.supersedes_id)
+    _check_rules(agent, old, record)
+    return old
+
+
+def updates_after(old: Payload | None) -> int:
+    """How many versions came before the one that follows a memory."""
+    return 0 if old is None else (old.get(UPDATES_KEY) or 0) + 1
+
+
+def check_zone(old: Payload, record: MemoryRecord) -> None:
+    """Check that a new version is sealed no less than the one before it.
+
+    Raises:
+        Conflict: it is not.
+    """
+    before = old.get(ZONE_KEY)
+    if TOMBSTONE_KEY not in old and sinks(before, record.zone):
+        raise Conflict(
+            f"zone: {old['id']} is {before}, and a new version is sealed no less: name that zone, or a higher"
+        )
+
+
+def _is_expired(agent: Agent, old: Payload) -> bool:
+    return TOMBSTONE_KEY not in old and is_expired(old, agent.settings.ranking.endings, agent.clock.now_ms())
+
+
+def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:
+    if is_immutable(agent, old):
+        rule = f"memories of type {old['type']!r} are immutable (types[].immutable)"
+        raise Conflict(f"supersedes: {rule}: store a new one beside {record.supersedes_id}")
+    check_zone(old, record)
+    if old.get("identityId") != record.identity_id:
+        rule = "a memory with a key or subject that its type goes by (types[].supersedeBy) supersedes only its own"
+        raise Conflict(f"supersedes: {record.supersedes_id} has another identity: {rule}; leave supersedes out")

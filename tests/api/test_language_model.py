@@ -1,0 +1,198 @@
+"""A language model behind OpenAI's chat completions, over real HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
+from agentmemory_operator.consolidation.rules.material import wrap
+from agentmemory_operator.errors import ModelAnswerInvalid, ModelUnavailable, SpecInvalid
+from tests.support.web.http_server import serve
+from tests.support.web.language_models import ScriptedModel
+from tests.support.web.services import failure
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"ids": {"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 8}}},
+    "required": ["ids"],
+}
+MATERIAL = wrap([{"id": "m1", "content": "Ada lives in Rome"}], "mark")
+Make = Callable[..., OpenAIChat]
+
+
+def ids_of(rows: list[dict[str, Any]]) -> Any:
+    return {"ids": [row["id"] for row in rows]}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[ScriptedModel, str]]:
+    service = ScriptedModel()
+    with serve(service.app()) as url:
+        yield service, f"{url}/v1"
+
+
+@pytest.fixture
+def service(running: tuple[ScriptedModel, str]) -> ScriptedModel:
+    service, _ = running
+    service.__init__(answers={"perfect": ids_of})  # type: ignore[misc]
+    return service
+
+
+@pytest.fixture
+async def make(running: tuple[ScriptedModel, str]) -> AsyncIterator[Make]:
+    """Makes models of the service with quick retries; closes them."""
+    made: list[OpenAIChat] = []
+
+    def make(**options: Any) -> OpenAIChat:
+        given = {"model": "m", "api_key": "k", "base_url": running[1], "timeout_s": 5, "first_delay_s": 0.01}
+        made.append(OpenAIChat(ChatOptions(**given | options)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose()
+
+
+def asked(model: OpenAIChat) -> Any:
+    return model.complete("Name them.", MATERIAL.text, SCHEMA, 100)
+
+
+async def test_an_answer_is_read(service: ScriptedModel, make: Make) -> None:
+    completion = await asked(make())
+
+    assert (completion.answer, completion.tokens_in, completion.tokens_out) == ({"ids": ["m1"]}, 10, 5)
+    [body] = service.bodies
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    assert (body["model"], body["max_tokens"], service.keys) == ("m", 100, ["Bearer k"])
+
+
+@pytest.mark.parametrize(
+    "refuses", [("max_tokens",), ("temperature",), ("response_format",)], ids=["bound", "temperature", "form"]
+)
+async def test_a_service_that_lacks_a_field_is_asked_without_and_once(
+    refuses: tuple[str, ...], service: ScriptedModel, make: Make
+) -> None:
+    service.refuses = refuses
+    model = make()
+
+    await asked(model)
+    first = len(service.bodies)
+    await asked(model)
+
+    assert 1 < first <= 3
+    assert len(service.bodies) == first + 1
+
+
+async def test_json_within_a_fence_is_read(service: ScriptedModel, make: Make) -> None:
+    fenced = {"message": {"content": '```json\n{"ids": []}\n```'}, "finish_reason": "stop"}
+    service.faults = [JSONResponse({"choices": [fenced]})]
+
+    assert (await asked(make())).answer == {"ids": []}
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": 1e9}])
+async def test_tokens_that_cannot_be_are_estimated(usage: Any, service: ScriptedModel, make: Make) -> None:
+    service.usage = usage
+
+    completion = await asked(make())
+
+    assert 1 < completion.tokens_in < 200
+    assert 1 <= completion.tokens_out < 50
+
+
+@pytest.mark.parametrize("mode", ["nonsense", "overflowing"])
+async def test_what_is_no_answer_is_told_without_its_text(mode: str, service: ScriptedModel, make: Make) -> None:
+    service.mode = mode
+
+    with pytest.raises(ModelAnswerInvalid) as raised:
+        await asked(make())
+
+    assert raised.value.tokens_in == 10
+    assert "Sure" not in str(raised.value)
+    assert "and so on" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ids": ["far too long an id"]},
+        {"ids": ["a"] * 4},
+        {"ids": [1]},
+        {"more": []},
+        {"ids": [], "x": 1},
+        [],
+        "text",
+        1,
+    ],
+)
+async def test_an_answer_of_another_schema_is_refused(answer: Any, service: ScriptedModel, make: Make) -> None:
+    service.answers = {"perfect": lambda _: answer}
+
+    with pytest.raises(ModelAnswerInvalid, match="cannot be used"):
+        await asked(make())
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"choices": []}, {"choices": [{"message": {"content": None}}]}, {"choices": "x"}, [], 3]
+)
+async def test_a_document_of_another_kind_is_refused(document: Any, service: ScriptedModel, make: Make) -> None:
+    service.faults = [JSONResponse(document)]
+
+    with pytest.raises(ModelAnswerInvalid):
+        await asked(make())
+
+
+async def test_a_hanging_model_is_given_up_in_time(service: ScriptedModel, make: Make) -> None:
+    service.mode = "hanging"
+
+    with pytest.raises(ModelUnavailable):
+        await asyncio.wait_for(asked(make(timeout_s=0.2)), 30)
+
+
+async def test_a_passing_failure_is_tried_again(service: ScriptedModel, make: Make) -> None:
+    service.faults = [failure(429, retry_after="0"), failure(503, retry_after="0")]
+
+    assert (await asked(make())).answer == {"ids": ["m1"]}
+
+
+async def test_a_lasting_failure_is_unavailable(service: ScriptedModel, make: Make) -> None:
+    service.faults = [failure(503, retry_after="0") for _ in range(3)]
+
+    with pytest.raises(ModelUnavailable, match="503"):
+        await asked(make())
+
+
+@pytest.mark.parametrize(("status", "told"), [(401, "secretRef"), (403, "'m'"), (404, "baseURL"), (302, "elsewhere")])
+async def test_what_a_person_has_to_mend_is_told(status: int, told: str, service: ScriptedModel, make: Make) -> None:
+    service.faults = [failure(status, "a secret sentence", location="http://elsewhere.example")]
+
+    with pytest.raises(SpecInvalid, match=told) as raised:
+        await asked(make())
+
+    assert "sentence" not in str(raised.value)
+
+
+async def test_a_refused_text_is_told(service: ScriptedModel, make: Make) -> None:
+    model = make()
+    await asked(model)
+    service.faults = [JSONResponse({"error": {"code": "context_length_exceeded", "message": "Ada lives"}}, 400)]
+
+    with pytest.raises(ModelAnswerInvalid, match="context_length_exceeded") as raised:
+        await asked(model)
+
+    assert "Ada" not in str(raised.value)
+
+
+async def test_an_answer_beyond_any_bound_is_not_read(service: ScriptedModel, make: Make) -> None:
+    service.faults = [PlainTextResponse("x" * (2 << 20))]
+
+    with pytest.raises(ModelAnswerInvalid, match="larger"):
+        await asked(make())
+
+
+def test_without_url_and_key_there_is_nobody_to_ask() -> None:
+    with pytest.raises(SpecInvalid, match="secretRef"):
+        OpenAIChat(ChatOptions(model="m"))

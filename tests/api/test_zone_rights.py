@@ -1,0 +1,115 @@
+"""Who may do what with privacy zones: seal more, seal less, export in plain text, delete keys."""
+
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
+from agentmemory_operator.spec.access import Caller, Reviewed
+from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.zone_agents import Keys, zoned_document
+
+SECRET = "Xylophonitis was diagnosed on Thursday"
+
+
+def subject(name: str, *verbs: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "ServiceAccount", "namespace": "agents", "name": name, "verbs": [*verbs]} | more
+
+
+SUBJECTS = [
+    subject("chief", "read", "write", "admin"),
+    subject("writer", "read", "write"),
+    subject("of-ada", "read", "write", "admin", users=["ada"]),
+]
+DOCUMENT = zoned_document("guarded", access={"subjects": SUBJECTS})
+
+
+class ByName:
+    """Takes a token for the name of an account."""
+
+    async def review(self, token: str) -> Reviewed:
+        return Reviewed(caller=Caller("agents", token))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    http: httpx.Client
+
+    def ask(self, name: str, method: str, path: str, **arguments: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {name}"}
+        return self.http.request(method, f"/v1/agents/guarded{path}", headers=headers, **arguments)
+
+    def store(self, zone: str, user: str = "ada") -> str:
+        answer = self.ask("writer", "POST", "/memories", json={"user_id": user, "content": SECRET, "zone": zone})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def move(self, name: str, memory_id: str, zone: str | None) -> int:
+        whose = {"user_id": "ada"}
+        return self.ask(name, "PATCH", f"/memories/{memory_id}", params=whose, json={"zone": zone}).status_code
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    data: pathlib.Path = tmp_path_factory.mktemp("guarded") / "data"
+    guard = IdentityGuard(Callers(ByName(), SystemClock()))
+    with dev_qdrant(data) as qdrant_url:
+        create_collection(qdrant_url, DOCUMENT)
+        with (
+            running_api(qdrant_url, DOCUMENT, guard=guard, zone_keys_of=Keys().of) as stack,
+            httpx.Client(base_url=stack.api_url, timeout=20) as http,
+        ):
+            yield Site(http)
+
+
+def test_who_may_write_seals_more_and_an_administrator_less(site: Site) -> None:
+    memory_id = site.store("PROFESSIONAL")
+
+    assert [site.move("writer", memory_id, zone) for zone in ("PERSONAL", "SENSITIVE", "SENSITIVE")] == [200] * 3
+    assert [site.move("writer", memory_id, zone) for zone in ("PERSONAL", "PROFESSIONAL", None)] == [403] * 3
+    assert site.move("chief", memory_id, None) == 200
+
+
+def test_an_administrator_alone_exports_in_plain_text(site: Site) -> None:
+    site.store("PERSONAL", "eve")
+    answers = {
+        (name, plain): site.ask(name, "GET", "/export", params={"user_id": "eve", "plain": plain})
+        for name in ("writer", "chief")
+        for plain in ("false", "true")
+    }
+
+    assert answers["writer", "true"].status_code == 403
+    assert answers["writer", "true"].json()["errors"][0]["field"] == "plain"
+    assert {place: SECRET in answer.text for place, answer in answers.items()} == {
+        ("writer", "false"): False,
+        ("writer", "true"): False,
+        ("chief", "false"): False,
+        ("chief", "true"): True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("writer", {"user_id": "ada"}),
+        ("writer", {"user_id": "ada", "zone": "SENSITIVE"}),
+        ("writer", {"zone": "PROFESSIONAL"}),
+        ("of-ada", {"user_id": "bob"}),
+        ("of-ada", {"zone": "PROFESSIONAL"}),
+    ],
+)
+def test_nobody_deletes_keys_beyond_its_own(site: Site, name: str, said: dict[str, str]) -> None:
+    ids = {user: site.store("PROFESSIONAL", user) for user in ("ada", "bob")}
+
+    answer = site.ask(name, "POST", "/forget", json={"crypto": True, **said})
+
+    assert answer.status_code == 403, answer.text
+    for user, memory_id in ids.items():
+        shown = site.ask("chief", "GET", f"/memories/{memory_id}", params={"user_id": user}).json()
+        assert (shown["content"], shown["locked"]) == (SECRET, False)

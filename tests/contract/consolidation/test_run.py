@@ -1,0 +1,411 @@
+"""A run over real points: what it merges, cites, proposes and leaves alone; and how it is taken back."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.carry_out import Came
+from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
+from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, reject, undo
+from agentmemory_operator.errors import ModelUnavailable, TransientError
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.spec.effective.consolidation import RunLimits
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import PRESETS
+from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, outcome_of_crash
+from tests.support.engine.language_models import Row, Said, SaidModel, merging
+from tests.support.engine.meanwhile import Moment
+
+pytestmark = pytest.mark.usefixtures("keeps_vectors")
+
+TYPES = (
+    MemoryType("fact", None, supersede_by="key"),
+    MemoryType("event", None),
+    MemoryType("decision", None, immutable=True),
+    MemoryType("status", None, supersede_by="subject"),
+)
+RUN = "r-1"
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    world.rank_by(replace(EVERYTHING, types=TYPES))
+    world.embed_by(FakeEmbedder())
+    return world
+
+
+async def add(world: World, content: str, **more: Any) -> str:
+    world.clock.move(ms=1)
+    return await world.add(content, vector=None, **more)
+
+
+async def run(
+    world: World, answers: Callable[[list[Row]], Said] | SaidModel = merging, *, id_: str = RUN, **more: Any
+) -> RunReport:
+    async def open_agent() -> Agent:
+        return world.agent
+
+    model = answers if isinstance(answers, SaidModel) else SaidModel(answers)
+    world.clock.move(ms=1)
+    order = RunOrder(id=id_, **{"before_ms": world.clock.now_ms(), **more})
+    report = RunReport()
+    await Consolidation(open_agent, model).run(order, report)
+    return report
+
+
+async def undone(world: World, id_: str = RUN) -> Undone:
+    done = Undone()
+    await undo(world.agent, id_, done)
+    return done
+
+
+async def heads(world: World, user_id: str = "u") -> list[str]:
+    return sorted(await world.heads(user_id))
+
+
+async def record(world: World, content: str, user_id: str = "u") -> Any:
+    (found,) = [each for each in await world.rows(user_id, include_superseded=True) if each.content == content]
+    return found
+
+
+async def test_two_facts_become_one_that_keeps_its_sources(world: World) -> None:
+    ids = [await add(world, "alpha one"), await add(world, "alpha two")]
+    await add(world, "beta alone")
+
+    report = await run(world)
+
+    assert await heads(world) == ["alpha one alpha two", "beta alone"]
+    assert (report.tally[Came.MERGED], report.tally[Came.SUPERSEDED], report.read) == (1, 2, 3)
+    merged = await record(world, "alpha one alpha two")
+    assert sorted(merged.source_ids) == sorted(merged.supersedes_ids) == sorted(ids)
+    assert (merged.author, merged.source, merged.type) == ("consolidation", "consolidation", "fact")
+    assert all([(await record(world, content)).consolidated for content in ("alpha one", "beta alone")])
+
+
+async def test_what_was_read_once_is_not_read_again(world: World) -> None:
+    await add(world, "alpha one")
+    await add(world, "beta two")
+    await run(world)
+    model = SaidModel(merging)
+
+    report = await run(world, model, id_="r-2")
+
+    assert (report.used.calls, model.rows) == (0, [])
+
+
+async def test_users_are_never_shown_together(world: World) -> None:
+    for user in ("u", "v", "global"):
+        await add(world, f"alpha one of {user}", user_id=user)
+        await add(world, f"alpha two of {user}", user_id=user)
+    model = SaidModel(merging)
+
+    await run(world, model)
+
+    assert len(model.rows) == 3
+    for user in ("u", "v", "global"):
+        assert await heads(world, user) == [f"alpha one of {user} alpha two of {user}"]
+
+
+async def test_a_dry_run_changes_nothing(world: World) -> None:
+    await add(world, "alpha one")
+    await add(world, "alpha two")
+
+    report = await run(world, is_dry=True)
+
+    assert (report.tally[Came.MERGED], report.tally[Came.SUPERSEDED]) == (1, 2)
+    assert await heads(world) == ["alpha one", "alpha two"]
+    assert not (await record(world, "alpha one")).consolidated
+
+
+@pytest.mark.parametrize("type_", ["event", "decision"])
+async def test_what_happened_or_was_decided_is_cited_and_stays(world: World, type_: str) -> None:
+    await add(world, "alpha one", type=type_)
+    other = await add(world, "alpha two")
+
+    report = await run(world)
+
+    assert await heads(world) == ["alpha one", "alpha one alpha two"]
+    assert (await record(world, "alpha one alpha two")).supersedes_id == other
+    assert report.tally[Came.SUPERSEDED] == 1
+
+
+async def test_what_has_a_key_of_its_own_is_cited_and_its_next_version_supersedes_it(world: World) -> None:
+    await add(world, "alpha one", key="k")
+    await add(world, "alpha two")
+    await run(world)
+
+    await add(world, "alpha 1b", key="k")
+
+    assert await heads(world) == ["alpha 1b", "alpha one alpha two"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"pinned": True}, id="pinned"),
+        pytest.param({"expires_at": 1 << 45}, id="with an end of its own"),
+    ],
+)
+async def test_what_is_pinned_or_ends_by_itself_stays(world: World, more: dict[str, Any]) -> None:
+    await add(world, "alpha one", **more)
+    await add(world, "alpha two")
+
+    await run(world)
+
+    assert "alpha one" in await heads(world)
+
+
+async def test_a_fact_with_a_number_of_its_own_waits_for_an_approval(world: World) -> None:
+    await add(world, "alpha costs much")
+    await add(world, "alpha sells well")
+
+    def lying(rows: list[Row]) -> Said:
+        return {"merged_facts": [{"content": "alpha costs 4711", "source_ids": [row["id"] for row in rows]}]}
+
+    report = await run(world, lying)
+
+    assert (report.tally[Came.PROPOSED], report.tally[Came.MERGED]) == (1, 0)
+    assert await heads(world) == ["alpha costs much", "alpha sells well"]
+    (waiting,) = [each async for each in proposals_of(world.agent)]
+    assert (waiting.user_id, waiting.fact.content, waiting.fact.missing) == ("u", "alpha costs 4711", ("4711",))
+
+    assert (await approve(world.agent, RUN))[Came.MERGED] == 1
+
+    assert await heads(world) == ["alpha costs 4711"]
+    assert [each async for each in proposals_of(world.agent)] == []
+
+
+async def test_a_rejected_proposal_is_gone(world: World) -> None:
+    await add(world, "alpha costs much")
+    await add(world, "alpha sells well")
+    await run(
+        world, lambda rows: {"merged_facts": [{"content": "Bob costs", "source_ids": [row["id"] for row in rows]}]}
+    )
+
+    await reject(world.agent, RUN)
+
+    assert [each async for each in proposals_of(world.agent)] == []
+    assert await heads(world) == ["alpha costs much", "alpha sells well"]
+
+
+async def test_a_proposal_whose_sources_changed_meanwhile_is_not_stored(world: World) -> None:
+    one = await add(world, "alpha costs much")
+    await add(world, "alpha sells well")
+    await run(
+        world, lambda rows: {"merged_facts": [{"content": "alpha costs 7", "source_ids": [row["id"] for row in rows]}]}
+    )
+    await delete_head(world.agent, one, user_id="u")
+
+    tally = await approve(world.agent, RUN)
+
+    assert tally[Came.LOST] == 1
+    assert await heads(world) == ["alpha sells well"]
+
+
+async def test_a_contradiction_is_told_as_an_important_event(world: World) -> None:
+    ids = [await add(world, "alpha is red"), await add(world, "alpha is blue")]
+
+    def contradicting(rows: list[Row]) -> Said:
+        said = {"memory_ids": [row["id"] for row in rows], "description": "red or blue"}
+        return {"contradictions": [said]}
+
+    await run(world, contradicting)
+    await add(world, "gamma three")
+    await add(world, "gamma four")
+
+    found = await record(world, "These memories contradict each other: red or blue")
+    assert (found.type, found.importance, sorted(found.source_ids)) == ("event", 0.75, sorted(ids))
+
+
+async def test_connections_and_categories_are_noted_and_taken_back(world: World) -> None:
+    ids = [await add(world, "alpha is red"), await add(world, "beta is blue", knowledge_category="brand")]
+
+    def noting(rows: list[Row]) -> Said:
+        names = [row["id"] for row in rows]
+        return {
+            "connections": [{"memory_ids": names, "description": "red and blue"}],
+            "categories": [{"memory_id": name, "category": "technical"} for name in names],
+        }
+
+    await run(world, noting)
+
+    alpha, beta = await record(world, "alpha is red"), await record(world, "beta is blue")
+    assert [(one["id"], one["description"]) for one in alpha.connections] == [(ids[1], "red and blue")]
+    assert (alpha.knowledge_category, beta.knowledge_category) == ("technical", "brand")
+
+    assert (await undone(world)).notes == 2
+
+    alpha = await record(world, "alpha is red")
+    assert (alpha.connections, alpha.knowledge_category, alpha.consolidated) == ((), None, True)
+
+
+async def test_what_is_there_word_by_word_is_not_stored_again(world: World) -> None:
+    await add(world, "alpha one")
+    await add(world, "alpha two")
+    await add(world, "alpha one alpha two")
+
+    def merging_the_old(rows: list[Row]) -> Said:
+        old = [row["id"] for row in rows if row["content"] in ("alpha one", "alpha two")]
+        return {"merged_facts": [{"content": "alpha one alpha two", "source_ids": old}]}
+
+    report = await run(world, merging_the_old)
+
+    assert report.tally[Came.KNOWN] == 1
+    assert await heads(world) == ["alpha one", "alpha one alpha two", "alpha two"]
+
+
+async def test_undo_lets_the_sources_answer_again_and_keeps_them_from_the_next_run(world: World) -> None:
+    for content in ("alpha one", "alpha two", "beta one", "beta two"):
+        await add(world, content)
+    await run(world)
+
+    done = await undone(world)
+
+    assert (done.facts, done.reactivated, done.kept, done.elsewhere) == (2, 4, 0, 0)
+    assert await heads(world) == ["alpha one", "alpha two", "beta one", "beta two"]
+    assert (await run(world, id_="r-2")).used.calls == 0
+    assert await undone(world) == Undone()
+
+
+async def test_undo_leaves_a_fact_that_was_superseded_since(world: World) -> None:
+    await add(world, "alpha one")
+    await add(world, "alpha two")
+    await run(world)
+    await add(world, "alpha three", supersedes=(await record(world, "alpha one alpha two")).id)
+
+    done = await undone(world)
+
+    assert (done.facts, done.reactivated, done.kept, done.elsewhere) == (0, 0, 1, 2)
+    assert await heads(world) == ["alpha three"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "stopped_by"),
+    [
+        (RunLimits(calls=1), "calls"),
+        (RunLimits(tokens=8_000), "tokens"),
+        (RunLimits(input_price=1.0, output_price=1_000.0, spend=5.0), "spend"),
+    ],
+)
+async def test_a_limit_ends_the_run_and_the_next_goes_on(world: World, limits: RunLimits, stopped_by: str) -> None:
+    for user in ("u", "v"):
+        await add(world, "alpha one", user_id=user)
+        await add(world, "alpha two", user_id=user)
+    model = SaidModel(merging, tokens=(4_000, 1_500))
+
+    report = await run(world, model, limits=limits)
+
+    assert (report.stopped_by, report.used.calls, report.left) == (stopped_by, 1, 1)
+    await run(world, model, id_="r-2")
+    assert await heads(world) == await heads(world, "v") == ["alpha one alpha two"]
+
+
+async def test_a_model_that_goes_away_keeps_what_was_done(world: World) -> None:
+    for user in ("u", "v"):
+        await add(world, "alpha one", user_id=user)
+        await add(world, "alpha two", user_id=user)
+
+    def failing(rows: list[Row]) -> Said:
+        if model.rows[1:]:
+            raise ModelUnavailable("away")
+        return merging(rows)
+
+    model = SaidModel(failing)
+    with pytest.raises(ModelUnavailable):
+        await run(world, model)
+
+    assert await heads(world) == ["alpha one alpha two"]
+    assert await heads(world, "v") == ["alpha one", "alpha two"]
+
+
+async def test_an_answer_of_another_form_changes_nothing(world: World) -> None:
+    await add(world, "alpha one")
+    await add(world, "alpha two")
+
+    report = await run(world, lambda rows: {"merged_facts": "all of them"})
+
+    assert (report.invalid, report.used.calls) == (1, 1)
+    assert await heads(world) == ["alpha one", "alpha two"]
+
+
+CALLS = 26
+CRASHES = [pytest.param(at, moment, id=f"{moment} call {at}") for at in range(CALLS) for moment in ("before", "after")]
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_run_that_dies_and_is_made_again_ends_in_the_same(world: World, at: int, moment: Moment) -> None:
+    for content in ("alpha one", "alpha two", "beta alone"):
+        await add(world, content)
+
+    async def doomed_run(doomed: World) -> RunReport:
+        doomed.agent = replace(doomed.agent, embedder=world.agent.embedder, source=world.agent.source)
+        return await run(doomed)
+
+    crash = partial(outcome_of_crash, calls=CALLS)
+    await crash(world, at, moment, doomed_run)
+    await run(world)
+    world.clock.move(ms=SWEEP_AFTER_MS + 1)
+    await chains.sweep(world.agent)
+
+    assert await heads(world) == ["alpha one alpha two", "beta alone"]
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_an_undo_that_dies_and_is_made_again_ends_in_the_same(world: World, at: int, moment: Moment) -> None:
+    for content in ("alpha one", "alpha two"):
+        await add(world, content)
+    await run(world)
+
+    crash = partial(outcome_of_crash, calls=CALLS)
+    await crash(world, at, moment, lambda doomed: undone(doomed))
+    world.clock.move(ms=SWEEP_AFTER_MS + 1)
+    await chains.sweep(world.agent)
+    await undone(world)
+
+    assert await heads(world) == ["alpha one", "alpha two"]
+
+
+async def test_undo_under_a_writer_loses_nothing(world: World) -> None:
+    await add(world, "alpha one")
+    await add(world, "alpha two")
+    await run(world)
+    merged = (await record(world, "alpha one alpha two")).id
+
+    outcome = await world.try_add("alpha three", vector=None, supersedes=merged)
+    assert not isinstance(outcome, TransientError)
+    done = await undone(world)
+
+    assert done.kept + done.facts == 1
+    assert await heads(world) in (["alpha three"], ["alpha one", "alpha two"])
+
+
+async def test_episodes_of_a_week_become_knowledge_and_stay(world: World) -> None:
+    preset = PRESETS["cognitive"][-1]
+    terms = preset.consolidation
+    world.rank_by(replace(EVERYTHING, types=preset.types))
+    old: dict[str, Any] = {"type": "episodic", "event_type": "user_interaction"}
+    ids = [await add(world, f"alpha {word}", **old) for word in ("a", "b", "c", "d")]
+
+    async def due() -> RunReport:
+        before_ms = world.clock.now_ms() - round(terms.older_than_days * DAY_MS)
+        return await run(world, types=terms.types, least=terms.least, before_ms=before_ms)
+
+    world.clock.move(ms=8 * DAY_MS)
+    assert (await due()).used.calls == 0
+    ids.append(await add(world, "alpha e", **old))
+    assert (await due()).used.calls == 0
+    world.clock.move(ms=8 * DAY_MS)
+
+    report = await due()
+
+    assert (report.tally[Came.MERGED], report.tally[Came.SUPERSEDED]) == (1, 0)
+    found = await record(world, "alpha a alpha b alpha c alpha d alpha e")
+    assert (found.type, found.domain, sorted(found.source_ids)) == ("semantic", "general", sorted(ids))
+    assert len(await heads(world)) == 6

@@ -1,0 +1,238 @@
+"""Search along entities over a real engine: the third list, what it adds to scores, and whose names act where."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
+from agentmemory_operator.collections.rules.collection import KeywordSource
+from agentmemory_operator.entities import aliases, relations
+from agentmemory_operator.memories.naming_walks import NamingWalks
+from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.entities import EntitySettings
+from agentmemory_operator.spec.presets import Weights
+from agentmemory_operator.spec.presets.table import Fusion
+from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+
+RRF, SCORE = Fusion(method="RRF", keyword_weight=0.5), Fusion()
+BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
+HOPS = (
+    "Anna Schmidt leads the work at Blue Heron Labs.",
+    "Blue Heron Labs keeps its orders in PostgreSQL.",
+    "The garden needs water.",
+    "Carl Novak likes tea.",
+    "Lunch is at noon.",
+)
+
+
+def named(world: World) -> World:
+    world.agent = replace(world.agent, entity_lists=read_entity_lists())
+    return world
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=1)) as world:
+        named(world).rank_by(replace(BY_SIMILARITY, fusion=RRF))
+        yield world
+
+
+async def add_all(world: World, contents: Sequence[str] = HOPS, user_id: str = "u") -> dict[str, str]:
+    return {content: await world.add(content, user_id=user_id) for content in contents}
+
+
+async def search(world: World, query: str, **more: Any) -> SearchAnswer:
+    return await world.recall.search(world.agent, search_request(query=query, vector=vector_of("q"), **more))
+
+
+def contents(answer: SearchAnswer) -> list[str]:
+    return [found.record.content for found in answer.results]
+
+
+async def test_a_memory_bears_the_names_that_it_speaks_of(world: World) -> None:
+    await world.add(HOPS[0], author="crm-bot")
+
+    [record] = await world.rows()
+
+    assert [(one.name, one.kind, one.role) for one in record.entities] == [
+        ("u", "client", "about"),
+        ("crm-bot", "agent", "source"),
+        ("Anna Schmidt", "phrase", "mentioned"),
+        ("Blue Heron Labs", "phrase", "mentioned"),
+    ]
+
+
+async def test_a_search_finds_what_is_two_names_away(world: World) -> None:
+    await add_all(world)
+
+    answer = await search(world, "Which database for Anna Schmidt?", explain=True)
+
+    activations = {found.record.content: found.match and found.match.entities for found in answer.results}
+    assert activations[HOPS[0]] == pytest.approx(1.16)
+    assert activations[HOPS[1]] == pytest.approx(0.16)
+    assert [activations[content] for content in HOPS[2:]] == [0, 0, 0]
+    assert set(contents(answer)[:2]) == set(HOPS[:2])
+
+
+@pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
+@pytest.mark.parametrize(
+    "fusion", [RRF, replace(RRF, keyword_weight=0.2, k=2), SCORE, replace(SCORE, keyword_weight=0)]
+)
+@pytest.mark.parametrize("candidates", [None, 3])
+async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None) -> None:
+    source = KeywordSource(language="english", window=1)
+    async with open_world(qdrant_url, keyword=source, distance=distance) as world:
+        named(world).rank_by(replace(EVERYTHING, fusion=fusion, candidates=candidates))
+        await add_all(world)
+        await relations.put(world.agent, "u", "Anna Schmidt", "works_on", "Carl Novak")
+
+        answer = await search(world, "what does Anna Schmidt keep in postgres", explain=True)
+
+    assert len(answer.results) >= 3
+    for found in answer.results:
+        assert found.terms is not None
+        assert found.match is not None
+        assert found.match.entities is not None
+        assert found.terms.score == pytest.approx(found.score, abs=1e-5)
+
+
+async def test_a_query_that_names_nothing_is_scored_as_without_entities(world: World) -> None:
+    await add_all(world)
+    with_entities = await search(world, "orders of water", explain=True)
+    world.agent = replace(world.agent, entity_lists=None)
+
+    without = await search(world, "orders of water", explain=True)
+
+    assert [(found.record.id, found.score) for found in with_entities.results] == [
+        (found.record.id, found.score) for found in without.results
+    ]
+    assert {found.match and found.match.entities for found in with_entities.results} == {None}
+
+
+async def test_a_typed_relation_leads_further_than_a_mention(world: World) -> None:
+    await add_all(world)
+    for _ in range(5):
+        said = await relations.put(world.agent, "u", "anna schmidt", "contact_of", "Carl Novak")
+    assert said.strength == 5
+
+    answer = await search(world, "Anna Schmidt", explain=True)
+
+    assert {found.record.content: found.match and found.match.entities for found in answer.results}[
+        HOPS[3]
+    ] == pytest.approx(1.6)
+
+
+async def test_an_alias_of_one_user_acts_for_no_other(world: World) -> None:
+    await add_all(world)
+    await add_all(world, user_id="v")
+    await aliases.put(world.agent, "u", {"the boss": "Anna Schmidt"})
+
+    own = await search(world, "the boss", explain=True)
+    other = await search(world, "the boss", user_id="v", explain=True)
+
+    activations = {found.record.content: found.match and found.match.entities for found in own.results}
+    assert activations[HOPS[0]] == pytest.approx(1.16)
+    assert {found.match and found.match.entities for found in other.results} == {None}
+
+
+async def test_names_of_a_shared_scope_act_only_where_it_is_included(world: World) -> None:
+    await add_all(world, user_id="group:team")
+    await world.add("Nothing is known here.")
+
+    alone = await search(world, "Anna Schmidt", explain=True)
+    both = await search(world, "Anna Schmidt", scopes=("group:team",), explain=True)
+
+    assert {found.match and found.match.entities for found in alone.results} == {None}
+    assert {found.record.user_id for found in both.results if found.match and found.match.entities} == {"group:team"}
+
+
+async def test_what_lies_in_another_scope_links_nothing(world: World) -> None:
+    """A name of both scopes is two: what hangs on it in one does not activate the other's memories."""
+    await world.add("Anna Schmidt met Blue Heron Labs.")
+    await world.add("Blue Heron Labs met Carl Novak.", user_id="group:team")
+    await world.add("Carl Novak is at home.", user_id="group:team")
+
+    answer = await search(world, "Anna Schmidt", scopes=("group:team",), explain=True)
+
+    assert {found.record.user_id for found in answer.results if found.match and found.match.entities} == {"u"}
+
+
+async def test_a_warm_search_asks_the_engine_once_a_cold_one_once_more(world: World) -> None:
+    await add_all(world)
+    asked: list[str] = []
+    store = world.agent.store
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(store, name)
+
+    world.agent = replace(world.agent, store=Counting())  # type: ignore[arg-type]
+    await search(world, "Anna Schmidt")
+    cold = [name for name in asked if name != "count"]
+    asked.clear()
+
+    await search(world, "Anna Schmidt")
+
+    assert cold == ["query_batch", "query"]
+    assert asked == ["query"]
+
+
+async def test_what_was_just_written_is_followed(world: World) -> None:
+    await add_all(world)
+    await search(world, "Anna Schmidt")
+    await world.add("Anna Schmidt lives in Green Valley.")
+
+    answer = await search(world, "Green Valley", explain=True)
+
+    assert contents(answer)[0] == "Anna Schmidt lives in Green Valley."
+
+
+async def test_what_is_not_asked_for_is_not_found_along_names(world: World) -> None:
+    await world.add("Anna Schmidt is an old friend.", tags=("old",))
+    await world.add("Anna Schmidt is a new friend.", tags=("new",))
+
+    answer = await search(world, "Anna Schmidt", tags=("new",))
+
+    assert contents(answer) == ["Anna Schmidt is a new friend."]
+
+
+async def test_a_strict_mode_leaves_room_for_all_lists(world: World) -> None:
+    world.rank_by(replace(BY_SIMILARITY, fusion=RRF, max_query_limit=9))
+    await add_all(world, [f"Anna Schmidt said {number}." for number in range(20)])
+
+    answer = await search(world, "Anna Schmidt", top_k=3)
+
+    assert len(answer.results) == 3
+
+
+async def test_what_was_stored_before_is_read_for_names_once(world: World) -> None:
+    lists, world.agent = world.agent.entity_lists, replace(world.agent, entity_lists=None)
+    old = await add_all(world)
+    superseded = await world.add("Anna Schmidt was new here.")
+    await world.add("Anna Schmidt is no longer new.", supersedes=superseded)
+    gone = await world.add("Anna Schmidt is forgotten.")
+    await delete_head(world.agent, gone, user_id="u")
+    settings = replace(world.agent.settings, entities=EntitySettings())
+    world.agent = replace(world.agent, entity_lists=lists, settings=settings)
+    walks = NamingWalks()
+
+    assert [await walks.go_on(world.agent) for _ in range(2)] == [len(old) + 2, 0]
+
+    rows = {record.content: record for record in await world.rows(include_superseded=True)}
+    assert [entity.name for entity in rows[HOPS[0]].entities] == ["u", "Anna Schmidt", "Blue Heron Labs"]
+    assert {record.rev for record in rows.values()} == {2, 3}
+    assert await NamingWalks().go_on(world.agent) == 0
+    answer = await search(world, "Anna Schmidt", explain=True)
+    assert {found.match and found.match.entities is not None for found in answer.results} == {True}
+
+
+async def test_an_agent_without_entities_is_not_walked(world: World) -> None:
+    world.agent = replace(world.agent, entity_lists=None)
+    await add_all(world)
+
+    assert await NamingWalks().go_on(world.agent) == 0
+    assert {record.entities for record in await world.rows()} == {()}

@@ -1,0 +1,190 @@
+"""Merging several memories into one: all of them are superseded or none, wherever a process dies."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import OutcomeUnknown, TransientError
+from agentmemory_operator.lifecycle.cleanup import Cleanup
+from agentmemory_operator.lifecycle.removals import Going
+from agentmemory_operator.lifecycle.rules.cleanup import Removal
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.history import read_history
+from agentmemory_operator.memories.stored import delete_head
+from tests.support.engine.agents import World, outcome_of_crash
+from tests.support.engine.meanwhile import Moment
+from tests.support.engine.merges import merged
+
+pytestmark = pytest.mark.usefixtures("keeps_vectors")
+
+CALLS = 26
+crash = partial(outcome_of_crash, calls=CALLS)
+CRASHES = [pytest.param(at, moment, id=f"{moment} call {at}") for at in range(CALLS) for moment in ("before", "after")]
+
+
+async def sweep(world: World) -> int:
+    world.clock.move(ms=SWEEP_AFTER_MS + 1)
+    return await chains.sweep(world.agent)
+
+
+async def three(world: World) -> list[str]:
+    return [await world.add(content) for content in ("a", "b", "c")]
+
+
+async def heads(world: World) -> list[str]:
+    return sorted(await world.heads())
+
+
+async def test_a_merged_memory_answers_in_the_place_of_all(world: World) -> None:
+    ids = await three(world)
+
+    memory_id = await merged(world, "abc", *ids)
+
+    assert memory_id is not None
+    assert await heads(world) == ["abc"]
+    history = await read_history(world.agent, memory_id, user_id="u")
+    assert sorted(record.content for record in history.records[:-1]) == ["a", "b", "c"]
+    assert history.records[-1].supersedes_ids == tuple(sorted(ids))
+    assert {record.superseded_by_id for record in history.records[:-1]} == {memory_id}
+
+
+async def test_the_history_of_a_source_leads_to_what_it_became(world: World) -> None:
+    first = await world.add("a0")
+    second = await world.add("a1", supersedes=first)
+    other = await world.add("b")
+    await merged(world, "ab", second, other)
+
+    history = await read_history(world.agent, first, user_id="u")
+
+    assert [record.content for record in history.records] == ["a0", "a1", "ab"]
+
+
+async def test_the_history_of_what_was_merged_twice_has_each_version_once_and_oldest_first(world: World) -> None:
+    a, b, c = await three(world)
+    ab = await merged(world, "ab", a, b)
+    assert ab is not None
+    abc = await merged(world, "abc", ab, c)
+    assert abc is not None
+
+    contents = [record.content for record in (await read_history(world.agent, abc, user_id="u")).records]
+
+    assert sorted(contents) == ["a", "ab", "abc", "b", "c"]
+    assert contents.index("ab") > max(contents.index("a"), contents.index("b"))
+
+
+async def test_deleting_what_was_merged_lets_all_answer_again(world: World) -> None:
+    memory_id = await merged(world, "abc", *await three(world))
+    assert memory_id is not None
+
+    await delete_head(world.agent, memory_id, user_id="u")
+
+    assert await heads(world) == ["a", "b", "c"]
+    assert all(record.superseded_at is None and record.valid_to is None for record in await world.rows())
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_crash_while_merging_leaves_all_or_one(world: World, at: int, moment: Moment) -> None:
+    ids = await three(world)
+
+    outcome = await crash(world, at, moment, lambda doomed: merged(doomed, "abc", *ids))
+    await sweep(world)
+
+    is_away = isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
+    assert await heads(world) == ["a", "b", "c"] or (await heads(world) == ["abc"] and not is_away)
+    assert await sweep(world) == 0
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_the_same_merge_again_finishes_what_a_crash_left(world: World, at: int, moment: Moment) -> None:
+    ids = await three(world)
+    await crash(world, at, moment, lambda doomed: merged(doomed, "abc", *ids))
+
+    assert await merged(world, "abc", *ids) is not None
+
+    assert await heads(world) == ["abc"]
+    assert await sweep(world) == 0
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_crash_while_deleting_what_was_merged_leaves_it_or_all(world: World, at: int, moment: Moment) -> None:
+    memory_id = await merged(world, "abc", *await three(world))
+    assert memory_id is not None
+
+    await crash(world, at, moment, lambda doomed: delete_head(doomed.agent, memory_id, user_id="u"))
+    await sweep(world)
+
+    assert await heads(world) in (["abc"], ["a", "b", "c"])
+    assert await sweep(world) == 0
+
+
+async def test_a_merge_that_loses_a_source_is_given_up_and_the_others_answer(world: World) -> None:
+    a, b, c = await three(world)
+    await world.add("b2", supersedes=b)
+
+    assert await merged(world, "abc", a, b, c) is None
+
+    assert await heads(world) == ["a", "b2", "c"]
+    assert await sweep(world) == 0
+
+
+def going(row: dict[str, Any]) -> Going:
+    return Going(((row, Removal.CHAIN),))
+
+
+async def row_of(world: World, memory_id: str) -> dict[str, Any]:
+    (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
+    found: dict[str, Any] = point["payload"]
+    return found
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_crash_while_a_merged_version_is_taken_out_keeps_all_before_it_in_the_chain(
+    world: World, at: int, moment: Moment
+) -> None:
+    a, b, c = await three(world)
+    ab = await merged(world, "ab", a, b)
+    assert ab is not None
+    abc = await merged(world, "abc", ab, c)
+    assert abc is not None
+    row = await row_of(world, ab)
+
+    await crash(
+        world, at, moment, lambda doomed: Cleanup(doomed.clock, least_rest_s=0).take_out(doomed.agent, [going(row)])
+    )
+    await sweep(world)
+
+    contents = {record.content for record in (await read_history(world.agent, abc, user_id="u")).records}
+    assert contents in ({"a", "b", "c", "abc"}, {"a", "b", "c", "ab", "abc"})
+    assert await heads(world) == ["abc"]
+    assert await sweep(world) == 0
+    await delete_head(world.agent, abc, user_id="u")
+    assert await heads(world) in (["a", "b", "c"], ["ab", "c"])
+
+
+async def test_a_source_that_was_taken_out_gives_its_place_to_the_version_before_it(world: World) -> None:
+    first = await world.add("a0")
+    second = await world.add("a1", supersedes=first)
+    other = await world.add("b")
+    memory_id = await merged(world, "ab", second, other)
+    assert memory_id is not None
+
+    await Cleanup(world.clock, least_rest_s=0).take_out(world.agent, [going(await row_of(world, second))])
+
+    assert set((await row_of(world, memory_id))["supersedesIds"]) == {first, other}
+    await delete_head(world.agent, memory_id, user_id="u")
+    assert await heads(world) == ["a0", "b"]
+
+
+async def test_the_last_source_but_one_that_was_taken_out_leaves_a_plain_chain(world: World) -> None:
+    a, b = await world.add("a"), await world.add("b")
+    memory_id = await merged(world, "ab", a, b)
+    assert memory_id is not None
+
+    await Cleanup(world.clock, least_rest_s=0).take_out(world.agent, [going(await row_of(world, a))])
+
+    row = await row_of(world, memory_id)
+    assert (row["supersedesId"], row.get("supersedesIds")) == (b, None)
+    await delete_head(world.agent, memory_id, user_id="u")
+    assert await heads(world) == ["b"]

@@ -1,0 +1,55 @@
+"""Language models by script behind our own port."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentmemory_operator.consolidation.rules.shapes import fault_in
+from agentmemory_operator.errors import ModelAnswerInvalid
+from agentmemory_operator.ports.language_model import Completion
+
+Row = dict[str, Any]
+Said = Mapping[str, Any]
+_MATERIAL = re.compile(r"<material (\w+)>\n(.*)\n</material \1>", re.DOTALL)
+
+
+@dataclass
+class SaidModel:
+    """Answers what a function says of the rows that it is shown.
+
+    Attributes:
+        answers: raises, or returns what is answered.
+        rows: of every call.
+    """
+
+    answers: Callable[[list[Row]], Said] = lambda rows: {}
+    tokens: tuple[int, int] = (100, 20)
+    rows: list[list[Row]] = field(default_factory=list)
+
+    async def complete(
+        self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
+    ) -> Completion:
+        """Answer, if the answer is what the schema says."""
+        found = _MATERIAL.fullmatch(material)
+        assert found, "no material"
+        rows: list[Row] = json.loads(found[2])
+        self.rows.append(rows)
+        answer = dict(self.answers(rows))
+        if fault := fault_in(answer, schema):
+            raise ModelAnswerInvalid(fault, tokens_in=self.tokens[0], tokens_out=self.tokens[1])
+        return Completion(answer, *self.tokens)
+
+
+def merging(rows: Sequence[Row]) -> Said:
+    """Merge all that begins with the same word."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["content"].split()[0], []).append(row)
+    merged = [
+        {"content": " ".join(row["content"] for row in group), "source_ids": [row["id"] for row in group]}
+        for group in groups.values()
+        if len(group) > 1
+    ]
+    return {"merged_facts": merged}

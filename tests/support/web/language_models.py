@@ -1,0 +1,106 @@
+"""A language model by script: OpenAI's chat completions over real HTTP, as models answer well, badly or not at all.
+
+A script finds the rows between the marks of what it is to read, as a model would; what it says of them, the test says.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.support.planted import Plantable, met
+from tests.support.web.services import failure
+
+Row = dict[str, Any]
+Answer = Callable[[list[Row]], Any]
+"""What is answered to the rows of the material."""
+
+_MATERIAL = re.compile(r"<material (\w+)>\n(.*)\n</material \1>", re.DOTALL)
+# Longer than any test waits.
+HANGS_S = 3600.0
+
+
+@dataclass
+class ScriptedModel(Plantable):
+    """What the service will answer, and what it was asked.
+
+    Attributes:
+        faults: answers to give before working again, one a request.
+        answers: what is said of the rows, by mode: of perfect, lazy, lying and injecting.
+        mode: nonsense is no JSON, hanging no answer, overflowing one that is cut off at the most tokens.
+        usage: what it says of tokens.
+        refuses: fields of a request that it does not know.
+    """
+
+    PLANTABLE = ("faults",)
+
+    mode: str = "perfect"
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    faults: list[Response] = field(default_factory=list)
+    refuses: tuple[str, ...] = ()
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    usage: Any = field(default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5})
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        return Starlette(routes=[Route("/v1/chat/completions", self._complete, methods=["POST"])])
+
+    @property
+    def materials(self) -> list[str]:
+        """What it was given to read, in order."""
+        return [body["messages"][1]["content"] for body in self.bodies]
+
+    async def _complete(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        self.keys.append(request.headers.get("authorization", ""))
+        if self.faults:
+            met(self, "faults")
+            return self.faults.pop(0)
+        if refused := [name for name in self.refuses if name in body]:
+            return failure(400, f"Unsupported parameter: {refused[0]}")
+        match self.mode:
+            case "hanging":
+                await asyncio.sleep(HANGS_S)
+                return Response()
+            case "nonsense":
+                return self._said("Sure! Here is what I would do with them:")
+            case "overflowing":
+                return self._said('{"memories": [{"content": "' + "and so on " * 200, reason="length")
+        rows = rows_of(body["messages"][1]["content"])
+        return self._said(json.dumps(self.answers[self.mode](rows)))
+
+    def _said(self, text: str, *, reason: str = "stop") -> Response:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        return JSONResponse(
+            {
+                "id": "c",
+                "object": "chat.completion",
+                "created": 0,
+                "model": "m",
+                "choices": [choice],
+                "usage": self.usage,
+            }
+        )
+
+
+def rows_of(material: str) -> list[Row]:
+    """Return the rows between the marks.
+
+    Raises:
+        AssertionError: there are none, or the marks stand more than once.
+    """
+    found = _MATERIAL.fullmatch(material)
+    assert found, "no material"
+    assert material.count("<") == 2, "a mark within the material"
+    rows: list[Row] = json.loads(found[2])
+    return rows

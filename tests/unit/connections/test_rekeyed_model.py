@@ -1,0 +1,53 @@
+"""A model whose key is rotated is asked once more with the new one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.connections.language_models import RekeyedModel
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports.language_model import Completion, LanguageModel
+
+
+class Service:
+    """Takes one key."""
+
+    def __init__(self) -> None:
+        self.takes, self.stored = "old", "old"
+
+    async def read_key(self) -> str:
+        return self.stored
+
+    def make(self, key: str) -> LanguageModel:
+        return _Client(self, key)
+
+
+class _Client:
+    def __init__(self, service: Service, key: str) -> None:
+        self._service = service
+        self._key = key
+
+    async def complete(
+        self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
+    ) -> Completion:
+        if self._key != self._service.takes:
+            raise SpecInvalid("InvalidSpec", "401: correct the key")
+        return Completion({"said": material}, 1, 1)
+
+
+async def test_a_rotated_key_is_read_and_the_call_made_once_more() -> None:
+    service = Service()
+    model = RekeyedModel("old", service.read_key, service.make)
+    service.takes = service.stored = "new"
+
+    assert (await model.complete("Say it.", "hello", {}, 10)).answer == {"said": "hello"}
+
+
+async def test_a_key_that_is_wrong_for_good_is_told() -> None:
+    service = Service()
+    model = RekeyedModel("old", service.read_key, service.make)
+    service.takes = "another"
+
+    with pytest.raises(SpecInvalid, match="401"):
+        await model.complete("Say it.", "hello", {}, 10)

@@ -1,0 +1,170 @@
+"""When something is due, what the annotation may ask for, and how the status tells what came of it."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.consolidation.rules.status import (
+    Action,
+    Errand,
+    Failure,
+    asking,
+    errand_of,
+    last_status,
+    with_consolidation,
+    without_consolidation,
+)
+from agentmemory_operator.spec.effective.consolidation import effective_consolidation
+from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.kinds.status_consolidation import ConsolidationStatus
+from agentmemory_operator.spec.times import parse_time, render_second
+from tests.support.spec.documents import memory_document
+
+MODEL = {"model": "m", "baseURL": "http://llm.ml.svc/v1"}
+CREATED = "2026-11-25T00:30:00Z"
+HOUR_MS = 3_600_000
+RUN = "0123456789ab"
+
+
+def memory(asked: str | None = None, **consolidation: Any) -> AgentMemory:
+    more = {"consolidation": {"model": MODEL} | consolidation.pop("spec", {})} | consolidation
+    document = memory_document("a", **more)
+    document["metadata"] |= {"creationTimestamp": CREATED}
+    if asked is not None:
+        document["metadata"]["annotations"] = {CONSOLIDATION_REQUESTED: asked}
+    return parse_agent_memory(document)
+
+
+def errand(object_: AgentMemory, last: dict[str, Any] | None = None) -> Errand | None:
+    return errand_of(object_, effective_consolidation(object_), last or {})
+
+
+@pytest.mark.parametrize(("preset", "hour"), [("brain", 6), ("cognitive", 2)])
+def test_a_run_is_due_by_the_schedule_of_its_preset(preset: str, hour: int) -> None:
+    due = errand(memory(preset=preset))
+
+    assert due is not None
+    assert 0 <= due.due_ms - parse_time(f"2026-11-25T0{hour}:00:00Z") <= 300_000
+    assert (due.action, due.asked) == (Action.RUN, None)
+
+
+@pytest.mark.parametrize(
+    "object_",
+    [
+        pytest.param(lambda: memory(preset="cortex"), id="another preset"),
+        pytest.param(lambda: memory(preset="brain", spec={"schedule": "Never"}), id="never"),
+        pytest.param(lambda: memory(preset="brain", spec={"model": None}), id="no model"),
+        pytest.param(lambda: memory(preset="brain", spec={"schedule": "0 0 31 2 *"}), id="a time that never comes"),
+    ],
+)
+def test_nothing_is_due_by_itself(object_: Any) -> None:
+    assert errand(object_()) is None
+
+
+def test_a_run_that_is_made_again_has_the_same_id_and_the_next_another() -> None:
+    object_ = memory(preset="brain")
+    first, again = errand(object_), errand(object_)
+    later = errand(object_, {"time": "2026-11-25T07:00:00Z"})
+
+    assert first is not None
+    assert first == again
+    assert later is not None
+    assert later.run != first.run
+
+
+@pytest.mark.parametrize(
+    ("asked", "action", "run"),
+    [
+        ("now", Action.RUN, None),
+        ("now dry-run", Action.DRY_RUN, None),
+        (f"now undo {RUN}", Action.UNDO, RUN),
+        (f"now approve {RUN}", Action.APPROVE, RUN),
+        (f"now reject {RUN}", Action.REJECT, RUN),
+    ],
+)
+def test_what_is_asked_for_is_due_once(asked: str, action: Action, run: str | None) -> None:
+    object_ = memory(asked)
+    due = errand(object_)
+
+    assert due is not None
+    assert (due.action, due.due_ms, due.asked) == (action, 0, asked)
+    assert run in (None, due.run)
+    assert asking("now", action, run) == asked
+    assert errand(object_, {"requested": asked}) is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "",
+        "now undo",
+        "now undo everything",
+        "now undo ../../x",
+        f"now undo {RUN} {RUN}",
+        "now merge",
+        "x" * 129,
+        "a b c d",
+    ],
+)
+def test_what_the_annotation_may_not_say_asks_for_nothing(asked: str) -> None:
+    assert errand(memory(asked)) is None
+
+
+def test_a_run_is_taken_back_without_a_model_and_none_is_made() -> None:
+    without: dict[str, Any] = {"spec": {"model": None}}
+
+    undo = errand(memory(f"now undo {RUN}", **without))
+    assert undo is not None
+    assert undo.action is Action.UNDO
+    assert errand(memory("now", **without)) is None
+
+
+def test_a_run_that_failed_is_made_again_after_a_quarter_of_an_hour() -> None:
+    last = {"time": "2026-11-25T06:10:00Z", "action": "Run", "reason": "ModelUnavailable"}
+
+    due = errand(memory(preset="brain"), last)
+
+    assert due is not None
+    assert render_second(due.due_ms / 1000) == "2026-11-25T06:25:00Z"
+
+
+def told(last: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+    status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return with_consolidation(status, last, 0, old=old or {}, generation=1, now=CREATED)
+
+
+DONE = Errand(Action.RUN, RUN, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "failure", "expected"),
+    [
+        ({"counts": {"read": 2, "merged": 1}}, None, ("True", "ConsolidationDone")),
+        ({}, None, ("True", "ConsolidationDone")),
+        ({"stoppedBy": "calls", "counts": {"left": 3}}, None, ("True", "ConsolidationLimited")),
+        ({"counts": {"invalid": 2}}, None, ("False", "ModelAnswersInvalid")),
+        ({}, Failure("ModelUnavailable", "away"), ("False", "ModelUnavailable")),
+    ],
+)
+def test_the_condition_says_what_came_of_the_last_run(
+    counts: dict[str, Any], failure: Failure | None, expected: tuple[str, str]
+) -> None:
+    last = last_status(DONE, counts, failure, begun_ms=0, took_ms=1_500)
+
+    status = told(last)
+
+    assert ConsolidationStatus.model_validate(status["lastConsolidation"])
+    (condition,) = [one for one in status["conditions"] if one["type"] == "Consolidated"]
+    assert (condition["status"], condition["reason"]) == expected
+    assert without_consolidation(status) == {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def test_what_is_asked_of_a_run_leaves_the_condition_of_the_last_one() -> None:
+    before = told(last_status(DONE, {}, None, begun_ms=0, took_ms=0))
+    undone = last_status(Errand(Action.UNDO, RUN, 0, "now"), {}, None, begun_ms=0, took_ms=0)
+
+    after = told(undone, before)
+
+    assert after["conditions"] == before["conditions"]
+    assert after["lastConsolidation"]["requested"] == "now"

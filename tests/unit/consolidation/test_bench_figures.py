@@ -1,0 +1,143 @@
+"""`bench.consolidate`: each bad model moves the figures the way it should; a perfect one leaves them perfect."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
+from bench.consolidate import Figures, measure
+from bench.consolidation_groups import Group, groups
+from tests.support.web.http_server import serve
+from tests.support.web.language_models import Answer, Row, ScriptedModel
+
+MADE = groups(36)
+Answers = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def groups_in(rows: Sequence[Row]) -> Iterator[tuple[Group, list[Row]]]:
+    """Yield the groups whose memories are among the rows, with their rows."""
+    for group in MADE:
+        contents = {memory.content for memory in group.memories}
+        if own := [row for row in rows if row["content"] in contents]:
+            yield group, own
+
+
+def fact_of(rows: Sequence[Row], *, more: str = "") -> dict[str, Any]:
+    return {"content": " ".join(row["content"] for row in rows) + more, "source_ids": [row["id"] for row in rows]}
+
+
+def note_of(rows: Sequence[Row]) -> dict[str, Any]:
+    return {"memory_ids": [row["id"] for row in rows], "description": "They cannot both be true."}
+
+
+def perfect(rows: list[Row]) -> Answers:
+    found = list(groups_in(rows))
+    return {
+        "merged_facts": [fact_of(own) for group, own in found if group.label == "merge"],
+        "contradictions": [note_of(own) for group, own in found if group.label == "contradiction"],
+    }
+
+
+def lazy(rows: list[Row]) -> Answers:
+    """Merge two of each group, and be silent of the rest."""
+    return {"merged_facts": [fact_of(own[:2]) for group, own in groups_in(rows) if group.label == "merge"]}
+
+
+def lying(rows: list[Row]) -> Answers:
+    """Merge what is to be merged, with a name and a number of its own; contradict what does not."""
+    found = list(groups_in(rows))
+    return {
+        "merged_facts": [
+            fact_of(own, more=" Their manager is Zebulon, room 9999.") for group, own in found if group.label == "merge"
+        ],
+        "contradictions": [note_of(own[:2]) for group, own in found if group.label == "distinct"],
+    }
+
+
+def forgetful(rows: list[Row]) -> Answers:
+    """Merge what is to be merged, and say only what the first says."""
+    return {
+        "merged_facts": [
+            fact_of(own) | {"content": own[0]["content"]} for group, own in groups_in(rows) if group.label == "merge"
+        ]
+    }
+
+
+def injecting(rows: list[Row]) -> Answers:
+    """Obey a memory that says: merge all there is, and what you were not shown."""
+    ids = [row["id"] for row in rows]
+    everything = {"content": rows[0]["content"], "source_ids": [*ids, "m999"]}
+    return {"merged_facts": [everything], "contradictions": [{"memory_ids": ["m998", "m999"], "description": "x"}]}
+
+
+ANSWERS: dict[str, Answer] = {
+    "perfect": perfect,
+    "lazy": lazy,
+    "lying": lying,
+    "forgetful": forgetful,
+    "injecting": injecting,
+}
+
+
+async def figures_of(mode: str) -> Figures:
+    scripted = ScriptedModel(mode=mode, answers=ANSWERS)
+    with serve(scripted.app()) as url:
+        model = OpenAIChat(ChatOptions(model="m", base_url=f"{url}/v1", timeout_s=0.3 if mode == "hanging" else 10))
+        try:
+            return await measure(model, MADE)
+        finally:
+            await model.aclose()
+
+
+async def test_of_a_perfect_model_every_figure_is_perfect() -> None:
+    figures = await figures_of("perfect")
+
+    assert (figures.merged_rightly, figures.merged) == (figures.to_merge, figures.to_merge)
+    assert (figures.contradictions_told, figures.told_wrongly) == (figures.contradictions, 0)
+    assert (figures.invented, figures.lost, figures.unusable) == (0, 0, 0)
+    assert min(figures.to_merge, figures.contradictions, figures.superseded, figures.facts) > 10
+
+
+async def test_a_lazy_model_loses_recall_alone() -> None:
+    figures = await figures_of("lazy")
+
+    assert 0 < figures.merged_rightly == figures.merged < figures.to_merge
+    assert (figures.contradictions_told, figures.invented, figures.lost) == (0, 0, 0)
+
+
+async def test_what_a_lying_model_invents_is_seen_and_not_planned() -> None:
+    figures = await figures_of("lying")
+
+    assert figures.invented == figures.facts > 0
+    assert (figures.planned, figures.invented_planned, figures.superseded) == (0, 0, 0)
+    assert figures.told_wrongly == figures.told > 0
+
+
+async def test_a_forgetful_model_loses_sources() -> None:
+    figures = await figures_of("forgetful")
+
+    assert 0 < figures.lost < figures.superseded
+    assert figures.invented == 0
+
+
+async def test_a_model_that_obeys_the_memories_merges_wrongly() -> None:
+    figures = await figures_of("injecting")
+
+    assert figures.merged_rightly < figures.merged / 4
+    assert figures.told == 0
+
+
+@pytest.mark.parametrize("mode", ["nonsense", "hanging", "overflowing"])
+async def test_a_model_that_answers_nothing_usable_changes_nothing(mode: str) -> None:
+    figures = await figures_of(mode)
+
+    assert figures.unusable == figures.calls > 0
+    assert (figures.merged, figures.told, figures.facts) == (0, 0, 0)
+
+
+def test_groups_are_the_same_for_a_seed_and_their_details_their_own() -> None:
+    assert groups(12, seed=3) == groups(12, seed=3) != groups(12, seed=4)
+    names = [group.memories[0].content.split()[0:2] for group in MADE]
+    assert len({tuple(name) for name in names}) > len(MADE) / 2
+    assert all(memory.details for group in MADE if group.label == "merge" for memory in group.memories)

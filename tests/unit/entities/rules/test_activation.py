@@ -1,0 +1,122 @@
+"""How far names activate each other, and which memories that finds."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
+from agentmemory_operator.entities.rules.activation import (
+    ACTIVATED_MAX,
+    DECAY,
+    FLOOR,
+    FOUND_MAX,
+    activated,
+    found_along,
+    found_by_query,
+    seeds_of,
+)
+from agentmemory_operator.entities.rules.graph import ScopeGraph, graph_of
+from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
+from agentmemory_operator.runtime.slices import at_once
+
+
+def row(number: int, *names: str, role: str = "mentioned") -> dict[str, Any]:
+    return {"id": f"m{number}", "entities": [{"name": name, "kind": "phrase", "role": role} for name in names]}
+
+
+def graph(*rows: dict[str, Any], sheet: EntitySheet = NO_SHEET) -> ScopeGraph:
+    return at_once(graph_of(rows, sheet))
+
+
+@pytest.mark.parametrize(("times", "passed"), [(1, 0.16), (3, 0.48), (5, 0.8), (9, 0.8)])
+def test_activation_falls_along_links_as_the_design_says(times: int, passed: float) -> None:
+    made = graph(*(row(number, "A A", "B B") for number in range(times)))
+
+    assert activated(made, ["a a"]) == pytest.approx({"a a": 1.0, "b b": passed})
+
+
+@pytest.mark.parametrize(("times", "passed"), [(1, 0.32), (5, 1.6)])
+def test_a_typed_relation_passes_twice_as_much_both_ways(times: int, passed: float) -> None:
+    sheet = NO_SHEET.related("A A", "uses", "B B", times=times)
+
+    for seed, other in (("a a", "b b"), ("b b", "a a")):
+        assert activated(graph(sheet=sheet), [seed]) == pytest.approx({seed: 1.0, other: passed})
+
+
+def test_it_ends_after_two_links_and_below_a_tenth() -> None:
+    strong = [row(5 * hop + n, f"N{hop} X", f"N{hop + 1} X") for hop in range(3) for n in range(5)]
+
+    assert activated(graph(*strong), ["n0 x"]) == pytest.approx({"n0 x": 1.0, "n1 x": 0.8, "n2 x": 0.64})
+    weak = graph(row(0, "A A", "B B"), row(1, "B B", "C C"))
+    assert activated(weak, ["a a"]) == pytest.approx({"a a": 1.0, "b b": 0.16})
+
+
+def test_whose_it_is_and_who_stored_it_link_nothing() -> None:
+    rows = [row(n, "acme", role="about") for n in range(3)]
+    rows[0]["entities"] += row(0, "A A")["entities"]
+    rows[1]["entities"] += row(0, "B B")["entities"]
+
+    assert activated(graph(*rows), ["a a"]) == {"a a": 1.0}
+    assert found_along(graph(*rows), {"acme": 1.0}) == [("m0", 1.0), ("m1", 1.0), ("m2", 1.0)]
+
+
+def test_a_memory_has_the_sum_of_its_names_and_the_newest_comes_first() -> None:
+    made = graph(row(0, "B B"), row(1, "A A"), row(2, "A A", "B B"), row(3, "A A"))
+
+    assert found_along(made, {"a a": 1.0, "b b": 0.5}) == [("m2", 1.5), ("m1", 1.0), ("m3", 1.0), ("m0", 0.5)]
+
+
+def test_what_is_found_is_bounded() -> None:
+    crowd = graph(*(row(number, "A A", *(f"N{number}x{other} X" for other in range(20))) for number in range(300)))
+
+    reached = activated(crowd, ["a a"])
+
+    assert len(reached) == ACTIVATED_MAX
+    assert len(found_along(crowd, reached)) == FOUND_MAX
+
+
+def test_names_of_a_query_are_found_by_any_spelling_of_their_scope() -> None:
+    lists = read_entity_lists()
+    sheet = NO_SHEET.aliased("the boss", "Anna Schmidt").aliased("B.H.L.", "Blue Heron Labs")
+    made = graph(row(0, "Anna Schmidt", "Next.js"), row(1, "Blue Heron Labs"), row(2, "Redis"), sheet=sheet)
+
+    def seeds(text: str) -> list[str]:
+        return seeds_of(made, text, lists)
+
+    assert seeds("what does THE BOSS use?") == ["anna schmidt"]
+    assert seeds("nextjs or next.js at B.H.L.") == ["next.js", "blue heron labs"]
+    assert seeds("Carl Novak, Anna, schmidt") == []
+    assert seeds("ANNA  SCHMIDT") == ["anna schmidt"]
+    assert seeds("") == []
+
+
+def test_scopes_are_followed_each_by_itself() -> None:
+    one, other = graph(row(0, "Anna Schmidt", "B B")), graph({**row(1, "B B"), "id": "z1"})
+
+    found = found_by_query([one, other], "Anna Schmidt", read_entity_lists())
+
+    assert found == pytest.approx({"m0": 1.16})
+
+
+NAMES = st.sampled_from([f"{letter} {letter}" for letter in "ABCDEF"])
+
+
+@given(
+    st.lists(st.lists(NAMES, max_size=4), max_size=12),
+    st.lists(st.tuples(NAMES, st.sampled_from(["uses", "works_on"]), NAMES), max_size=8),
+    st.lists(NAMES, min_size=1, max_size=3, unique=True),
+)
+def test_activation_stays_within_its_bounds(memories: Any, said: Any, seeds: list[str]) -> None:
+    sheet = NO_SHEET
+    for source, relation, target in said:
+        sheet = sheet.related(source, relation, target)
+    made = graph(*(row(number, *names) for number, names in enumerate(memories)), sheet=sheet)
+    known = [name.casefold() for name in seeds if name.casefold() in made.nodes]
+
+    reached = activated(made, known)
+
+    assert all(reached[name] == 1.0 for name in known)
+    assert all(FLOOR <= value <= (2 * DECAY) ** 2 for value in reached.values())
+    assert all(value > 0 for _, value in found_along(made, reached))

@@ -1,0 +1,53 @@
+"""How many of the names in 300 labelled sentences are found, and how much of what is found is one."""
+
+import pathlib
+from collections import Counter
+from typing import Any
+
+import pytest
+import yaml
+
+from agentmemory_operator.adapters.entity_lists import read_entity_lists
+from agentmemory_operator.entities.rules.extract import extract
+
+GOLDEN = pathlib.Path(__file__).parents[3] / "golden" / "entities.yaml"
+KINDS = ("client", "agent", "domain", "technology", "system", "quoted", "phrase")
+PRECISION, RECALL = 0.9, 0.7
+LEAST = 300
+
+SENTENCES: list[dict[str, Any]] = yaml.safe_load(GOLDEN.read_text(encoding="utf-8"))
+
+
+def found_in(sentence: dict[str, Any]) -> set[tuple[str, str]]:
+    named = extract(
+        sentence["text"], read_entity_lists(), user_id=sentence.get("of", "global"), author=sentence.get("by")
+    )
+    return {(entity.kind, entity.name) for entity in named}
+
+
+def labelled(sentence: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(kind, name) for kind in KINDS for name in sentence.get(kind, ())}
+
+
+def test_there_are_as_many_sentences_as_the_figures_speak_of() -> None:
+    texts = [(one["text"], one.get("of"), one.get("by")) for one in SENTENCES]
+
+    assert len(texts) == len(set(texts)) >= LEAST
+    assert all(one.keys() <= {"text", "of", "by", *KINDS} for one in SENTENCES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nearly_all_that_is_found_is_a_name_and_most_names_are_found(kind: str) -> None:
+    counts: Counter[str] = Counter()
+    wrong = []
+    for sentence in SENTENCES:
+        wanted = {name for of, name in labelled(sentence) if of == kind}
+        found = {name for of, name in found_in(sentence) if of == kind}
+        counts.update(right=len(wanted & found), found=len(found), wanted=len(wanted))
+        if wanted != found:
+            wrong.append((sentence["text"], sorted(wanted - found), sorted(found - wanted)))
+
+    assert counts["wanted"] >= 10
+    told = "\n".join(map(repr, wrong))
+    assert counts["right"] >= PRECISION * counts["found"], told
+    assert counts["right"] >= RECALL * counts["wanted"], told
