@@ -22,7 +22,7 @@ class LanguageModelSpec(Model):
     base_url: ModelUrl | None = Field(
         default=None,
         alias="baseURL",
-        description="Base URL of the OpenAI-compatible API, as http://llm.ml.svc/v1. Default: OpenAI's own.",
+        description="Base URL of the OpenAI-compatible API, for example http://llm.ml.svc/v1. Default: OpenAI's.",
     )
     secret_ref: SecretKeyRef | None = Field(
         default=None, description="The API key of the service. Default: no key is sent."
