@@ -15,12 +15,13 @@ from agentmemory_operator.spec.naming import alias_of
 from tests.support.web.api_stack import Stack, build_services, create_collection, dev_qdrant, running_api
 from tests.support.zone_agents import Keys, zoned_document
 
-SEALED, SEEN, FEW, CHAINED = "sealed", "seen", "few", "chained"
+SEALED, SEEN, FEW, CHAINED, NAMED = "sealed", "seen", "few", "chained", "named"
 WORDS = {"index": {"keyword": {"enabled": True}}, "lifecycle": {"deduplicate": True}}
 DOCUMENTS = (
     zoned_document(SEALED, **WORDS),
     zoned_document(SEEN, {"vectors": ["SENSITIVE", "PERSONAL"], "words": ["PERSONAL"]}, **WORDS),
     zoned_document(FEW, {"allowed": ["PERSONAL"], "vectors": ["PERSONAL"]}),
+    zoned_document(NAMED, entities={}, **WORDS),
     zoned_document(CHAINED, types=[{"name": "fact", "supersedeBy": "key", "decay": False}]),
 )
 ZONES = ("SENSITIVE", "PERSONAL", "PROFESSIONAL")
@@ -289,6 +290,27 @@ def test_a_memory_rises_with_all_its_versions_and_its_neighbours_lose_its_words(
     assert client.patch(path, params=whose, json={"zone": None}).json()["zone"] is None
     assert read(client, user, new)["content"] == "Xylophonitis for sure"
     assert set(search(client, user, "Xylophonitis")) == {new, after}
+
+
+def test_a_memory_that_rises_loses_its_names_and_others_lose_what_was_noted_of_it(
+    client: httpx.Client, zoned: Stack, user: str
+) -> None:
+    ids = [store(client, user, f"Ada Lovelace met Grace Hopper in {year}", None, agent=NAMED) for year in (1842, 1952)]
+    sealed = store(client, user, "Ada Lovelace met Alan Turing", "SENSITIVE", agent=NAMED)
+    assert "entities" in point(zoned, ids[0], NAMED)["payload"]
+    assert "entities" not in point(zoned, sealed, NAMED)["payload"]
+    url = f"{zoned.qdrant_url}/collections/{alias_of(NAMED)}/points/payload?wait=true"
+    for one, other in (ids, ids[::-1]):
+        noted = [{"id": other, "description": "both tell of Xylophonitis", "run": "r"}]
+        httpx.post(url, json={"points": [one], "payload": {"connections": noted}}).raise_for_status()
+
+    path, whose = f"/v1/agents/{NAMED}/memories/{ids[0]}", {"user_id": user}
+    assert client.patch(path, params=whose, json={"zone": "SENSITIVE"}).status_code == 200
+
+    lying = point(zoned, ids[0], NAMED)["payload"]
+    assert {"entities", "connections"}.isdisjoint(lying)
+    assert point(zoned, ids[1], NAMED)["payload"]["connections"] == []
+    assert [one["id"] for one in client.get(path, params=whose).json()["connections"]] == [ids[1]]
 
 
 def test_what_moves_is_found_where_it_is_when_it_is_said_again_and_elsewhere_is_another(

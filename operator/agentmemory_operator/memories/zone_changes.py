@@ -5,6 +5,7 @@ still lets whoever guesses that see that he is right; docs/zones.md says so.
 """
 
 import secrets
+from collections.abc import Sequence
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid, StoreUnavailable
@@ -12,7 +13,7 @@ from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.history import version_ids
 from agentmemory_operator.memories.naming import entities_in
-from agentmemory_operator.memories.point_pages import read_row, replace_row
+from agentmemory_operator.memories.point_pages import change_row, read_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
@@ -20,6 +21,7 @@ from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, onl
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
+    CONNECTIONS_KEY,
     DUE_KEY,
     EDIT_KEY,
     ITEM_NAMESPACE_KEY,
@@ -76,6 +78,8 @@ async def change_zone(
         await _move(agent, version_id, zone)
     with midway():
         await session_keywords.settle(agent, ids)
+        if zone is not None:
+            await _disconnect(agent, ids)
         return record_of(await own_row(agent, memory_id, user_id=user_id))
 
 
@@ -95,6 +99,23 @@ async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
         if after is None or after.get(EDIT_KEY) == mark:
             return
     raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
+
+
+async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
+    """Take off other memories what a consolidation noted there of these: it tells what they say.
+
+    Theirs, which are sealed now, still name those others: who is killed in between finds them again.
+    """
+    moved = await agent.store.retrieve(agent.alias, list(ids))
+    named = {one["id"] for point in moved for one in point["payload"].get(CONNECTIONS_KEY) or ()}
+    for _ in range(MAX_ATTEMPTS if named else 0):
+        rows = [point["payload"] for point in await agent.store.retrieve(agent.alias, sorted(named))]
+        left = [row for row in rows if any(one["id"] in ids for one in row.get(CONNECTIONS_KEY) or ())]
+        if not left:
+            return
+        for row in left:
+            kept = [one for one in row[CONNECTIONS_KEY] if one["id"] not in ids]
+            await change_row(agent, row, {CONNECTIONS_KEY: kept}, NOT_DELETED, now_ms=agent.clock.now_ms())
 
 
 async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json:

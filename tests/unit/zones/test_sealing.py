@@ -70,6 +70,7 @@ OPEN = {
     "supersedesIds",
     "type",
     "undistilled",
+    "updateCount",
     "updatedAt",
     "userId",
     "validFrom",

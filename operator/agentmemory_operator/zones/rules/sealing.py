@@ -20,8 +20,8 @@ ZONE_KEY, SEALED_KEY = "zone", "sealed"
 HASH_KEY = "contentHash"
 
 _SAID = frozenset({"content", "metadata", "context", "key", "subject", "statusValue", "sourceIds", "itemVersions"})
-# What others say of it tells what it says: a plain memory that rises may bear some.
-_ALWAYS = _SAID | {"connections"}
+# What is said of it tells what it says: a plain memory that rises may bear some.
+_ALWAYS = _SAID | {"connections", "entities"}
 _SENSITIVE = _ALWAYS | {"tags", "category", "knowledgeCategory", "eventType", "domain", "source", "speaker"}
 
 SENSITIVE, PERSONAL, PROFESSIONAL = Zone.SENSITIVE, Zone.PERSONAL, Zone.PROFESSIONAL
