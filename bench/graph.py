@@ -51,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Memories and questions about them; each memory is told by the mark in its metadata."""
+    """Memories and questions about them; the metadata of each memory holds its mark."""
 
     name: str
     memories: Sequence[Json]

@@ -14,7 +14,7 @@ from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestI
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
 
 SHOWN_MAX = 100
-"""Neighbours and memories of one name that are told."""
+"""Neighbours and memories of one name that an answer holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from agentmemory_operator.entities.rules.sheet import sheet_from_payload, sheet_
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.filters import UNSEALED, Selection, both, visible
+from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.record import SHEET_KEY, TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.slices import in_slices
@@ -25,6 +26,9 @@ RENEWED_S = 7.0
 
 READ_MAX = 2_000
 """The newest memories of a scope that its graph is made of."""
+
+SCOPES_A_CALL = 8
+"""Two queries each: as many as the least `strictMode.searchMaxBatchsize` lets one request have."""
 
 CACHE_BYTES = 64 << 20
 
@@ -82,11 +86,14 @@ class EntityGraphs:
         return self._kept[key].graph
 
     async def _read(self, agent: Agent, scopes: Sequence[str]) -> dict[str, ScopeGraph]:
-        """Read graphs in one call, and remember those that nobody here wrote to meanwhile."""
+        """Read graphs, of up to eight scopes in one call; remember those that nobody here wrote to meanwhile."""
         marks = {scope: agent.sizes.mark(scope) for scope in scopes}
         read_s = self._monotonic()
-        bodies = [body for scope in scopes for body in _bodies(agent, scope)]
-        answers = iter(await agent.store.query_batch(agent.alias, bodies))
+        calls = [
+            agent.store.query_batch(agent.alias, [body for scope in part for body in _bodies(agent, scope)])
+            for part in chunks_of(scopes, SCOPES_A_CALL)
+        ]
+        answers = (answer for part in await asyncio.gather(*calls) for answer in part)
         graphs: dict[str, ScopeGraph] = {}
         for scope in scopes:
             memories, sheets = next(answers), next(answers)

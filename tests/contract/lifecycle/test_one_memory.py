@@ -181,7 +181,7 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
     assert (len(told.relations), len(told.aliases)) == (1, 1)
 
     async def check(collection: str) -> None:
-        """The memory names whom it did, the sheet says what it did, and nothing else tells of it."""
+        """The memory and the sheet say what they said, and nothing else shows the sheet."""
         world = await life.now()
         [record] = await world.rows()
         assert [entity.name for entity in record.entities] == ["u", "Ada Byron", "Carl Novak"]

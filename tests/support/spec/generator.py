@@ -28,6 +28,8 @@ TEXTS: Mapping[str, tuple[Any, ...]] = {
     "meaning": ("what somebody said", ""),
     "scopes": (["global"], ["global", "group:team"]),
     "users": (["ada"], ["ada", "bob"]),
+    "aliases": (["the brain"], ["the brain", "shared-brain"]),
+    "ignore": (["Blue Heron"],),
     "query": ("query: ",),
     "passage": ("passage: ",),
     "url": ("https://hooks.example.com/memories",),

@@ -58,6 +58,16 @@ async def test_a_graph_is_read_once_and_again_when_it_is_old(store: Store, agent
     assert store.asked == [["u", "global"], ["u"]]
 
 
+async def test_many_scopes_are_asked_for_within_what_one_request_may_have(store: Store, agent: Agent) -> None:
+    scopes = [f"group:{number}" for number in range(20)]
+
+    found = await EntityGraphs().of(agent, scopes)
+
+    assert [len(asked) for asked in store.asked] == [8, 8, 4]
+    assert [scope for asked in store.asked for scope in asked] == scopes
+    assert len(found) == 20
+
+
 async def test_own_writes_end_it_for_their_scope_alone(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=Clock())
     await graphs.of(agent, ["u", "v"])

@@ -35,7 +35,7 @@ class RelationIn(Body):
     user_id: UserId = Field(description="In whose memories the names are; it holds nowhere else.")
     source: EntityName = Field(description="Who or what relates, by any of its spellings.")
     relation: RelationName = Field(description=f"How: {', '.join(RELATIONS)}.")
-    target: EntityName = Field(description="To whom or what, by any of its spellings.")
+    target: EntityName = Field(description="The other name, by any of its spellings.")
 
 
 class EntityChangeIn(Body):
