@@ -1,0 +1,75 @@
+"""Which types hold turns, and which hold what is made of them."""
+
+import pytest
+
+from agentmemory_operator.distillation.rules.turns import distilled_types, needs_event, turn_type
+from agentmemory_operator.spec.memory_types import WORKING, MemoryType, Ttl
+from agentmemory_operator.spec.presets import PRESETS
+
+
+def kind(name: str, **rules: object) -> MemoryType:
+    return MemoryType(name, half_life_days=1, **rules)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("names", "turns"),
+    [
+        (["fact", "event", "episodic"], "episodic"),
+        (["fact", "event"], "event"),
+        (["fact", "note"], "fact"),
+        ([], "episodic"),
+    ],
+)
+def test_turns_are_episodic_else_events_else_of_the_first_type(names: list[str], turns: str) -> None:
+    assert turn_type([kind(name) for name in names]) == turns
+
+
+@pytest.mark.parametrize(
+    ("preset", "turns", "made"),
+    [
+        ("cortex", "episodic", {"fact", "preference", "person", "project", "task", "decision", "correction"}),
+        ("brain", "event", {"fact", "status"}),
+        ("cognitive", "episodic", {"semantic"}),
+        ("importance", "episodic", {"semantic", "procedural"}),
+        ("keyed", "episodic", {"memory"}),
+    ],
+)
+def test_of_each_preset(preset: str, turns: str, made: set[str]) -> None:
+    types = PRESETS[preset][-1].types
+
+    assert turn_type(types) == turns
+    assert {type_.name for type_ in distilled_types(types, "memory", has_session=True)} == made
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        kind("log", immutable=True),
+        kind(WORKING),
+        kind("scratch", ttl=Ttl("Session")),
+        kind("state", required=("subject",)),
+    ],
+    ids=lambda type_: type_.name,
+)
+def test_a_model_chooses_no_type_that_ends_stays_for_good_or_demands_what_it_is_not_asked(unfit: MemoryType) -> None:
+    types = (kind("episodic"), kind("fact"), unfit)
+
+    assert [type_.name for type_ in distilled_types(types, "memory", has_session=True)] == ["fact"]
+    assert distilled_types((unfit,), "memory", has_session=True) == ()
+
+
+def test_the_type_of_turns_holds_what_is_made_of_them_where_there_is_no_other() -> None:
+    assert [type_.name for type_ in distilled_types((kind("note"),), "memory", has_session=True)] == ["note"]
+
+
+def test_a_type_that_demands_a_session_needs_one() -> None:
+    types = (kind("episodic"), kind("fact", required=("session_id", "source", "domain")))
+
+    assert [type_.name for type_ in distilled_types(types, "memory", has_session=True)] == ["fact"]
+    assert [type_.name for type_ in distilled_types(types, "memory", has_session=False)] == ["episodic"]
+
+
+def test_an_event_type_is_given_where_the_type_demands_one() -> None:
+    types = (kind("episodic", required=("event_type",)), kind("fact"))
+
+    assert (needs_event(types, "episodic"), needs_event(types, "fact")) == (True, False)
