@@ -21,6 +21,7 @@ from agentmemory_operator.consolidation.rules.status import (
     Action,
     Errand,
     Failure,
+    Standing,
     described,
     errand_of,
     last_status,
@@ -102,8 +103,7 @@ class Consolidating:
             self.queue.request(key, after_s=max(0, errand.due_ms - self.clock.now_ms()) / 1000)
         return with_consolidation(
             status,
-            last,
-            errand.due_ms if errand else None,
+            Standing(last, errand.due_ms if errand else None, settings.fault if settings else None),
             old=document.get("status") or {},
             generation=memory.metadata.generation,
             now=render_second(self.clock.now_ms() / 1000),

@@ -144,22 +144,33 @@ def last_status(
     return status
 
 
-def with_consolidation(
-    status: Json, last: Mapping[str, Any], next_ms: int | None, *, old: Mapping[str, Any], generation: int, now: str
-) -> Json:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How consolidation of an object is.
+
+    Attributes:
+        last: of the last errand, as the status has it; empty before the first.
+        next_ms: when the next run is due, Unix milliseconds; None is never.
+        fault: why the schedule can never be followed; None where it can.
+    """
+
+    last: Mapping[str, Any]
+    next_ms: int | None = None
+    fault: str | None = None
+
+
+def with_consolidation(status: Json, standing: Standing, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
     """A status that says how consolidation is.
 
     Args:
         status: what a pass has to say.
-        last: of the last errand, empty before the first.
-        next_ms: when the next run is due, Unix milliseconds; None is never.
         old: the status before.
         generation: the object's.
         now: RFC 3339 UTC.
     """
-    bare = without_consolidation(status)
+    bare, last, next_ms = without_consolidation(status), standing.last, standing.next_ms
     told: Json = ({LAST: dict(last)} if last else {}) | ({NEXT: render_second(next_ms / 1000)} if next_ms else {})
-    state = _state(last)
+    state = _rejected(standing.fault) if standing.fault else _state(last)
     before = condition_of(old, CONSOLIDATED)
     if state is None:
         states = [dict(before)] if before and last else []
@@ -174,6 +185,11 @@ def without_consolidation(status: Json) -> Json:
     if "conditions" in others:
         others["conditions"] = [item for item in others["conditions"] or [] if item["type"] != CONSOLIDATED]
     return others
+
+
+def _rejected(fault: str) -> ConditionState:
+    message = f"spec.consolidation.schedule: {fault}; meanwhile nothing is consolidated by itself"
+    return ConditionState("Consolidated", False, Reason.SCHEDULE_REJECTED, message)
 
 
 def _state(last: Mapping[str, Any]) -> ConditionState | None:

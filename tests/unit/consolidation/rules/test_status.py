@@ -8,6 +8,7 @@ from agentmemory_operator.consolidation.rules.status import (
     Action,
     Errand,
     Failure,
+    Standing,
     asking,
     errand_of,
     last_status,
@@ -129,9 +130,9 @@ def test_a_run_that_failed_is_made_again_after_a_quarter_of_an_hour() -> None:
     assert render_second(due.due_ms / 1000) == "2026-11-25T06:25:00Z"
 
 
-def told(last: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+def told(last: dict[str, Any], old: dict[str, Any] | None = None, fault: str | None = None) -> dict[str, Any]:
     status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
-    return with_consolidation(status, last, 0, old=old or {}, generation=1, now=CREATED)
+    return with_consolidation(status, Standing(last, fault=fault), old=old or {}, generation=1, now=CREATED)
 
 
 DONE = Errand(Action.RUN, RUN, 0)
@@ -168,3 +169,12 @@ def test_what_is_asked_of_a_run_leaves_the_condition_of_the_last_one() -> None:
 
     assert after["conditions"] == before["conditions"]
     assert after["lastConsolidation"]["requested"] == "now"
+
+
+def test_a_schedule_that_can_never_be_followed_is_told_before_any_run() -> None:
+    settings = effective_consolidation(memory(preset="brain", spec={"schedule": "0 0 31 2 *"}))
+
+    assert settings is not None
+    (condition,) = [one for one in told({}, fault=settings.fault)["conditions"] if one["type"] == "Consolidated"]
+    assert (condition["status"], condition["reason"]) == ("False", "ScheduleRejected")
+    assert "spec.consolidation.schedule" in condition["message"]
