@@ -9,6 +9,8 @@ from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Ke
 from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
+from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.memories.tombstone_writes import empty_all
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
 ENGLISH = KeywordSource(language="english", window=2)
 GERMAN = KeywordSource(language="german", window=2)
+WEIGHTED = KeywordSource(language="english", window=2, is_weighted=True)
 
 
 @pytest.fixture
@@ -122,6 +125,23 @@ async def test_words_in_another_language_are_made_anew_of_the_memory_and_of_thos
     assert {id_: point["payload"] for id_, point in (await target.points()).items()} == {
         id_: point["payload"] for id_, point in (await target.source()).items()
     }
+
+
+async def test_words_are_weighted_in_the_target_and_the_evidence_lies_with_them(target: Target, world: World) -> None:
+    await world.add("Is it far?", session_id="t", speaker="Ann", role="user")
+    world.clock.move(ms=1000)
+    await world.add("no, we went there yesterday", session_id="t", speaker="Bob", role="user")
+    await carry_all(await target.open(keyword=WEIGHTED))
+
+    found = {point["payload"].get("content"): point for point in (await target.points()).values()}
+    answer = found["no, we went there yesterday"]["payload"]
+    assert answer[EVIDENCE_KEY]["marks"] == ["time", "asked", "user", "by bob"]
+    body = {"query": keyword_document("yesterday", WEIGHTED), "using": KEYWORD_VECTOR, "limit": 1}
+    by_words = await world.agent.store.query(target.physical, body | {"with_payload": ["content"]})
+    assert by_words[0]["payload"]["content"] == "no, we went there yesterday"
+
+    source = {id_: point["payload"] for id_, point in (await target.source()).items()}
+    assert all(EVIDENCE_KEY not in payload for payload in source.values())
 
 
 async def test_words_are_left_out_where_the_target_has_none(target: Target) -> None:

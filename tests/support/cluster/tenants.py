@@ -278,6 +278,7 @@ class Tenant:
         return {
             "connectionRef": {"name": CONNECTION, "namespace": infra.namespace},
             "agent": slug,
+            "preset": "cortex",
             "embedding": {"provider": "none", "dimensions": SIZE},
             "scoring": {"scoreThreshold": -1, "minSimilarity": -1},
             "access": {"subjects": [self.bot.subject()]},

@@ -76,7 +76,7 @@ class Workspace:
 
     def create(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
         """Create an AgentMemory whose callers send vectors, unless `spec` says otherwise."""
-        base = {"connectionRef": {"name": CONNECTION}, "agent": self.slug}
+        base = {"connectionRef": {"name": CONNECTION}, "agent": self.slug, "preset": "cortex"}
         base |= {"embedding": {"provider": "none", "dimensions": SIZE}}
         self._create("AgentMemory", name, base | spec, annotations=annotations)
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agentmemory_operator.spec.kinds.cel.presets import of_preset
 
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.spec.kinds.schema import of_preset
 from agentmemory_operator.spec.presets import CORTEX, DEFAULT_PRESET, PRESETS, STANDARD
 from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory import READY, Stage

@@ -224,7 +224,8 @@ class AgentMemorySpec(Model):
     preset: Literal["standard", "cortex", "brain", "keyed", "cognitive", "importance", "none"] | None = Field(
         default=None,
         description="The design whose figures hold where this object gives none (docs/presets.md); none is any type of"
-        " memory, ranked by similarity alone. Another one may ask for a Rebuild or a reindex. Default: cortex.",
+        " memory, ranked by similarity alone. Another one may ask for a Rebuild or a reindex. Default: standard; of an"
+        " object whose collection exists, what that has on record.",
     )
     embedding: Embedding | None = Field(
         default=None,
