@@ -100,6 +100,14 @@ def test_an_example_says_by_its_name_how_it_is_run(name: str) -> None:
     assert f"sh examples/{name}/try.sh" in page
 
 
+def test_standard_finds_who_said_it_and_when_with_what_stands_beside_it(api_url: str) -> None:
+    asked, said, found = run(api_url, "standard")
+
+    first, second = found["results"]
+    assert (first["id"], second["id"]) == (said["id"], asked["id"])
+    assert [memory["id"] for memory in first["neighbours"]] == [asked["id"]]
+
+
 def test_cortex_answers_the_correction_and_keeps_the_history(api_url: str) -> None:
     corrected, _, found, history = run(api_url, "cortex")
 
