@@ -11,6 +11,7 @@ from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
 from agentmemory_operator.entities import aliases, relations
 from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
 from agentmemory_operator.entities.sheets import change_sheet, read_sheet
@@ -24,11 +25,13 @@ from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.webhooks.deliver import Webhooks
-from tests.support.engine.agents import World, every_right
+from tests.support.engine.agents import FakeEmbedder, World, every_right
 from tests.support.engine.fakes import FakeSecrets
+from tests.support.engine.language_models import Row, Said, SaidModel, merging
 from tests.support.job.job_world import SIZE
 from tests.support.job.rebuild_world import TIMEOUT_S, FullWorld
 from tests.support.spec.documents import connection_document
@@ -58,6 +61,7 @@ class Life(FullWorld):
     """An agent whose object scrubs secrets and has a webhook, and everything that is done with what it remembers."""
 
     has_entities = False
+    embedder: FakeEmbedder | None = None
 
     async def begin_empty(self) -> None:
         self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
@@ -78,7 +82,11 @@ class Life(FullWorld):
             return await open_collection(server.points, settings, embedder, self.clock, cluster_id=identity)
 
         lists = read_entity_lists() if self.has_entities else None
-        return replace(await self.with_server(work), secret_rules=OWN_RULES, entity_lists=lists)
+        agent = replace(await self.with_server(work), secret_rules=OWN_RULES, entity_lists=lists)
+        if self.embedder is None:
+            return agent
+        source = EmbeddingSource(provider="fake", model=None, dimensions=SIZE)
+        return replace(agent, embedder=self.embedder, source=source)
 
     async def now(self) -> World:
         """Return the use cases over it, a while later."""
@@ -224,3 +232,53 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
     for _ in range(2):
         await change_sheet(agent, "u", lambda there: there.joined(sheet))
     assert await read_sheet(agent, "u") == told
+
+
+def merging_and_connecting(rows: Sequence[Row]) -> Said:
+    ids = {row["content"]: row["id"] for row in rows}
+    connected = {"memory_ids": [ids["alpha two"], ids["beta alone"]], "description": "said together"}
+    return {**merging(rows), "connections": [connected]}
+
+
+async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_nothing(life: Life) -> None:
+    life.embedder = FakeEmbedder(size=SIZE)
+    sources = [await (await life.now()).add(text, vector=None) for text in ("alpha one", "alpha two")]
+    await (await life.now()).add("beta alone", vector=None)
+    order = RunOrder(id="r-1", before_ms=life.clock.now_ms() + 1)
+    await Consolidation(life.open_agent, SaidModel(merging_and_connecting)).run(order, RunReport())
+
+    async def check() -> None:
+        """The merged memory answers in the place of its sources, which lead to it; what is connected stays so."""
+        rows = {record.content: record for record in await (await life.now()).rows(include_superseded=True)}
+        merged = rows["alpha one alpha two"]
+        assert sorted(await (await life.now()).heads()) == ["alpha one alpha two", "beta alone"]
+        assert sorted(merged.supersedes_ids) == sorted(merged.source_ids) == sorted(sources)
+        assert {rows[text].superseded_by_id for text in ("alpha one", "alpha two")} == {merged.id}
+        assert [(one["id"], one["description"]) for one in rows["beta alone"].connections] == [
+            (sources[1], "said together")
+        ]
+
+    await check()
+    lines = await life.exported()
+    assert await life.imported(lines) == ["present"] * len(lines)
+
+    await life.snapshot(points={"before": 4, "after": 4})
+    await life.run(restore := life.restore())
+    assert life.condition(restore, "Succeeded") == "True/Restored"
+    await check()
+
+    life.change(index={"distance": "Dot"})
+    await life.rebuild()
+    await check()
+    assert [kind for kind, _ in await life.log()] == ["superseded", "superseded", "stored", "consolidated"]
+
+    await life.snapshot("after", points={"before": 4, "after": 4})
+    world = await life.now()
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    assert receipt.counts.total == 4
+    await life.with_server(life.sweeper().sweep)
+    await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
+    await life.with_server(life.sweeper().sweep)
+
+    assert life.condition(again, "Succeeded") == "True/Restored"
+    assert not [row for row in life.kept() if row.get("userId") == "u" or "alpha" in repr(row) or "said" in repr(row)]
