@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.rules.proposals import proposed_of
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.lifecycle.removals import walk
 from agentmemory_operator.lifecycle.rules.erasure import (
@@ -190,6 +191,9 @@ class Erasing:
             at_ms: when a row was erased, Unix milliseconds; None is now.
         """
         await bury(agent, rows, lambda row: erased(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row)))
+        if rows:
+            # What waits for an approval says what they said.
+            await agent.store.delete(agent.alias, proposed_of(row["id"] for row in rows))
 
     async def finish(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
         """Close the chains over tombstones of erasures, and take their words out of the texts of others.

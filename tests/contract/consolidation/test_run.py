@@ -14,8 +14,11 @@ from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunR
 from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, reject, undo
 from agentmemory_operator.entities.sheets import read_sheet
 from agentmemory_operator.errors import ModelUnavailable, TransientError
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.expression.variables import DAY_MS
@@ -182,6 +185,30 @@ async def test_a_fact_with_a_number_of_its_own_waits_for_an_approval(world: Worl
 
     assert await heads(world) == ["alpha costs 4711"]
     assert [each async for each in proposals_of(world.agent)] == []
+
+
+async def test_a_proposal_goes_with_the_first_of_its_sources_that_is_erased(world: World) -> None:
+    for text in ("alpha costs much", "alpha sells well", "beta stays"):
+        await add(world, text, tags=(text.split()[1],))
+
+    def lying(rows: list[Row]) -> Said:
+        of_alpha = [row["id"] for row in rows if row["content"].startswith("alpha")]
+        return {"merged_facts": [{"content": "alpha costs 4711", "source_ids": of_alpha}]}
+
+    await run(world, lying)
+    await world.forgetting.forget(world.agent, some("stays"))
+    assert len([each async for each in proposals_of(world.agent)]) == 1
+
+    await world.forgetting.forget(world.agent, some("sells"))
+
+    assert await heads(world) == ["alpha costs much"]
+    points, _ = await world.agent.store.scroll(world.agent.alias, {"limit": 100, "with_payload": True})
+    assert "4711" not in repr(points)
+
+
+def some(tag: str) -> ForgetRequest:
+    filters = {"tags": tag}
+    return ForgetRequest(scope=Scope(user_id="u", criterion=read_filters(filters)), filters=filters)
 
 
 async def test_a_rejected_proposal_is_gone(world: World) -> None:

@@ -5,18 +5,23 @@ something that is gone, it goes wherever the points go, and is erased with its u
 the other tombstones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentmemory_operator.consolidation.rules.plan import Fact
-from agentmemory_operator.memories.rules.filters import Filter
+from agentmemory_operator.memories.rules.filters import Filter, both
 from agentmemory_operator.memories.rules.record import RUN_KEY, TOMBSTONE_KEY, Payload
 
 PROPOSAL_KEY = "proposal"
 
 PROPOSED: Filter = {"must": [{"must_not": [{"is_empty": {"key": f"{PROPOSAL_KEY}.content"}}]}]}
 """The filter of proposals."""
+
+
+def proposed_of(ids: Iterable[str]) -> Filter:
+    """The filter of proposals that were made of any of these memories."""
+    return both(PROPOSED, {"key": f"{PROPOSAL_KEY}.sources", "match": {"any": list(ids)}})
 
 
 @dataclass(frozen=True, slots=True)
