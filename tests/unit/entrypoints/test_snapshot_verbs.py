@@ -107,7 +107,7 @@ class TestCreate:
         async def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("agentmemory_operator.entrypoints.cli.snapshots.snapshot.follow", interrupt)
+        monkeypatch.setattr("agentmemory_operator.entrypoints.cli.jobs.follow", interrupt)
         done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 130
