@@ -96,7 +96,7 @@ async def test_it_is_renewed_beside_the_search_that_finds_it_nearly_old(store: S
     clock.now_s, store.count = RENEWED_S, 2
 
     [before] = await graphs.of(agent, ["u"])
-    await asyncio.sleep(0.01)
+    await asyncio.gather(*graphs._renewing.values())
     [after] = await graphs.of(agent, ["u"])
 
     assert (len(before.memory_ids), len(after.memory_ids), len(store.asked)) == (1, 2, 2)
@@ -107,7 +107,7 @@ async def test_where_it_cannot_be_renewed_it_lasts_until_it_is_old(store: Store,
     await graphs.of(agent, ["u"])
     clock.now_s, store.is_away = RENEWED_S, True
     await graphs.of(agent, ["u"])
-    await asyncio.sleep(0.01)
+    await asyncio.gather(*graphs._renewing.values())
     await graphs.of(agent, ["u"])
     clock.now_s = FRESH_S
 
