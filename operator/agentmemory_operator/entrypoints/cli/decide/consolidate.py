@@ -1,4 +1,4 @@
-"""`agentmemory consolidate`: have memories consolidated now, take a run back, decide about what it proposed."""
+"""`agentmemory consolidate`: have memories consolidated now, undo a run, decide about what it proposed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ FAILED = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedConsolidation:
-    """Ask the operator to consolidate memories now, to take a run back, or to store or drop what a run proposed."""
+    """Ask the operator to consolidate memories now, to undo a run, or to store or drop what a run proposed."""
 
     name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask the model, count what would be done, and change nothing.")
     ] = False
-    undo: Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Take this run back.")] = None
+    undo: Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Undo this run.")] = None
     proposals: Annotated[
         bool, typer.Option("--proposals", help="List the facts that wait for an approval, with their texts.")
     ] = False
