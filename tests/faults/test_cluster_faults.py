@@ -20,6 +20,7 @@ from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import CRDS
 from tests.support.cluster.operators import LEADING, WATCHING, ForkedOperator, Nursery
@@ -60,11 +61,11 @@ def agents_of(workspace: Workspace) -> list[str]:
     return [f"{workspace.namespace}-{number}" for number in range(AGENTS)]
 
 
-def whole(workspace: Workspace, agent: str, *, extra: Set[tuple[str, str]] = frozenset()) -> None:
+def whole(workspace: Workspace, agent: str, *, indexes: Set[tuple[str, str]] = frozenset(RETRIEVAL_INDEXES)) -> None:
     """Fail unless the agent has one collection, whole."""
     owner = Workspace(workspace.control_plane, workspace.namespace, workspace.qdrant_url, claims=agent)
     with contextlib.closing(owner.qdrant):
-        owner.check_whole(extra=extra)
+        owner.check_whole(indexes=indexes)
 
 
 def check_quiet(workspace: Workspace, proxy: Proxy, names: Sequence[str]) -> None:
@@ -350,7 +351,7 @@ def test_300_generated_specs_through_the_api_server_leave_no_collection_half_mad
     wait_until(lambda: len(serving()) == len(workspace.physicals()), seconds=30, what="collections of those alone")
     for found in serving():
         asked = desired_collection(parse_agent_memory(found), cluster_id="any")
-        whole(workspace, found["metadata"]["name"], extra=set(asked.indexes))
+        whole(workspace, found["metadata"]["name"], indexes=set(asked.indexes))
     check_quiet(workspace, proxy, taken[:1])
     assert operator.returncode is None
     assert "the pass failed" not in operator.log

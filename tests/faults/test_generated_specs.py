@@ -17,7 +17,7 @@ from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.spec.naming import alias_of
-from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES, USE_INDEXES
+from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, USE_INDEXES
 from tests.support.engine.fakes import FakeCluster, FakeSecrets
 from tests.support.engine.passes import passes_over
 from tests.support.spec.documents import connection_document, memory_document

@@ -12,6 +12,7 @@ import pytest
 from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
 from agentmemory_operator.connections.rules.handover import slot_of
 from agentmemory_operator.connections.rules.secret_hosts import goes_to
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import ForkedOperator, Nursery
@@ -115,7 +116,7 @@ class Change:
         return is_ready(workspace.get())
 
     def check(self, workspace: Workspace) -> None:
-        workspace.check_whole(extra={TICKET})
+        workspace.check_whole(indexes={*RETRIEVAL_INDEXES, TICKET})
         config = workspace.config()
         assert config["hnsw_config"]["m"] == 24
         assert config["quantization_config"] is None

@@ -253,12 +253,14 @@ class Workspace:
         count: int = well(answer).json()["result"]["count"]
         return count
 
-    def check_whole(self, *, physical: str | None = None, extra: Set[tuple[str, str]] = frozenset()) -> None:
+    def check_whole(
+        self, *, physical: str | None = None, indexes: Set[tuple[str, str]] = frozenset(RETRIEVAL_INDEXES)
+    ) -> None:
         """Fail unless there is one collection, marked, with all indexes, and the alias leads to it or is its own name.
 
         Args:
             physical: its name; None is the first that is made for the alias.
-            extra: payload indexes beyond those that retrieval needs.
+            indexes: the payload indexes that there are.
         """
         physical = physical or self.physical
         # Without those of an agent whose name begins with this one's.
@@ -269,8 +271,7 @@ class Workspace:
         found = self.collection()
         assert found is not None
         assert found["config"]["metadata"]["agentmemory"]["namespace"] == self.namespace
-        indexes = {(field, index["data_type"]) for field, index in found["payload_schema"].items()}
-        assert indexes == {*RETRIEVAL_INDEXES, *extra}
+        assert {(field, index["data_type"]) for field, index in found["payload_schema"].items()} == indexes
 
     def clean(self) -> None:
         """Remove every object of the namespace, and its collections: nothing else would."""
