@@ -8,7 +8,7 @@ import os
 import pathlib
 import tarfile
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import orjson
 
@@ -21,6 +21,8 @@ SHARD = "shard-0"
 _BLOCK_BYTES = 1 << 20
 # Of a tar: a header or a sparse map fills whole blocks of this.
 _RECORD_BYTES = 512
+# Python has it from 3.11.4 on, and wants it named from 3.12 on.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 class ArchiveBroken(Exception):
@@ -56,7 +58,8 @@ def unpack_archive(path: pathlib.Path, folder: pathlib.Path) -> Document:
     """
     try:
         with tarfile.TarFile(path, "r", copybufsize=_BLOCK_BYTES) as archive:
-            archive.extractall(folder, filter="data")
+            _check_members(archive)
+            archive.extractall(folder, **_FILTER)
         manifest: Document = read_json(folder / MANIFEST)
         (folder / MANIFEST).unlink()
     except (tarfile.TarError, EOFError, FileNotFoundError, ValueError) as error:
@@ -66,6 +69,14 @@ def unpack_archive(path: pathlib.Path, folder: pathlib.Path) -> Document:
         # A tar that ends between two entries reads like a whole one.
         raise ArchiveBroken(f"Failed to unpack snapshot archive {path.name}: {found} files in it")
     return manifest
+
+
+def _check_members(archive: tarfile.TarFile) -> None:
+    """Pass where an archive has files and folders below its own folder alone, as ours have."""
+    for member in archive.getmembers():
+        path = pathlib.PurePosixPath(member.name)
+        if not (member.isreg() or member.isdir()) or path.is_absolute() or ".." in path.parts:
+            raise tarfile.TarError(f"{member.name[:200]!r} is no file below the archive's folder")
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:
