@@ -99,7 +99,7 @@ VERBS = {
     ),
     "consolidate": ListedVerb(
         "Decide",
-        "Ask the operator to consolidate memories now, to take a run back, or to store or drop what a run proposed.",
+        "Ask the operator to consolidate memories now, to undo a run, or to store or drop what a run proposed.",
         "decide.consolidate.add_consolidate",
         ("inspection",),
     ),
