@@ -24,6 +24,7 @@ from agentmemory_operator.adapters.http.httpx_transport import MOST_HEADER
 from agentmemory_operator.adapters.http.openai_service import (
     ABOUT_TEXTS,
     ServiceRefused,
+    delay_s,
     openai_client,
     refused_for_good,
     session_of,
@@ -35,7 +36,6 @@ from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 FIELD, SECRET_FIELD = "spec.embedding.baseURL", "spec.embedding.secretRef"
 MAX_ATTEMPTS = 5
-MAX_DELAY_S = 8.0
 # Of an answer: a number as text takes up to 22 bytes, in base64 6; what stands around a vector, and around all of them.
 NUMBER_BYTES, ROW_BYTES, ANSWER_BYTES = 24, 512, 4 * MIB
 MARKS = 16
@@ -128,7 +128,7 @@ class OpenAIEmbedder:
                     encoding = "float"
                     continue
                 refusal = self._refusal(exc)
-                delay = self._delay_s(exc, attempt)
+                delay = delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
                 if not isinstance(refusal, EmbedderUnavailable) or attempt >= MAX_ATTEMPTS:
                     raise refusal from exc
                 if time.monotonic() + delay >= deadline:
@@ -162,13 +162,6 @@ class OpenAIEmbedder:
         Only their taking the same texts then shows that it was this.
         """
         return self._encoding is None and isinstance(exc, ServiceRefused) and exc.status in (400, 422)
-
-    def _delay_s(self, exc: Exception, attempt: int) -> float:
-        asked = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
-        if asked is not None:
-            return asked
-        ceiling = min(self._options.first_delay_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
-        return ceiling * (0.5 + self._jitter() / 2)
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
         where = f"embedding service {self._where}"

@@ -4,7 +4,7 @@ It follows no redirect, reads up to a bound, and sends the key to the one addres
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -21,6 +21,9 @@ NO_KEY = "none"
 MAX_CONNECTIONS = 512
 # Below the 5 s after which many servers close an idle connection.
 KEEP_ALIVE_S = 4.0
+
+MAX_DELAY_S = 8.0
+"""The longest wait that is our own choice; a service may ask for another."""
 
 _RETRIED = (408, 409, 429)
 _REDIRECTS = range(300, 400)
@@ -160,3 +163,18 @@ def _error_of(body: Any) -> tuple[str, str]:
     codes = (error.get(name) for name in ("code", "status", "type"))
     code = next((code for code in codes if isinstance(code, str) and _CODE.fullmatch(code)), "")
     return code, str(error.get("message") or "")
+
+
+def delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[], float]) -> float:
+    """Return how long to wait after an attempt: as long as the service asks, else twice as long each time, spread.
+
+    Args:
+        attempt: from 1.
+        first_s: upper bound of the first wait.
+        jitter: draws from 0..1.
+    """
+    asked = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
+    if asked is not None:
+        return asked
+    ceiling = min(first_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
+    return ceiling * (0.5 + jitter() / 2)

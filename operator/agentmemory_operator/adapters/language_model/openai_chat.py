@@ -17,6 +17,7 @@ from agentmemory_operator.adapters.http.httpx_transport import MOST_HEADER
 from agentmemory_operator.adapters.http.openai_service import (
     ABOUT_TEXTS,
     ServiceRefused,
+    delay_s,
     openai_client,
     refused_for_good,
     session_of,
@@ -29,7 +30,7 @@ from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 BLOCK = "spec.consolidation.model"
 MAX_ATTEMPTS = 3
-FIRST_DELAY_S, MAX_DELAY_S = 0.5, 8.0
+FIRST_DELAY_S = 0.5
 # What stands around an answer, some of it at length: the model's thoughts, likelihoods.
 ANSWER_BYTES = MIB
 # Of a token as JSON writes it.
@@ -112,7 +113,8 @@ class OpenAIChat:
                 if self._form is None and form + 1 < len(FORMS) and _may_be_the_form(exc):
                     form += 1
                     continue
-                refusal, delay = self._refusal(exc), self._delay_s(exc, attempt)
+                refusal = self._refusal(exc)
+                delay = delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
                 if not isinstance(refusal, ModelUnavailable) or attempt >= MAX_ATTEMPTS:
                     raise refusal from exc
                 if time.monotonic() + delay >= deadline:
@@ -134,13 +136,6 @@ class OpenAIChat:
             return orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             return None
-
-    def _delay_s(self, exc: Exception, attempt: int) -> float:
-        asked = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
-        if asked is not None:
-            return asked
-        ceiling = min(self._options.first_delay_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
-        return ceiling * (0.5 + self._jitter() / 2)
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
         where = f"language model {self._where}"
