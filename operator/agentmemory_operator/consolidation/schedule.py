@@ -40,7 +40,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, owned_memory
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
