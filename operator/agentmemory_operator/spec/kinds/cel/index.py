@@ -50,7 +50,7 @@ INDEX = (
 def _only_with(field: str, type_: str) -> CelRule:
     return CelRule(
         f"self.type == '{type_}' || !has(self.{field})",
-        f"{field} has no meaning but with type {type_}: remove it, or choose type {type_}",
+        f"{field} applies only with type {type_}: remove it, or choose type {type_}",
         f".{field}",
     )
 
@@ -69,14 +69,14 @@ QUANTIZATION = (
     *(
         CelRule(
             f"self.type != 'None' || !has(self.{field})",
-            f"{field} has no meaning with type None: remove it, or choose another type",
+            f"{field} cannot be used with type None: remove it, or choose another type",
             f".{field}",
         )
         for field in ("alwaysRam", "rescore", "oversampling")
     ),
     CelRule(
         "!has(self.oversampling) || !has(self.rescore) || self.rescore",
-        "oversampling has no meaning without rescoring: remove it, or rescore: false",
+        "oversampling needs rescoring: remove it, or rescore: false",
         ".oversampling",
     ),
 )

@@ -29,7 +29,7 @@ _MODEL = f"(has(self.scoring.model) ? self.scoring.model : {of_preset(lambda pre
 FIGURES = tuple(
     CelRule(
         f"!has(self.scoring) || !has(self.scoring.{field}) || {_MODEL} == '{model}'",
-        f"{field} has no meaning but with model {model}: remove it, or choose model {model}",
+        f"{field} applies only with model {model}: remove it, or choose model {model}",
         f".scoring.{field}",
     )
     for field, model in _MODELS_FIGURES.items()
@@ -43,12 +43,12 @@ SCORING = (
     ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || !has(self.fusion)",
-        "fusion has no meaning with model Expression: remove it, and name keyword in the expression",
+        "fusion cannot be used with model Expression: remove it, and name keyword in the expression",
         ".fusion",
     ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || !has(self.evidence)",
-        "evidence has no meaning with model Expression: remove it, and name terse, author, time, asked or date in the"
+        "evidence cannot be used with model Expression: remove it, and name terse, author, time, asked or date in the"
         " expression",
         ".evidence",
     ),
@@ -70,14 +70,14 @@ _HORIZONS = ("hourly", "daily", "weekly", "monthly", "yearly", "knowledgeBank")
 HORIZONS = (
     CelRule(
         " || ".join(f"!has(self.{field}) || self.{field} > 0.0" for field in _HORIZONS),
-        "one horizon at least must weigh more than 0, or no memory is ever found: raise one",
+        "at least one horizon must be more than 0, or no memory is ever found: raise one",
     ),
 )
 
 FUSION = (
     CelRule(
         "!has(self.keywordWeight) || !has(self.method) || self.method != 'None'",
-        "keywordWeight has no meaning with method None: remove it, or choose another method",
+        "keywordWeight cannot be used with method None: remove it, or choose another method",
         ".keywordWeight",
     ),
 )
@@ -88,13 +88,13 @@ _METHOD = f"(has(self.scoring.fusion.method) ? self.scoring.fusion.method : {_PR
 RANKS = (
     CelRule(
         f"{_NO_FUSION} || !has(self.scoring.fusion.k) || {_METHOD} == 'RRF'",
-        "k has no meaning but with method RRF: remove it, or choose method RRF",
+        "k applies only with method RRF: remove it, or choose method RRF",
         ".scoring.fusion.k",
     ),
     CelRule(
         f"{_NO_FUSION} || !has(self.scoring.fusion.keywordWeight) || {_METHOD} != 'RRF'"
         " || (self.scoring.fusion.keywordWeight > 0.0 && self.scoring.fusion.keywordWeight < 1.0)",
-        "keywordWeight with method RRF must be more than 0 and less than 1: choose one between, or method Score",
+        "keywordWeight with method RRF must be more than 0 and less than 1: change it, or choose method Score",
         ".scoring.fusion.keywordWeight",
     ),
 )
