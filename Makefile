@@ -41,6 +41,10 @@ help: ## list the targets
 	@$(PIP) --require-hashes -r requirements/mutants.txt
 	@touch $@
 
+.venv/.docs: requirements/docs.txt .venv/.dev
+	@$(PIP) --require-hashes -r requirements/docs.txt
+	@touch $@
+
 setup: .venv/.dev ## create .venv with all dependencies and the command `agentmemory`
 
 demo: .venv/.run ## run the main workflow end to end on this machine
@@ -110,8 +114,8 @@ gitops: .venv/.run ## generate Argo CD's settings from the Lua files in gitops/
 bench: .venv/.dev ## run the benchmarks; prints the tables of bench/README.md
 	@.venv/bin/python -m bench
 
-docs: .venv/.dev ## check that every setting, reason and command is documented
-	@$(PYTEST) -q tests/unit/docs
+docs: .venv/.docs ## build the documentation site into dist/docs; fails at any warning or broken link
+	@.venv/bin/python -m docs.site.build
 
 check: lint types crds-check docs test ## run all checks that must pass before a commit
 
@@ -130,6 +134,8 @@ lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	  -c requirements/run.txt requirements/weights.in -o requirements/weights.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --group mutants \
 	  -c requirements/dev.txt -o requirements/mutants.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  -c requirements/dev.txt requirements/docs.in -o requirements/docs.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
 	  -c requirements/run.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
 
