@@ -5,11 +5,16 @@ from typing import Annotated
 
 import typer
 
-from agentmemory_operator.entrypoints.cli.composition import AgentSource, ApiOptions, OperatorOptions, Serving
+from agentmemory_operator.entrypoints.cli.composition import (
+    AgentSource,
+    ApiOptions,
+    DevOptions,
+    OperatorOptions,
+    Serving,
+)
 from agentmemory_operator.entrypoints.cli.options import DATA
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
-Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
 Namespaces = Annotated[
     list[str] | None, typer.Option("--namespace", help="Watch only this one; repeatable. Default: all.")
 ]
@@ -90,13 +95,25 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
 def _add_development(cli: typer.Typer, servers: Serving) -> None:
     @cli.command()
     def dev(
-        manifests: Manifests,
-        data: Annotated[Path, typer.Option(file_okay=False, help="Where the memories lie, and whose they are.")] = DATA,
+        manifests: Annotated[
+            Path | None,
+            typer.Option(
+                exists=True, file_okay=False, help="Folder of manifests; watched. Default: one that is kept for you."
+            ),
+        ] = None,
+        data: Annotated[
+            Path | None,
+            typer.Option(
+                file_okay=False,
+                help=f"Where the memories lie, and whose they are. Default: {DATA}, without --manifests a folder"
+                " outside of this one.",
+            ),
+        ] = None,
         port: Port = 8080,
         qdrant: Annotated[str | None, typer.Option(help="A real server in the dev Qdrant's place.")] = None,
     ) -> None:
         """Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API."""
-        run_verb(servers.dev(manifests, data, port, qdrant))
+        run_verb(servers.dev(DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant)))
 
     @cli.command()
     def devserver(

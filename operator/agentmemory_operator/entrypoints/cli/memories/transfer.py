@@ -14,9 +14,10 @@ from rich.filesize import decimal
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User
+from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User, Whom
 from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
+from agentmemory_operator.entrypoints.cli.stacks import stacks_of
 
 if TYPE_CHECKING:
     from agentmemory_client import Imported
@@ -35,6 +36,7 @@ def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -
 def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
+        ctx: typer.Context,
         name: Name,
         user: User,
         file: Annotated[
@@ -49,9 +51,10 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Write all memories of a user as lines of JSON."""
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
-            async with reached.of(name, namespace, context, url, token) as agent:
+            async with reached.of(name, whom) as agent:
                 return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
@@ -60,6 +63,7 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
 def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
+        ctx: typer.Context,
         name: Name,
         user: User,
         file: Annotated[
@@ -73,9 +77,10 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Take in memories of a user that were exported; what is there already stays as it is."""
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
-            async with reached.of(name, namespace, context, url, token) as agent:
+            async with reached.of(name, whom) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)
