@@ -14,7 +14,7 @@ WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorde
 OURS := --no-emit-package agentmemory-client
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -109,6 +109,13 @@ gitops: .venv/.run ## write Argo CD's settings from the Lua in gitops/
 
 bench: .venv/.dev ## measure against the bare engine; prints the tables of bench/README.md
 	@.venv/bin/python -m bench
+
+# npm fetches what the lock names; no package of it runs a program.
+client-ts: .venv/.dev ## build the TypeScript client on types from the API's document; needs Node 20. tests/api tests it
+	@if command -v node > /dev/null && command -v npm > /dev/null; then \
+	  .venv/bin/python -m tests.support.web.openapi client-ts/openapi.json && cd client-ts && npm ci --silent && \
+	  npm run --silent generate && npm run --silent build && npm run --silent build-tests; \
+	else echo "node and npm are not here: the TypeScript client is not built, and its tests are skipped"; fi
 
 docs: .venv/.dev ## check that every setting, reason and command is documented
 	@$(PYTEST) -q tests/unit/docs
