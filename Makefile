@@ -14,7 +14,7 @@ WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorde
 OURS := --no-emit-package agentmemory-client
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -113,6 +113,13 @@ gitops: .venv/.run ## generate Argo CD's settings from the Lua files in gitops/
 
 bench: .venv/.dev ## run the benchmarks; prints the tables of bench/README.md
 	@.venv/bin/python -m bench
+
+# npm fetches what the lock names; no package of it runs a program.
+client-ts: .venv/.dev ## build the TypeScript client from the OpenAPI document; needs Node.js 20
+	@if command -v node > /dev/null && command -v npm > /dev/null; then \
+	  .venv/bin/python -m tests.support.web.openapi client-ts/openapi.json && cd client-ts && npm ci --silent && \
+	  npm run --silent generate && npm run --silent build && npm run --silent build-tests; \
+	else echo "node and npm are not here: the TypeScript client is not built, and its tests are skipped"; fi
 
 docs: .venv/.docs ## build the documentation site into dist/docs; fails at any warning or broken link
 	@.venv/bin/python -m docs.site.build
