@@ -1,7 +1,7 @@
 """Rules of `spec.index`."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule, of_preset
-from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets import NEEDED_INDEXES
 from agentmemory_operator.spec.presets.profiles import LARGE_MEMORIES, PROFILES
 
 
@@ -83,7 +83,7 @@ QUANTIZATION = (
 
 PAYLOAD_INDEX = (
     CelRule(
-        f"!(self.field in {[field for field, _ in RETRIEVAL_INDEXES]})",
+        f"!(self.field in {[field for field, _ in NEEDED_INDEXES]})",
         "field is indexed by the operator, as retrieval needs it: remove the entry",
         ".field",
     ),
