@@ -19,6 +19,7 @@ from agentmemory_operator.spec.expression.variables import DAY_MS
 from bench.clients import Client
 from bench.datasets import Dataset, Floats
 from bench.measures import (
+    ATTEMPTS,
     STORE_BATCH,
     TOP_K,
     Latency,
@@ -40,7 +41,7 @@ NEAREST = 1_000
 LISTED = 100
 """Memories on each list of a hybrid query written by hand."""
 FETCHED = (30, 100, 300, NEAREST)
-WARM_UP, PROVEN = 40, 100
+WARM_UP, JUDGED, PROVEN = 40, 60, 100
 ONE_A_CALL = 300
 BLOCK = 25
 """Searches of a stretch with writes between them, or of one without; the two take turns."""
@@ -112,9 +113,9 @@ def beside_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
             **{f"nearest {fetched:,}, ranked in the client": hand.ranked(fetched) for fetched in FETCHED},
             "plain nearest 10": hand.nearest,
         }
-        asked = in_turn(sides, [Question(user, vector, "") for user, vector in data.questions(count + WARM_UP)])
-        oracle = Oracle(data, ranking, access_counts(qdrant, data))
-    shares = {name: share_of(oracle, data, side.found) for name, side in asked.items()}
+        questions = [Question(user, vector, "") for user, vector in data.questions(count + WARM_UP)]
+        shares = shares_found(qdrant, data, sides, questions[:JUDGED])
+        asked = in_turn(sides, questions)
     return rows_of(CORTEX, asked, {name: down(share) for name, share in shares.items()})
 
 
@@ -158,12 +159,29 @@ def rows_of(agent: str, asked: dict[str, Asked], shares: dict[str, str]) -> list
     return rows
 
 
-def share_of(oracle: Oracle, data: Dataset, found: Sequence[tuple[int, list[int]]]) -> float:
+def shares_found(
+    qdrant: Client, data: Dataset, sides: dict[str, Ask], questions: Sequence[Question]
+) -> dict[str, float]:
+    """Which share of the exact best 10 each side finds; repeated until the API has written no access counts meanwhile.
+
+    Raises:
+        RuntimeError: it wrote some each time.
+    """
+    ranking = ranking_of(data.slug)
+    for _ in range(ATTEMPTS):
+        before = access_counts(qdrant, data)
+        asked = in_turn(sides, questions)
+        if np.array_equal(before, access_counts(qdrant, data)):
+            oracle = Oracle(data, ranking, before)
+            return {name: share_of(oracle, questions, side.found) for name, side in asked.items()}
+    raise RuntimeError("access counts changed during every attempt")
+
+
+def share_of(oracle: Oracle, questions: Sequence[Question], found: Sequence[tuple[int, list[int]]]) -> float:
     """Which share of the exact best 10 was found, averaged over the questions."""
-    questions = data.questions(len(found))
     shares = [
-        oracle.share_found(user, vector, now_ms=now_ms, found=rows, top_k=TOP_K)
-        for (user, vector), (now_ms, rows) in zip(questions, found, strict=True)
+        oracle.share_found(question.user, question.vector, now_ms=now_ms, found=rows, top_k=TOP_K)
+        for question, (now_ms, rows) in zip(questions, found, strict=True)
     ]
     return sum(shares) / len(shares)
 
