@@ -242,7 +242,7 @@ def _add_problem_pages(app: FastAPI) -> None:
             if problem.name == name:
                 content = {"type": problem.uri, "title": problem.title, "status": problem.status}
                 return json_response(content | {"explanation": problem.explanation})
-        raise NotFound(f"there is not a kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
+        raise NotFound(f"there is no kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
 
 
 def _add_error_handlers(app: FastAPI) -> None:
