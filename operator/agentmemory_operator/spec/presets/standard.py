@@ -12,7 +12,7 @@ from agentmemory_operator.spec.presets.table import (
 
 STANDARD = Preset(
     name="standard",
-    summary="any type of memory, ranked by meaning, words and evidence; nothing fades",
+    summary="any type of memory, ranked by meaning, keywords and evidence; nothing fades",
     revision=1,
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
