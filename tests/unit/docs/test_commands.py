@@ -33,7 +33,8 @@ ROUTES = {
 def test_each_heading_with_commands_says_how_they_are_run_and_no_other_does() -> None:
     shown = {page: set(blocks_of(page)) for page in PAGES if blocks_of(page)}
 
-    assert {page: set(headings) for page, headings in TOLD["pages"].items()} == shown
+    told = {page: set(headings) for page, headings in TOLD["pages"].items() if (ROOT / page).exists()}
+    assert told == shown
 
 
 @pytest.mark.parametrize(("page", "heading", "how"), ENTRIES)
