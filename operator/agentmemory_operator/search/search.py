@@ -9,7 +9,7 @@ from functools import partial
 from agentmemory_operator.agents.checks import scaled
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_question
-from agentmemory_operator.connections.rules.capabilities import MIN_MAX
+from agentmemory_operator.connections.rules.capabilities import IDF_CORPUS, MIN_MAX
 from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
@@ -34,6 +34,7 @@ from agentmemory_operator.search.rules.hybrid import (
     ask_by_both,
     ask_by_meaning,
     fusion_of,
+    look_by_words,
     ranks_evidence,
     scoring_of,
 )
@@ -310,8 +311,8 @@ async def _explained(
     # All candidates and not just the best, to know how many the threshold removes.
     every = {"limit": max(look.fetched, look.plan.total)}
     proof = _body(agent, _question(agent, request, thorough, vector), look) | every
-    document = _document_of(agent, request, look)
-    ends = ask_ends(look.plan, vector, distance=agent.distance, document=document) if agent.allows_exact else []
+    words = _words_of(agent, request, look)
+    ends = ask_ends(look.plan, vector, distance=agent.distance, words=words) if agent.allows_exact else []
     asked = [*bodies, proof, *ends]
     points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, asked), lambda answers: answers[0])
     lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
@@ -335,14 +336,13 @@ async def _explained(
 
 
 def _body(agent: Agent, question: Question, look: _Look) -> Json:
-    has_extremes = MIN_MAX in agent.capabilities
     # Weights of one request would push those of the objects out of the cache.
     make = scoring_of if look.ranking == agent.settings.ranking else scoring_of.__wrapped__
     clues = question.clues
     template = make(
         *(look.ranking, question.fusion),
         distance=agent.distance,
-        has_extremes=has_extremes,
+        has_extremes=MIN_MAX in agent.capabilities,
         is_along=bool(question.along),
         has_clues=clues is not None,
     )
@@ -351,20 +351,20 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
 
 
 def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
-    document = _document_of(agent, request, look)
-    if look.fusion is None or document is None:
+    words = _words_of(agent, request, look)
+    if look.fusion is None or words is None:
         asked = ask_by_meaning(look.plan, vector, distance=agent.distance)
     else:
-        along, distance = look.along, agent.distance
-        asked = ask_by_both(look.plan, vector, document, distance=distance, fusion=look.fusion, along=along)
+        asked = ask_by_both(look.plan, vector, words, distance=agent.distance, fusion=look.fusion, along=look.along)
     return replace(asked, clues=look.clues)
 
 
-def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
+def _words_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
     """What is looked for by words, None where nothing is."""
     if look.fusion is None or agent.keyword is None:
         return None
-    return keyword_document(request.query or "", agent.keyword)
+    among = request.selection if IDF_CORPUS in agent.capabilities else None
+    return look_by_words(keyword_document(request.query or "", agent.keyword), among)
 
 
 def _clues(agent: Agent, request: SearchRequest) -> Clues | None:

@@ -71,6 +71,11 @@ class Selection:
         return list(dict.fromkeys([self.user_id, *self.scopes]))
 
 
+def of_owners(selection: Selection) -> Filter:
+    """The filter of all points of a selection's owners, whatever else it says."""
+    return {"must": [_owned_by(selection.owners)]}
+
+
 def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield what narrows a selection by reading memories: the caller's field, the key, the type of the index to add.
 
