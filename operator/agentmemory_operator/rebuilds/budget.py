@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from agentmemory_operator.errors import EmbedderUnavailable
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.runtime.rules.fair_shares import WHOLE, Allowances, hourly

@@ -19,7 +19,7 @@ from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, record_of
 from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.ports.base import Clock, Json, Vector
-from agentmemory_operator.ports.embedding import Reranker
+from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.search.along import memories_along
 from agentmemory_operator.search.neighbours import Neighbours, read_neighbours
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of

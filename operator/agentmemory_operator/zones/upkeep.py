@@ -34,8 +34,7 @@ from agentmemory_operator.zones.rules.health import (
     with_health,
     without_health,
 )
-from agentmemory_operator.zones.wrapping import WrappingKeys
-from agentmemory_operator.zones.wrapping_secret import read_wrapping_keys
+from agentmemory_operator.zones.wrapping import WrappingKeys, read_wrapping_keys
 
 log = logging.getLogger(__name__)
 

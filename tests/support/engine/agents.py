@@ -40,7 +40,7 @@ from agentmemory_operator.memories.rules.filters import Selection, visible
 from agentmemory_operator.memories.stored import ListRequest, delete_head, list_page
 from agentmemory_operator.memories.working import WorkingMemory
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.search.search import Recall, SearchRequest
 from agentmemory_operator.spec.access import ANYBODY, Verb, scopes_of

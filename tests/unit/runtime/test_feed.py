@@ -9,7 +9,7 @@ import pytest
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.errors import NotFound
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of
 from agentmemory_operator.runtime.feed import OperatorFeed

@@ -7,14 +7,13 @@ from typing import Any
 
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
+from agentmemory_operator.spec.effective.consolidation import ModelSettings, effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
-from agentmemory_operator.spec.effective.entities import effective_entities
-from agentmemory_operator.spec.effective.language_model import ModelSettings, effective_model
+from agentmemory_operator.spec.effective.entities import EntitySettings, effective_entities
 from agentmemory_operator.spec.effective.policies import Endings, effective_zones, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
-from agentmemory_operator.spec.entities import EntitySettings
 from agentmemory_operator.spec.expression.models import Model, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS

@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentmemory_operator.entities import browse, relations
+from agentmemory_operator.entities import browse, sheets
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
@@ -38,7 +38,7 @@ async def put_relation(agent: str, request: Request) -> Response:
     services = services_of(request)
     sent = await read_model(request, RelationIn)
     opened = await services.directory.open(agent)
-    said = await relations.put(opened, sent.user_id, sent.source, sent.relation, sent.target)
+    said = await sheets.put_relation(opened, sent.user_id, sent.source, sent.relation, sent.target)
     return json_response(entity_requests.relation(said))
 
 

@@ -26,7 +26,7 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
-from agentmemory_operator.spec.effective.language_model import effective_model
+from agentmemory_operator.spec.effective.consolidation import effective_model
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason

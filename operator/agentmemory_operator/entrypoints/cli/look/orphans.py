@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.controllers.orphans import find_orphans
+from agentmemory_operator.controllers.inspection import find_orphans
 from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
 from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_at, endpoint_through

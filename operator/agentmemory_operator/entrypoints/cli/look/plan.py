@@ -11,7 +11,7 @@ from rich.console import Console
 
 from agentmemory_operator.collections.rules.desired import connection_named
 from agentmemory_operator.connections.resolve import Sharing, connection_missing
-from agentmemory_operator.controllers.preview import PassPreview, Reached, previews_of
+from agentmemory_operator.controllers.inspection import PassPreview, Reached, previews_of
 from agentmemory_operator.controllers.rules.applying import with_kept_annotations
 from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.entrypoints.cli.look.endpoints import endpoint_at, endpoint_through

@@ -1,6 +1,6 @@
-"""`agentmemory plan`: what passes over manifests would do. Reads, and changes nothing."""
+"""`agentmemory plan` and `orphans`: what passes over manifests would do, and what nothing owns. They change nothing."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -12,10 +12,14 @@ from agentmemory_operator.collections.rules.desired import connection_named, new
 from agentmemory_operator.collections.rules.plan import has_rebuild
 from agentmemory_operator.collections.rules.rebuild_costs import room_of
 from agentmemory_operator.collections.rules.takeovers import takeover_terms
+from agentmemory_operator.controllers.rules.orphans import Orphan, foreign_count, orphans_of, owners_of
 from agentmemory_operator.errors import NotOwned, SpecInvalid
-from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.collections import CollectionCatalogue, CollectionStore
+from agentmemory_operator.ports.kubernetes import ObjectReader
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
+from agentmemory_operator.spec.kinds.readable_status import with_readable_status
 from agentmemory_operator.spec.naming import alias_of, physical_names
 
 
@@ -134,3 +138,33 @@ def worst_of(previews: Sequence[PassPreview]) -> PreviewOutcome:
     """The worst outcome, unchanged where there is none."""
     order = list(PreviewOutcome)
     return max((preview.outcome for preview in previews), key=order.index, default=PreviewOutcome.UNCHANGED)
+
+
+KEPT = "CollectionKept"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one server holds that nothing owns.
+
+    Attributes:
+        foreign: collections of other clusters.
+        since: when an object's collection was kept, by (namespace, name): as long as Kubernetes keeps its events.
+    """
+
+    orphans: tuple[Orphan, ...]
+    foreign: int
+    since: Mapping[tuple[str, str], str]
+
+
+async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> Findings:
+    """What nothing in the reader's cluster owns on the catalogue's server."""
+    holdings = await catalogue.holdings()
+    # Objects after collections: one created meanwhile must not look like an orphan.
+    documents, _ = await reader.list_objects(AGENT_MEMORY)
+    restores, _ = await reader.list_objects(MEMORY_RESTORE)
+    objects, made = (list(map(with_readable_status, found)) for found in (documents, restores))
+    owners = owners_of(objects, cluster_id=await reader.cluster_id(), restores=made)
+    orphans = tuple(orphans_of(holdings, owners))
+    since = await reader.event_times(KEPT) if orphans else {}
+    return Findings(orphans, foreign_count(holdings, owners), since)

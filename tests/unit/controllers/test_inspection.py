@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.controllers.preview import PassPreview, PreviewOutcome, previews_of, worst_of
+from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, previews_of, worst_of
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
