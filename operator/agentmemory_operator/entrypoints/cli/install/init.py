@@ -29,7 +29,9 @@ def add_init(cli: typer.Typer) -> None:
     @cli.command("init")
     def init(
         name: Annotated[str, typer.Argument(help="Of the agent and its AgentMemory.")],
-        preset: Annotated[PresetName, typer.Option(help="What it is for: `agentmemory preset list`.")] = FIRST_PRESET,
+        preset: Annotated[
+            PresetName, typer.Option(help="What it is for; the verb `preset` lists them.")
+        ] = FIRST_PRESET,
         into: Annotated[
             Path | None, typer.Option(file_okay=False, help="The folder; made where it is missing. Default: NAME.")
         ] = None,
