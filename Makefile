@@ -104,18 +104,18 @@ completions: .venv/.dev ## write what a shell completes, from the verbs; tests/u
 manifests: .venv/.dev ## write examples/install from the chart; tests/chart fails where it is not current
 	@$(ASSETS) .venv/bin/python -m tests.chart.manifests
 
-gitops: .venv/.run ## write Argo CD's settings from the Lua in gitops/
-	@.venv/bin/python gitops/argocd/render.py
-
-bench: .venv/.dev ## measure against the bare engine; prints the tables of bench/README.md
-	@.venv/bin/python -m bench
-
 # npm fetches what the lock names; no package of it runs a program.
 client-ts: .venv/.dev ## build the TypeScript client on types from the API's document; needs Node 20. tests/api tests it
 	@if command -v node > /dev/null && command -v npm > /dev/null; then \
 	  .venv/bin/python -m tests.support.web.openapi client-ts/openapi.json && cd client-ts && npm ci --silent && \
 	  npm run --silent generate && npm run --silent build && npm run --silent build-tests; \
 	else echo "node and npm are not here: the TypeScript client is not built, and its tests are skipped"; fi
+
+gitops: .venv/.run ## write Argo CD's settings from the Lua in gitops/
+	@.venv/bin/python gitops/argocd/render.py
+
+bench: .venv/.dev ## measure against the bare engine; prints the tables of bench/README.md
+	@.venv/bin/python -m bench
 
 docs: .venv/.dev ## check that every setting, reason and command is documented
 	@$(PYTEST) -q tests/unit/docs
