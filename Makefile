@@ -7,14 +7,14 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 MEASURED := tests/contract tests/property tests/unit
 SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
-CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security
+CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security tests/upgrade
 # Tests wait for processes much of the time, so more of them run than there are cores.
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -98,6 +98,15 @@ crds: .venv/.run ## write crds/ and the chart's copy from the models
 crds-check: crds ## fail where crds/ is not what the models say
 	@git diff --exit-code --stat -- crds charts || { echo "crds/ was not current: commit what 'make crds' wrote" >&2; exit 1; }
 
+audit: .venv/.dev ## known vulnerabilities of the locked packages, and credentials in the files; offline
+	@.venv/bin/python release/audit.py
+	@.venv/bin/python release/secret_scan.py
+
+release-check: .venv/.dev ## make and try everything that a release has, into dist/, from one version; pushes nothing
+	@$(PYTHON) tests/controlplane/build.py > /dev/null
+	@rm -rf dist
+	@.venv/bin/python release/check.py dist
+
 completions: .venv/.dev ## write what a shell completes, from the verbs; tests/unit fails where it is not current
 	@.venv/bin/python -m tests.support.completions
 
@@ -113,7 +122,7 @@ bench: .venv/.dev ## measure against the bare engine; prints the tables of bench
 docs: .venv/.dev ## check that every setting, reason and command is documented
 	@$(PYTEST) -q tests/unit/docs
 
-check: lint types crds-check docs test ## what has to pass before a commit
+check: lint types crds-check audit docs test ## what has to pass before a commit
 
 lock: | .venv/bin/python ## resolve requirements/*.txt anew
 	@$(PIP) uv
