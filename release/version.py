@@ -38,11 +38,13 @@ class Place:
         path.write_text(self.pattern.sub(lambda match: match[1] + version, path.read_text()))
 
 
+PACKAGE = r'"name": "agentmemory-client",\s+"version": "'
 IMAGE = "agentmemory-operator:"
 PLACES = (
     Place("operator/agentmemory_operator/__init__.py", '^__version__ = "', '"$'),
     Place("client/agentmemory_client/__init__.py", '^__version__ = "', '"$'),
     Place("devserver/qdrant_devserver/__init__.py", '^__version__ = "', '"$'),
+    *(Place(f"client-ts/{name}.json", PACKAGE, '"') for name in ("package", "package-lock")),
     Place("Dockerfile", 'image.version="', '"'),
     Place("charts/agentmemory-operator/Chart.yaml", "^(?:version|appVersion): ", "$"),
     Place("examples/gitops/pipelines/gitlab-ci.yaml", IMAGE),

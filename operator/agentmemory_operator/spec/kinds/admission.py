@@ -166,7 +166,7 @@ def _duplicates(schema: Schema, entries: list[Any], path: _Path) -> Iterator[_Pr
     for number, identity in enumerate(identities):
         if identity and all(isinstance(value, str) for value in identity) and identity in identities[:number]:
             told = " ".join(f"{key} {_shown(value)}" for key, value in zip(keys or ("value",), identity, strict=True))
-            yield _Problem((*path, number), f"{told} stands in an earlier entry: rename or remove one")
+            yield _Problem((*path, number), f"{told} is already in an earlier entry: rename or remove one")
 
 
 def _known(schema: Schema, value: Any) -> Any:
@@ -194,7 +194,7 @@ def _expected(node: Schema) -> str:
 def _expected_union(node: Schema) -> str:
     words = node["pattern"].strip("^()$").replace("|", ", ")
     fields = ", ".join(f"{name} ({_expected(field)})" for name, field in node["properties"].items())
-    return f"{words} or an object with nothing but {fields}"
+    return f"{words} or an object with only {fields}"
 
 
 def _expected_type(node: Schema) -> str:

@@ -86,7 +86,7 @@ def told_of_access(document: Mapping[str, Any]) -> str:
         parse_access(document)
     except SpecInvalid:
         return "spec.access cannot be read either: until it is correct, the API lets nobody in"
-    return "Until it is correct, the API goes on with the last valid settings, and with spec.access as it stands"
+    return "Until it is correct, the API uses the last valid settings and the current spec.access"
 
 
 def parse_connection(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> QdrantConnection:
@@ -143,7 +143,7 @@ def _error_in_our_group(version: str, kind: str) -> FieldError | None:
     if kind not in _DOCUMENTS:
         near = _nearest(kind, _LIKE)
         way_out = f"did you mean {near}?" if near else f"use one of {', '.join(_DOCUMENTS)}"
-        return FieldError("kind", f"{_quoted(kind)} is no kind of {GROUP}: {way_out}")
+        return FieldError("kind", f"{_quoted(kind)} is not a kind of {GROUP}: {way_out}")
     return None if version == API_VERSION else FieldError("apiVersion", f"{_quoted(version)}: give {API_VERSION}")
 
 

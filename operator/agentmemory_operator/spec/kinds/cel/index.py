@@ -1,7 +1,7 @@
 """Rules of `spec.index`."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
-from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets import NEEDED_INDEXES
 
 EF_BELOW_M = (
     "efConstruct must be at least m (where one is not given, the profile's or preset's figure counts):"
@@ -33,7 +33,7 @@ INDEX = (
 def _only_with(field: str, type_: str) -> CelRule:
     return CelRule(
         f"self.type == '{type_}' || !has(self.{field})",
-        f"{field} has no meaning but with type {type_}: remove it, or choose type {type_}",
+        f"{field} applies only with type {type_}: remove it, or choose type {type_}",
         f".{field}",
     )
 
@@ -52,21 +52,21 @@ QUANTIZATION = (
     *(
         CelRule(
             f"self.type != 'None' || !has(self.{field})",
-            f"{field} has no meaning with type None: remove it, or choose another type",
+            f"{field} cannot be used with type None: remove it, or choose another type",
             f".{field}",
         )
         for field in ("alwaysRam", "rescore", "oversampling")
     ),
     CelRule(
         "!has(self.oversampling) || !has(self.rescore) || self.rescore",
-        "oversampling has no meaning without rescoring: remove it, or rescore: false",
+        "oversampling needs rescoring: remove it, or rescore: false",
         ".oversampling",
     ),
 )
 
 PAYLOAD_INDEX = (
     CelRule(
-        f"!(self.field in {[field for field, _ in RETRIEVAL_INDEXES]})",
+        f"!(self.field in {[field for field, _ in NEEDED_INDEXES]})",
         "field is indexed by the operator, as retrieval needs it: remove the entry",
         ".field",
     ),

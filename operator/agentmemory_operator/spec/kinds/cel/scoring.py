@@ -25,7 +25,7 @@ MODELS_FIGURES = {
 
 def belongs_to(field: str, model: str) -> str:
     """What is wrong with a figure beside another model than its own."""
-    return f"{field} has no meaning but with model {model}: remove it, or choose model {model}"
+    return f"{field} applies only with model {model}: remove it, or choose model {model}"
 
 
 # A line break is allowed: what else may stand in an expression, its parser says with the place.
@@ -46,12 +46,12 @@ SCORING = (
     ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || !has(self.fusion)",
-        "fusion has no meaning with model Expression: remove it, and name keyword in the expression",
+        "fusion cannot be used with model Expression: remove it, and name keyword in the expression",
         ".fusion",
     ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || !has(self.evidence)",
-        "evidence has no meaning with model Expression: remove it, and name terse, author, time, asked or date in the"
+        "evidence cannot be used with model Expression: remove it, and name terse, author, time, asked or date in the"
         " expression",
         ".evidence",
     ),
@@ -73,13 +73,13 @@ _HORIZONS = ("hourly", "daily", "weekly", "monthly", "yearly", "knowledgeBank")
 HORIZONS = (
     CelRule(
         " || ".join(f"!has(self.{field}) || self.{field} > 0.0" for field in _HORIZONS),
-        "one horizon at least must weigh more than 0, or no memory is ever found: raise one",
+        "at least one horizon must be more than 0, or no memory is ever found: raise one",
     ),
 )
 
-ONLY_RANKS_HAVE_K = "k has no meaning but with method RRF: remove it, or choose method RRF"
+ONLY_RANKS_HAVE_K = "k applies only with method RRF: remove it, or choose method RRF"
 RANKS_WEIGH_BOTH = (
-    "keywordWeight with method RRF must be more than 0 and less than 1: choose one between, or method Score"
+    "keywordWeight with method RRF must be more than 0 and less than 1: change it, or choose method Score"
 )
 FUSION = (
     CelRule("!has(self.k) || !has(self.method) || self.method == 'RRF'", ONLY_RANKS_HAVE_K, ".k"),
@@ -91,7 +91,7 @@ FUSION = (
     ),
     CelRule(
         "!has(self.keywordWeight) || !has(self.method) || self.method != 'None'",
-        "keywordWeight has no meaning with method None: remove it, or choose another method",
+        "keywordWeight cannot be used with method None: remove it, or choose another method",
         ".keywordWeight",
     ),
 )
