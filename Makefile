@@ -14,7 +14,7 @@ WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorde
 OURS := --no-emit-package agentmemory-client
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,6 +39,10 @@ help: ## list the targets
 
 .venv/.mutants: requirements/mutants.txt .venv/.dev
 	@$(PIP) --require-hashes -r requirements/mutants.txt
+	@touch $@
+
+.venv/.docs: requirements/docs.txt .venv/.dev
+	@$(PIP) --require-hashes -r requirements/docs.txt
 	@touch $@
 
 setup: .venv/.dev ## create .venv with all dependencies and the command `agentmemory`
@@ -110,8 +114,15 @@ gitops: .venv/.run ## generate Argo CD's settings from the Lua files in gitops/
 bench: .venv/.dev ## run the benchmarks; prints the tables of bench/README.md
 	@.venv/bin/python -m bench
 
-docs: .venv/.dev ## check that every setting, reason and command is documented
-	@$(PYTEST) -q tests/unit/docs
+# npm fetches what the lock names; no package of it runs a program.
+client-ts: .venv/.dev ## build the TypeScript client from the OpenAPI document; needs Node.js 20
+	@if command -v node > /dev/null && command -v npm > /dev/null; then \
+	  .venv/bin/python -m tests.support.web.openapi client-ts/openapi.json && cd client-ts && npm ci --silent && \
+	  npm run --silent generate && npm run --silent build && npm run --silent build-tests; \
+	else echo "node and npm are not here: the TypeScript client is not built, and its tests are skipped"; fi
+
+docs: .venv/.docs ## build the documentation site into dist/docs; fails at any warning or broken link
+	@.venv/bin/python -m docs.site.build
 
 check: lint types crds-check docs test ## run all checks that must pass before a commit
 
@@ -130,6 +141,8 @@ lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	  -c requirements/run.txt requirements/weights.in -o requirements/weights.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --group mutants \
 	  -c requirements/dev.txt -o requirements/mutants.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  -c requirements/dev.txt requirements/docs.in -o requirements/docs.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
 	  -c requirements/run.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
 

@@ -48,6 +48,11 @@ VERBS = {
     "dev": ListedVerb(
         "Run", "Run a development stack in one process: Qdrant, operator and API for a folder of manifests.", *_SERVERS
     ),
+    "init": ListedVerb(
+        "Run",
+        "Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten.",
+        "install.init.add_init",
+    ),
     "devserver": ListedVerb("Run", "Run the development Qdrant server alone.", *_SERVERS),
     "validate": ListedVerb(
         "Look",
@@ -212,6 +217,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
         _: Annotated[bool, typer.Option("--version", callback=tell, is_eager=True, help="Print the version.")] = False,
     ) -> None:
         """Get ready for a verb."""
+        ctx.obj = verbs.stacks
         if VERBS[str(ctx.invoked_subcommand)].adder != PRINTERS:
             verbs.prepare()
 

@@ -5,11 +5,16 @@ from typing import Annotated
 
 import typer
 
-from agentmemory_operator.entrypoints.cli.composition import AgentSource, ApiOptions, OperatorOptions, Serving
+from agentmemory_operator.entrypoints.cli.composition import (
+    AgentSource,
+    ApiOptions,
+    DevOptions,
+    OperatorOptions,
+    Serving,
+)
 from agentmemory_operator.entrypoints.cli.options import DATA
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
-Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests to watch.")]
 Namespaces = Annotated[
     list[str] | None, typer.Option("--namespace", help="Namespace to watch; repeatable. Default: all.")
 ]
@@ -96,15 +101,29 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
 def _add_development(cli: typer.Typer, servers: Serving) -> None:
     @cli.command()
     def dev(
-        manifests: Manifests,
-        data: Annotated[Path, typer.Option(file_okay=False, help="Folder for the memories and their owners.")] = DATA,
+        manifests: Annotated[
+            Path | None,
+            typer.Option(
+                exists=True,
+                file_okay=False,
+                help="Folder of manifests to watch. Default: one in your user data folder, with an agent.",
+            ),
+        ] = None,
+        data: Annotated[
+            Path | None,
+            typer.Option(
+                file_okay=False,
+                help=f"Folder for the memories and their owners. Default: {DATA}; without --manifests, your user data"
+                " folder.",
+            ),
+        ] = None,
         port: Port = 8080,
         qdrant: Annotated[
             str | None, typer.Option(help="URL of a Qdrant server to use in place of the development one.")
         ] = None,
     ) -> None:
         """Run a development stack in one process: Qdrant, operator and API for a folder of manifests."""
-        run_verb(servers.dev(manifests, data, port, qdrant))
+        run_verb(servers.dev(DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant)))
 
     @cli.command()
     def devserver(

@@ -213,8 +213,6 @@ class TypeSpec(Model):
 class AgentMemorySpec(Model):
     """Desired state of an agent's long-term memory."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.SPEC))
-
     agent: Annotated[str, Field(max_length=SLUG_MAX_LENGTH)] | None = Field(
         default=None,
         description="Name of the agent in the API, unique in the installation: lower-case letters, digits and"

@@ -6,20 +6,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.memories.found import found_section
 from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml, print_document, take_options
 from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
+from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
 
 if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
-    from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, SearchResult, Stored
+    from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, Stored
 
     Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]
     """What a verb asks of an agent."""
@@ -41,9 +44,27 @@ User = Annotated[str, typer.Option("--user", help="User whose memories to use.")
 Namespace = Annotated[
     str | None, typer.Option("-n", "--namespace", help="Namespace of the AgentMemory, which is then read.")
 ]
-Url = Annotated[str | None, typer.Option("--url", help="URL of the API. Default: AGENTMEMORY_URL.")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="URL of the API. Default: AGENTMEMORY_URL, or else a running development stack."),
+]
 Token = Annotated[str | None, typer.Option("--token", help="Bearer token for the API. Default: AGENTMEMORY_TOKEN.")]
 Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whom:
+    """The options that say which API is asked; None is what the environment says.
+
+    Attributes:
+        namespace, context: of the AgentMemory that says what the agent is called; none is read where both are None.
+    """
+
+    stacks: Stacks
+    namespace: str | None
+    context: str | None
+    url: str | None
+    token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +75,29 @@ class AskedApi:
     inspection: Inspection
 
     @asynccontextmanager
-    async def of(
-        self, name: str, namespace: str | None, context: str | None, url: str | None, token: str | None
-    ) -> "AsyncIterator[AsyncAgent]":
+    async def of(self, name: str, whom: "Whom") -> "AsyncIterator[AsyncAgent]":
         """Yield the agent in the API: by the name itself, or by that of the object where one is to be read.
 
-        Args:
-            namespace, context: of the object; none is read where both are None.
-            url, token: None is what the environment says.
+        Raises:
+            AgentMemoryError: it is not clear which API is meant.
         """
-        agent = name if namespace is None and context is None else await self._agent_of(name, namespace, context)
-        async with self.asking.open_client(url or self.asking.url, token or self.asking.token) as client:
+        url, stack = whom.stacks.api(whom.url or self.asking.url, whom.context)
+        agent = name
+        if whom.namespace is not None or whom.context is not None:
+            agent = await self._agent_of(name, whom, stack.manifests if stack else None)
+        async with self.asking.open_client(url, whom.token or self.asking.token) as client:
             yield client.agent(agent)
 
-    async def _agent_of(self, name: str, namespace: str | None, context: str | None) -> str:
-        async with self.inspection.open_objects(context, None) as (reader, default):
-            document = await reader.read_object(AGENT_MEMORY, namespace or default, name)
+    async def _agent_of(self, name: str, whom: "Whom", manifests: Path | None) -> str:
+        async with self.inspection.open_objects(whom.context, manifests) as (reader, default):
+            document = await reader.read_object(AGENT_MEMORY, whom.namespace or default, name)
         return str(document["spec"].get("agent") or name)
 
 
 def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
     """Add the verbs to the command line."""
     api = AskedApi(asking, inspection)
-    _add_verb(cli, search, _Way(api, _found_section))
+    _add_verb(cli, search, _Way(api, found_section))
     _add_verb(cli, remember, _Way(api, _stored_section))
     _add_verb(cli, forget, _Way(api, _forgotten_section))
     _add_verb(cli, receipts, _Way(api, _receipts_section))
@@ -90,10 +111,17 @@ def search(  # noqa: PLR0913 # each is an option
     tags_match: Annotated[TagsMatch | None, typer.Option(help="all: results have every --tag. Default: any.")] = None,
     filters: Annotated[str | None, typer.Option(help="Filter conditions as JSON (docs/filters.md).")] = None,
     top_k: Annotated[int | None, typer.Option(help="Maximum number of results. Default: the object's limit.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Minimum score; -1 keeps all results. Default: the object's scoreThreshold.")
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
+    *,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
 ) -> "Call":
     """Search a user's memories, ranked by the AgentMemory's settings."""
     options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
-    options |= _given({"tags_match": tags_match and tags_match.value})
+    options |= _given({"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session})
+    options |= {"explain": True} if explain else {}
     return lambda agent: agent.user(user).search(query, **options)
 
 
@@ -172,8 +200,9 @@ class _Way:
 def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> None:
     """Add a verb: the options of what it asks, which `choose` takes, and those of whom it asks."""
 
-    def command(  # each is an option
+    def command(  # noqa: PLR0913 # each is an option
         *,
+        ctx: typer.Context,
         name: Name,
         namespace: Namespace = None,
         context: Context = None,
@@ -183,15 +212,16 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
         **chosen: Any,
     ) -> None:
         call = choose(**chosen)
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def ask() -> Any:
-            async with way.api.of(name, namespace, context, url, token) as agent:
+            async with way.api.of(name, whom) as agent:
                 return await call(agent)
 
         _print(run_verb(ask()), way.section, output)
 
     # As a command line shows them: the name, what is asked, whom.
-    take_options(command, choose, after=1)
+    take_options(command, choose, after=2)
     cli.command(choose.__name__, help=choose.__doc__)(command)
 
 
@@ -212,21 +242,6 @@ def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYa
         show([section(answer)], Console())
     else:
         print_document(document, output)
-
-
-def _found_section(answer: "SearchResult") -> Section:
-    rows = tuple(
-        (f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", _shown(found.content), found.id)
-        for found in answer.results
-    )
-    heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
-    columns = ("SCORE", "TYPE", "CREATED", "CONTENT", "ID") if rows else ()
-    return Section(heading, columns=columns, rows=rows, notes=answer.warnings)
-
-
-def _shown(content: str | None) -> str:
-    """A content in one line."""
-    return "(locked: its key is away, or was deleted)" if content is None else " ".join(content.split())
 
 
 def _stored_section(answer: "Stored") -> Section:

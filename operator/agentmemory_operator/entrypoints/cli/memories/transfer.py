@@ -14,9 +14,10 @@ from rich.filesize import decimal
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User
+from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User, Whom
 from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
+from agentmemory_operator.entrypoints.cli.stacks import stacks_of
 
 if TYPE_CHECKING:
     from agentmemory_client import Imported
@@ -35,6 +36,7 @@ def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -
 def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
+        ctx: typer.Context,
         name: Name,
         user: User,
         file: Annotated[
@@ -52,9 +54,10 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Export all memories of a user as JSON lines."""
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
-            async with reached.of(name, namespace, context, url, token) as agent:
+            async with reached.of(name, whom) as agent:
                 return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
@@ -63,6 +66,7 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
 def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
+        ctx: typer.Context,
         name: Name,
         user: User,
         file: Annotated[Path, typer.Option("-f", "--file", exists=True, dir_okay=False, help="Export file to import.")],
@@ -76,9 +80,10 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Import exported memories for a user; memories that already exist stay unchanged."""
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
-            async with reached.of(name, namespace, context, url, token) as agent:
+            async with reached.of(name, whom) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)

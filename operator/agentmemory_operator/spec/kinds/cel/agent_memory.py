@@ -1,7 +1,5 @@
 """Rules of an AgentMemory as a whole, of its types and their lifetimes, and of its zones."""
 
-from agentmemory_operator.spec.kinds.cel.index import GRAPH
-from agentmemory_operator.spec.kinds.cel.scoring import FIGURES, RANKS
 from agentmemory_operator.spec.kinds.schema import CelRule
 from agentmemory_operator.spec.zones import Zone
 
@@ -42,9 +40,6 @@ TTL = (
         ".keepImportance",
     ),
 )
-
-# What the preset has a say in: over the whole spec.
-SPEC = (*GRAPH, *FIGURES, *RANKS)
 
 # Over the whole object: only there does a rule see the object's name.
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
