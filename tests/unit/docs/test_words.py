@@ -51,6 +51,10 @@ def test_texts_that_users_meet_are_without_words_that_are_not_used(area: str) ->
     assert len(met) <= STILL.get(area, 0), "\n".join(met)
 
 
+def test_each_command_and_option_has_a_help() -> None:
+    assert [place for place, text in command_texts() if not text] == []
+
+
 def test_the_list_of_words_names_what_to_write_for_each() -> None:
     words = words_not_used()
 
