@@ -67,7 +67,10 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
         source: Annotated[
             AgentSource, typer.Option(help="Source of the AgentMemory objects.")
         ] = servers.default_source,
-        manifests: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
+        manifests: Annotated[
+            Path | None,
+            typer.Option(exists=True, file_okay=False, help="Folder of manifests; required with --source files."),
+        ] = None,
         data: Annotated[
             Path | None,
             typer.Option(
