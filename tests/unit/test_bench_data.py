@@ -1,4 +1,4 @@
-"""The conversations in `bench/data`: each question can be answered, and is asked once; the figures that come of asking."""
+"""The conversations in `bench/data`: each question can be answered, and is asked once; the figures that come of it."""
 
 import json
 import re
