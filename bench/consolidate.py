@@ -30,7 +30,7 @@ from agentmemory_operator.consolidation.rules.limits import ANSWER_TOKENS
 from agentmemory_operator.consolidation.rules.material import instruct, wrap
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Fact, Kinds, Row, plan_batch
 from agentmemory_operator.errors import ModelAnswerInvalid, ModelUnavailable
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.presets import PRESETS
 from bench.consolidation_groups import Group, batches, groups
 from bench.tables import render

@@ -94,6 +94,11 @@ def agent_manifest(slug: str, weights: Json | None = None, *, spec: Json | None 
     return _object("AgentMemory", slug, whole)
 
 
+def standard_manifest(slug: str) -> Json:
+    """Return the manifest of an agent of preset standard."""
+    return agent_manifest(slug, spec={"preset": "standard"})
+
+
 def ranking_of(slug: str) -> Ranking:
     """Return the ranking of a declared agent, by the product's own rules."""
     return effective_settings(parse_agent_memory(agent_manifest(slug))).ranking

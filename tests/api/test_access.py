@@ -14,7 +14,7 @@ import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import Callers
-from agentmemory_operator.agents.claim import AgentClaim
+from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.errors import TransientError

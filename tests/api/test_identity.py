@@ -13,7 +13,7 @@ import pytest
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.user_tokens import PREFIX
 from agentmemory_operator.agents.callers import Callers
-from agentmemory_operator.agents.claim import AgentClaim
+from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.spec.access import Caller, Reviewed
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings

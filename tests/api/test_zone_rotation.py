@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.memories.repair import Sweeper
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import render_second
 from tests.support.engine.fakes import FakeClock

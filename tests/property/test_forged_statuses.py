@@ -8,11 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
-from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.reindex_slots import Turns
-from agentmemory_operator.collections.rules.claims import ClaimSet
+from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.collections.scratch import Scratch
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages

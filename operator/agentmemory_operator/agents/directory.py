@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.collection_facts import Facts, check_epoch, not_ready, read_facts
 from agentmemory_operator.agents.fence import TIMES, Fence, Times
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.agents.next_embedder import EmbedderFactory, Upcoming
 from agentmemory_operator.agents.sizes import Sizes
-from agentmemory_operator.collections.rules.claims import NO_CLAIMS
+from agentmemory_operator.collections.rules.claims import NO_CLAIMS, AgentClaim
 from agentmemory_operator.collections.rules.collection import (
     KeywordSource,
 )
@@ -27,7 +26,7 @@ from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.filters import equals_any
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterId
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
@@ -385,7 +384,9 @@ def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:
 
 def unknown_agent(slug: str) -> NotFound:
     """The error for an agent that is not there, and for one that the caller may not see."""
+    if slug != slug.lower():
+        return NotFound(f"there is no agent {slug!r}: their names have no capitals, as {slug.lower()!r}")
     return NotFound(
         f"there is no agent {slug!r}, or you may not see it: apply an AgentMemory with this slug, or name the caller in"
-        " its spec.access.subjects"
+        " its spec.access.subjects; GET /v1/agents lists those that you may see"
     )

@@ -4,9 +4,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.directory import AgentDirectory
-from agentmemory_operator.collections.rules.claims import ClaimSet
+from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import (

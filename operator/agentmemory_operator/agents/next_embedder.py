@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
 

@@ -1,4 +1,4 @@
-"""Around an Embedder: the cache, the measure, and the key that changes while it runs.
+"""Around an Embedder: the cache, the measure, and the key that changes while it runs, also a LanguageModel's.
 
 A process has one `EmbeddingCache`, which bounds what all its embedders remember together. What a text came to is kept
 by the `CachedEmbedder` that asked for it, so by agent, provider, model, dimensions and Secret: no agent is answered
@@ -10,16 +10,16 @@ Texts are kept as digests and vectors as float32: a vector of d numbers takes 4 
 import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from agentmemory_operator.connections.link import Renewable
 from agentmemory_operator.errors import AgentMemoryError, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Completion, Embedder, LanguageModel
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.spec.effective.embedding import Prefixes
 
@@ -319,6 +319,40 @@ class RekeyedEmbedder(Renewable[Embedder]):
             if renewed is None:
                 raise
         return await renewed.embed(texts)
+
+    async def _renew(self) -> None:
+        key = await self._read_key()
+        if key != self._key:
+            self._key, self._held = key, self._make(key)
+
+
+class RekeyedModel(Renewable[LanguageModel]):
+    """Implements ports.LanguageModel by the model of the key that was read last.
+
+    Args:
+        key: as it was read first.
+        read_key: reads it again.
+        make: makes the model of a key.
+    """
+
+    def __init__(self, key: str, read_key: Callable[[], Awaitable[str]], make: Callable[[str], LanguageModel]) -> None:
+        super().__init__(make(key))
+        self._key = key
+        self._read_key = read_key
+        self._make = make
+
+    async def complete(
+        self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
+    ) -> Completion:
+        """One answer; a call that the service refused is made once more with another key."""
+        held = self._held
+        try:
+            return await held.complete(instructions, material, schema, max_tokens)
+        except SpecInvalid:
+            renewed = await self._renewed_after(held, self._renew)
+            if renewed is None:
+                raise
+        return await renewed.complete(instructions, material, schema, max_tokens)
 
     async def _renew(self) -> None:
         key = await self._read_key()

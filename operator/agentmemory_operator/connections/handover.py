@@ -29,8 +29,8 @@ from agentmemory_operator.ports.access import PointsTokens
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import HandoverStore, Secrets
 from agentmemory_operator.runtime.cache import key_of_memory, slug_of
+from agentmemory_operator.spec.effective.consolidation import effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, effective_embedding, embedding_source
-from agentmemory_operator.spec.effective.language_model import effective_model
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of

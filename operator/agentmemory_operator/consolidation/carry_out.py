@@ -14,7 +14,7 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Contradiction, Fact
 from agentmemory_operator.consolidation.rules.proposals import proposal_of
-from agentmemory_operator.entities import aliases, relations
+from agentmemory_operator.entities.sheets import put_aliases, put_relations
 from agentmemory_operator.errors import Conflict, RequestInvalid
 from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
@@ -186,10 +186,10 @@ async def _name(agent: Agent, plan: BatchPlan) -> int:
     count = 0
     with contextlib.suppress(Conflict, RequestInvalid):
         if plan.aliases:
-            await aliases.put(agent, plan.user_id, {alias: name for name, alias in plan.aliases})
+            await put_aliases(agent, plan.user_id, {alias: name for name, alias in plan.aliases})
             count += len(plan.aliases)
         if plan.relations:
-            await relations.put_all(agent, plan.user_id, plan.relations)
+            await put_relations(agent, plan.user_id, plan.relations)
             count += len(plan.relations)
     return count
 

@@ -28,7 +28,7 @@ from agentmemory_operator.consolidation.rules.material import instruct, wrap
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Kinds, Row, plan_batch
 from agentmemory_operator.errors import ModelAnswerInvalid
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.times import render_time
 

@@ -40,8 +40,9 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.ports.language_model import LanguageModel
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, owned_memory
+from agentmemory_operator.ports.models import LanguageModel
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
+from agentmemory_operator.runtime.jobs import LastRuns
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -78,10 +79,11 @@ class Consolidating:
     is_rebuilding: Callable[[Key], bool] = lambda key: False
     meter: ConsolidationMeter = field(init=False, default_factory=ConsolidationMeter)
     queue: WorkQueue[Key] = field(init=False)
-    _results: dict[tuple[Key, str], Json] = field(init=False, default_factory=dict)
+    _runs: LastRuns = field(init=False)
     _under_way: Counter[Key] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._runs = LastRuns(self.table, LAST)
         self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
 
     def note(self, key: Key, document: Json, status: Json) -> Json:
@@ -95,7 +97,7 @@ class Consolidating:
             memory = self.table.parse(document)
         except SpecInvalid:
             return status
-        settings, last = effective_consolidation(memory), self._last(key, memory)
+        settings, last = effective_consolidation(memory), self._runs.of(key, memory)
         if (settings is None and not last) or memory.metadata.deletion_timestamp:
             return without_consolidation(status)
         errand = None if memory.spec.suspend else errand_of(memory, settings, last)
@@ -113,22 +115,16 @@ class Consolidating:
         """Whether memories of an object are being merged at the moment."""
         return self._under_way[key] > 0
 
-    def _last(self, key: Key, memory: AgentMemory) -> Json:
-        """What the last errand came to; the status may not say so yet."""
-        told: Json = memory.status.get(LAST) or {}
-        own = self._results.get((key, memory.metadata.uid), {})
-        return own if own.get("time", "") >= told.get("time", "") else told
-
     async def _look(self, key: Key) -> float | None:
         """Do what is due for an object; return after how many seconds the next is.
 
         Raises:
             TransientError: it is to be tried again.
         """
-        memory = self._object(key)
+        memory = self._runs.ready(key)
         if memory is None:
             return None
-        settings, last = effective_consolidation(memory), self._last(key, memory)
+        settings, last = effective_consolidation(memory), self._runs.of(key, memory)
         errand = errand_of(memory, settings, last)
         if errand is None or errand.due_ms > self.clock.now_ms():
             return None if errand is None else (errand.due_ms - self.clock.now_ms()) / 1000
@@ -137,11 +133,6 @@ class Consolidating:
         await self._carry_out(key, memory, settings, errand)
         self.request(key)
         return None
-
-    def _object(self, key: Key) -> AgentMemory | None:
-        """The object if it is owned, not suspended, and has a collection."""
-        memory = owned_memory(self.table, key)
-        return memory if memory and not memory.spec.suspend and memory.status.get("collection") else None
 
     async def _carry_out(
         self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: Errand
@@ -169,7 +160,7 @@ class Consolidating:
         took_ms = self.clock.now_ms() - begun_ms
         told = _told(report, undone, settings)
         status = last_status(errand, told, failure, begun_ms=begun_ms, took_ms=took_ms)
-        self._results[key, memory.metadata.uid] = status
+        self._runs.keep(key, memory, status)
         self.meter.ended(errand.action, report, took_ms, is_failed=failure is not None)
         if event := _event(errand, status):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)

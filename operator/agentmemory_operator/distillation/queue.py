@@ -16,7 +16,7 @@ from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid, Mo
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.filters import IS_DISTIL_DUE, NOT_DELETED
 from agentmemory_operator.memories.rules.record import DISTIL_UNTIL_KEY
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.metrics_api import ModelMeter
 from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.spec.effective.settings import AgentSettings

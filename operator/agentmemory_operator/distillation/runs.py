@@ -46,7 +46,7 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 

@@ -1,7 +1,10 @@
-"""Read and change the sheet of a scope's entities: by compare-and-set, so that no writer's word is lost."""
+"""Read and change the sheet of a scope's entities: by compare-and-set, so that no writer's word is lost.
+
+An alias is a spelling that stands for another name of the same scope. A relation becomes stronger each time it is put.
+"""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
@@ -9,6 +12,8 @@ from agentmemory_operator.entities.rules.sheet import (
     ALIASES_MAX,
     RELATIONS_MAX,
     EntitySheet,
+    Relation,
+    RelationName,
     sheet_from_payload,
     sheet_id,
     sheet_to_payload,
@@ -16,6 +21,7 @@ from agentmemory_operator.entities.rules.sheet import (
 from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid, StoreUnavailable
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.point_pages import read_row, upsert_where
+from agentmemory_operator.memories.rules.entities import fold
 from agentmemory_operator.memories.rules.filters import equals, only
 from agentmemory_operator.memories.rules.record import EDIT_KEY, SHEET_KEY, STORED_KEY, Payload
 
@@ -94,3 +100,58 @@ async def _write(agent: Agent, payload: Payload, row: Payload | None) -> None:
     else:
         unchanged = only(payload["id"], equals("rev", row["rev"]))
         await agent.store.batch(agent.alias, [upsert_where(point, unchanged)], strong=True)
+
+
+async def put_aliases(agent: Agent, user_id: str, names: Mapping[str, str]) -> EntitySheet:
+    """Note aliases and the names that they stand for, in one write.
+
+    Args:
+        names: by alias; a name that is an alias itself stands for what that stands for.
+
+    Raises:
+        RequestInvalid: the agent has no entities.
+        Conflict: the scope has as many aliases as one may.
+        StoreUnavailable, OutcomeUnknown: see `change_sheet`.
+    """
+
+    def change(sheet: EntitySheet) -> EntitySheet:
+        for alias, name in names.items():
+            sheet = sheet.aliased(alias, name)
+        return sheet
+
+    return await change_sheet(agent, user_id, change)
+
+
+Said = tuple[str, RelationName, str]
+"""Source, relation, target."""
+
+
+async def put_relation(agent: Agent, user_id: str, source: str, relation: RelationName, target: str) -> Relation:
+    """Say that one name relates to another, in one scope; aliases of that scope stand for their names.
+
+    Raises:
+        RequestInvalid: both are the same name, or the agent has no entities.
+        Conflict: the scope has as many relations as one may.
+        StoreUnavailable, OutcomeUnknown: see `change_sheet`.
+    """
+    sheet = await put_relations(agent, user_id, [(source, relation, target)])
+    key = Relation(sheet.resolve(source), relation, sheet.resolve(target)).key
+    if key not in sheet.relations:
+        raise RequestInvalid([FieldError("target", "is another name of source, and none relates to itself")])
+    return sheet.relations[key]
+
+
+async def put_relations(agent: Agent, user_id: str, said: Iterable[Said]) -> EntitySheet:
+    """Say several relations of one scope at once, in one write; what relates a name to itself is left out.
+
+    Raises:
+        RequestInvalid, Conflict, StoreUnavailable, OutcomeUnknown: as `put_relation`.
+    """
+    relations = [one for one in said if fold(one[0]) != fold(one[2])]
+
+    def change(sheet: EntitySheet) -> EntitySheet:
+        for source, relation, target in relations:
+            sheet = sheet.related(source, relation, target)
+        return sheet
+
+    return await change_sheet(agent, user_id, change)

@@ -23,8 +23,8 @@ from agentmemory_operator.runtime.cache import (
     MEMORY_SNAPSHOT,
     Key,
     ObjectTable,
-    owned_memory,
 )
+from agentmemory_operator.runtime.jobs import LastRuns
 from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
@@ -49,9 +49,11 @@ class CleaningMeter:
     """Counts cleanups."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by how they ended.", ("outcome",))
+        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by result.", ("outcome",))
         self._removed = Counter("agentmemory_cleanup_removed_total", "Memories removed by cleanups.", ("reason",))
-        self._durations = Histogram("agentmemory_cleanup_duration_seconds", "Seconds a cleanup took.", (), SECONDS)
+        self._durations = Histogram(
+            "agentmemory_cleanup_duration_seconds", "Duration of cleanups in seconds.", (), SECONDS
+        )
 
     @property
     def metrics(self) -> list[Metric]:
@@ -88,18 +90,19 @@ class Cleaning:
     request: Callable[[Key], None]
     is_rebuilding: Callable[[Key], bool] = lambda key: False
     queue: WorkQueue[Key] = field(init=False)
-    _results: dict[tuple[Key, str], Json] = field(init=False, default_factory=dict)
+    _runs: LastRuns = field(init=False)
     meter: CleaningMeter = field(init=False, default_factory=CleaningMeter)
     _under_way: set[Key] = field(init=False, default_factory=set)
     _begun_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._runs = LastRuns(self.table, "lastCleanup")
         self._begun_ms = self.clock.now_ms()
         self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
 
     def note(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
         """Take in an object as a pass saw it; return what its status says of cleanups."""
-        last = self._last(key, memory)
+        last = self._runs.of(key, memory)
         due = due_ms(memory, settings.lifecycle, last)
         status: Json = {"lastCleanup": last} if last else {}
         if due is None:
@@ -111,22 +114,16 @@ class Cleaning:
         """Whether an object is being cleaned up at the moment."""
         return key in self._under_way
 
-    def _last(self, key: Key, memory: AgentMemory) -> Json:
-        """What the last run came to; the status may not say so yet."""
-        told: Json = memory.status.get("lastCleanup") or {}
-        own = self._results.get((key, memory.metadata.uid), {})
-        return own if own.get("time", "") >= told.get("time", "") else told
-
     async def _look(self, key: Key) -> float | None:
         """Make the cleanup of an object if it is due; return after how many seconds the next one is.
 
         Raises:
             TransientError: it is to be tried again.
         """
-        memory = self._object(key)
+        memory = self._runs.ready(key)
         if memory is None:
             return None
-        settings, last = effective_settings(memory), self._last(key, memory)
+        settings, last = effective_settings(memory), self._runs.of(key, memory)
         due = due_ms(memory, settings.lifecycle, last)
         if due is None or due > self.clock.now_ms():
             return None if due is None else (due - self.clock.now_ms()) / 1000
@@ -148,11 +145,6 @@ class Cleaning:
         self.request(key)
         return None
 
-    def _object(self, key: Key) -> AgentMemory | None:
-        """The object if cleanups apply to it: owned, not suspended, with a collection."""
-        memory = owned_memory(self.table, key)
-        return memory if memory and not memory.spec.suspend and memory.status.get("collection") else None
-
     async def _run(self, key: Key, memory: AgentMemory, settings: AgentSettings, last: Json) -> None:
         started_ms, approval = self.clock.now_ms(), _approval(memory, last)
         rules = rules_of(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
@@ -163,7 +155,7 @@ class Cleaning:
         held = _held(outcome, settings)
         counts = {} if held else outcome.counts
         status = run_status(counts, time_ms=started_ms, took_ms=took_ms, memory=memory, held=held)
-        self._results[key, memory.metadata.uid] = status
+        self._runs.keep(key, memory, status)
         self.meter.ended(outcome, took_ms)
         for event in events_of(outcome, held):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)

@@ -45,9 +45,8 @@ from agentmemory_operator.main.zone_keys import open_key_shards, zone_keys_from
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKeys, TokenReviews
-from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import ClusterReader, HandoverStore, Secrets
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import Embedder, LanguageModel
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import ObjectTable

@@ -9,7 +9,7 @@ from importlib import import_module
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
-from agentmemory_operator.connections.points_only import PointsOnly
+from agentmemory_operator.connections.point_stores import PointsOnly
 from agentmemory_operator.consolidation.run import OpenNow
 from agentmemory_operator.entities.rules.lists import lists_of
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
@@ -17,16 +17,14 @@ from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import Secrets
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import Embedder, LanguageModel
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.controller import OpenEmbedder
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.runtime.cluster_identity import ClusterId
 from agentmemory_operator.settings import Settings
-from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings
-from agentmemory_operator.spec.effective.language_model import ModelSettings
+from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, ModelSettings
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason

@@ -13,8 +13,8 @@ from agentmemory_operator.connections.embedders import (
 )
 from agentmemory_operator.connections.rules.handover import embedding_key
 from agentmemory_operator.main.egress import egress_of
-from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 

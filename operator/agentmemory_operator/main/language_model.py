@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from agentmemory_operator.connections.language_models import RekeyedModel
+from agentmemory_operator.connections.embedders import RekeyedModel
 from agentmemory_operator.connections.rules.handover import model_key
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.ports.kubernetes import Secrets
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.settings import Settings
-from agentmemory_operator.spec.effective.language_model import ModelSettings
+from agentmemory_operator.spec.effective.consolidation import ModelSettings
 
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.language_model.openai_chat import OpenAIChat

@@ -26,8 +26,7 @@ from agentmemory_operator.collections.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.handover import Handover
-from agentmemory_operator.connections.point_stores import PointStores
-from agentmemory_operator.connections.points_only import PointsOnly
+from agentmemory_operator.connections.point_stores import PointsOnly, PointStores
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices
@@ -44,8 +43,13 @@ from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
 from agentmemory_operator.main.consolidation import ConsolidationParts, open_models
 from agentmemory_operator.main.egress import beside_api_server, egress_of
-from agentmemory_operator.main.leading import led_calls, open_leadership, open_led_cluster, open_led_transport
-from agentmemory_operator.main.operator_ports import OperatorPorts
+from agentmemory_operator.main.operator_ports import (
+    OperatorPorts,
+    led_calls,
+    open_leadership,
+    open_led_cluster,
+    open_led_transport,
+)
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.rebuilds import RebuildEmbedders, abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores

@@ -9,8 +9,8 @@ from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
 from agentmemory_operator.main.embedding import Embedders
-from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.budget import RebuildMeter
 from agentmemory_operator.rebuilds.catch_up import catch_up
 from agentmemory_operator.rebuilds.controller import StepWork

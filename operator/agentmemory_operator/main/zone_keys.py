@@ -14,8 +14,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
-from agentmemory_operator.zones.wrapping import WrappingKeys
-from agentmemory_operator.zones.wrapping_secret import read_wrapping_keys
+from agentmemory_operator.zones.wrapping import WrappingKeys, read_wrapping_keys
 
 
 def open_key_shards(transport: KubernetesTransport, settings: Settings) -> KeyShards | None:

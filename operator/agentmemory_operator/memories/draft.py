@@ -20,7 +20,7 @@ from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavai
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.hierarchy import missing_parents
 from agentmemory_operator.memories.incoming import Clean, IncomingMemory
-from agentmemory_operator.memories.naming import entities_of
+from agentmemory_operator.memories.naming_walks import entities_of
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words

@@ -10,7 +10,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.naming import entities_of
+from agentmemory_operator.memories.naming_walks import entities_of
 from agentmemory_operator.memories.point_pages import replace_row
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, entities_to_payload
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only

@@ -1,24 +1,24 @@
-"""Walks through the memories of agents with entities, and finds names in those that were stored before they had any.
+"""Finds names in what is stored, and walks through the memories that were stored before their agent had entities.
 
 Each process walks once through each agent's memories, and again where the object's entities or its collection changed.
 Several may do so at once, and any may be killed: a memory is written if nobody else has written it meanwhile.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.epochs import Epoch
-from agentmemory_operator.memories.naming import entities_in
-from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
+from agentmemory_operator.entities.rules.extract import extract
+from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, Entity, entities_to_payload
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Condition, equals, only
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
-from agentmemory_operator.spec.entities import EntitySettings
-from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY
+from agentmemory_operator.spec.effective.entities import EntitySettings
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, is_locked
 
 PAGE = 100
 # So that other agents are swept too.
@@ -110,3 +110,21 @@ def _write(agent: Agent, row: Payload, named: list[dict[str, str]]) -> Json:
     unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
     change = {ENTITIES_KEY: named, "rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
     return {"set_payload": {"payload": change, "filter": unchanged}}
+
+
+def entities_of(
+    agent: Agent, content: str, *, user_id: str, author: str | None, zone: str | None
+) -> tuple[Entity, ...]:
+    """What a memory names; nothing where its agent has no entities, or it has a zone."""
+    if agent.entity_lists is None or zone is not None:
+        return ()
+    return extract(content, agent.entity_lists, user_id=user_id, author=author)
+
+
+def entities_in(agent: Agent, row: Mapping[str, Any]) -> list[dict[str, str]] | None:
+    """What a row names, as it lies on the point; None is nothing."""
+    if is_locked(row) or not isinstance(row.get("content"), str):
+        return None
+    author, zone = row.get("author"), row.get(ZONE_KEY)
+    found = entities_of(agent, row["content"], user_id=row["userId"], author=author, zone=zone)
+    return entities_to_payload(found) or None

@@ -12,7 +12,7 @@ from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid, Sto
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.history import version_ids
-from agentmemory_operator.memories.naming import entities_in
+from agentmemory_operator.memories.naming_walks import entities_in
 from agentmemory_operator.memories.point_pages import change_row, read_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from agentmemory_operator.errors import EmbedderUnavailable
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.runtime.rules.fair_shares import WHOLE, Allowances, hourly
@@ -82,12 +82,12 @@ class RebuildMeter:
     def __init__(self) -> None:
         self._embeddings = Histogram(
             "agentmemory_rebuild_embed_duration_seconds",
-            "Seconds that an embedding for a rebuild took.",
+            "Duration of embeddings for rebuilds in seconds.",
             ("provider", "outcome"),
         )
         self._tokens = Counter(
             "agentmemory_rebuild_embedding_tokens_total",
-            "Tokens that embedding services say they used for rebuilds.",
+            "Tokens for rebuilds, as reported by embedding services.",
             ("provider",),
         )
 

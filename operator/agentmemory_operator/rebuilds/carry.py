@@ -16,7 +16,7 @@ from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.record import is_emptied
 from agentmemory_operator.memories.tombstone_writes import emptying
 from agentmemory_operator.ports.base import Json, Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.reshape import Reshaping, Side, payload_of_point
 from agentmemory_operator.rebuilds.task import RebuildRun

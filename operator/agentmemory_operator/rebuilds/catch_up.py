@@ -17,7 +17,7 @@ from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, Diverge
 from agentmemory_operator.memories.rules.filters import Condition, Filter, equals
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.carry import Carrying, KeptVectors, carrying_of
 from agentmemory_operator.rebuilds.copy import embedding_of
 from agentmemory_operator.rebuilds.task import RebuildRun

@@ -40,8 +40,8 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.ports.base import Clock, Json
-from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.begin import RebuildBeginnings, RebuildWishes, is_carried_out, seen_empty
 from agentmemory_operator.rebuilds.converge import await_replicas
 from agentmemory_operator.rebuilds.move import withdraw

@@ -22,7 +22,7 @@ from agentmemory_operator.memories.rules.comparison import Rows, divergence, vec
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Filter, equals, only
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, Payload
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.carry import carrying_of, ends_of
 from agentmemory_operator.rebuilds.catch_up import WRITERS_BEHIND_MS, changed_since, every_point, read_points
 from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors

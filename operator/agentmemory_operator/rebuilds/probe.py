@@ -11,7 +11,7 @@ from agentmemory_operator.memories.point_scan import page_of, rows_of
 from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, PointId, is_alike, vectors_of
 from agentmemory_operator.memories.rules.filters import Selection, visible
 from agentmemory_operator.ports.base import Json, Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.rules.probes import FETCHED, TOP, ProbeAnswer, Probed, probes_among, recall_of
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates

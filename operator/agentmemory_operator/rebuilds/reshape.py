@@ -25,7 +25,7 @@ from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.keywords import Words, keyword_document, words_of
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_KEY, Payload, is_emptied
 from agentmemory_operator.ports.base import Json, Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY
 

@@ -9,7 +9,7 @@ from agentmemory_operator.collections.rules.collection import Collection, Marker
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of
 

@@ -16,7 +16,7 @@ from agentmemory_operator.memories.rules.findings import (
     judge_sample,
 )
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.catch_up import WRITERS_BEHIND_MS, carry_all, catch_up
 from agentmemory_operator.rebuilds.converge import observed_target
 from agentmemory_operator.rebuilds.copy import embedding_of

@@ -1,4 +1,7 @@
-"""What is done once, step by step: one object of such a kind, what its status says, and how its steps are taken."""
+"""What is done once, step by step: one object of such a kind, what its status says, and how its steps are taken.
+
+Also what is done to an AgentMemory from time to time: what it came to last.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +11,8 @@ from typing import TypeVar
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.runtime.cache import Key, ObjectTable, Statuses
-from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.runtime.cache import Key, ObjectTable, Statuses, owned_memory
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
 from agentmemory_operator.spec.times import parse_time
 
 S = TypeVar("S", bound=StrEnum)
@@ -164,3 +167,33 @@ class JobBook:
             return None
         metadata = Metadata.model_validate(document["metadata"])
         return Job(key, metadata, document, dict(document.get("status") or {}), self)
+
+
+@dataclass(slots=True)
+class LastRuns:
+    """What the last run over each object came to: the status may not say so yet.
+
+    Attributes:
+        status_field: what the status will say it in.
+    """
+
+    table: ObjectTable
+    status_field: str
+    _results: dict[Key, tuple[str, Json]] = field(init=False, default_factory=dict)
+
+    def of(self, key: Key, memory: AgentMemory) -> Json:
+        """The last result of an object, empty where there is none."""
+        in_status: Json = memory.status.get(self.status_field) or {}
+        uid, own = self._results.get(key, ("", {}))
+        return own if uid == memory.metadata.uid and own["time"] >= in_status.get("time", "") else in_status
+
+    def keep(self, key: Key, memory: AgentMemory, result: Json) -> None:
+        """Remember a result, whose `time` is when its run began."""
+        self._results[key] = (memory.metadata.uid, result)
+
+    def ready(self, key: Key) -> AgentMemory | None:
+        """The object if runs apply to it: owned, not suspended, with a collection. Forgets one that is gone."""
+        if self.table.get(key) is None:
+            self._results.pop(key, None)
+        memory = owned_memory(self.table, key)
+        return memory if memory and not memory.spec.suspend and memory.status.get("collection") else None

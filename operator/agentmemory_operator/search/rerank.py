@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from agentmemory_operator.memories.rules.record import record_of
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.ports.embedding import Reranker
+from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.spec.presets.table import Reranking
 

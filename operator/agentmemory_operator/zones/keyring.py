@@ -22,11 +22,9 @@ from typing import TypeVar
 from agentmemory_operator.errors import KeysUnavailable
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.zones.destruction import destroy_scope, destroy_zone
+from agentmemory_operator.zones.key_lifecycle import destroy_scope, destroy_zone, is_due, rotated
 from agentmemory_operator.zones.known_shards import KnownShards
 from agentmemory_operator.zones.known_wrapping import KnownWrapping
-from agentmemory_operator.zones.rotation import is_due, rotated
-from agentmemory_operator.zones.rules.cipher import keyed_hash
 from agentmemory_operator.zones.rules.entries import (
     KEY_BYTES,
     LEVELS,
@@ -38,6 +36,7 @@ from agentmemory_operator.zones.rules.entries import (
     shard_at,
     shard_of_key,
 )
+from agentmemory_operator.zones.rules.sealing import keyed_hash
 from agentmemory_operator.zones.rules.shards import Shard
 from agentmemory_operator.zones.wrapping import WrappingKeys
 

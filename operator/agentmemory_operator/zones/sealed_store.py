@@ -16,7 +16,6 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
 from agentmemory_operator.spec.zones import KEY_MADE_KEY
 from agentmemory_operator.zones.keyring import AgentKeys, DataKey, Keyring
-from agentmemory_operator.zones.rules.cipher import open_sealed, seal
 from agentmemory_operator.zones.rules.sealing import (
     HASH_KEY,
     PROFESSIONAL,
@@ -30,6 +29,8 @@ from agentmemory_operator.zones.rules.sealing import (
     is_locked,
     is_sealed_anywhere,
     joined,
+    open_sealed,
+    seal,
     sealed_keys,
     split,
 )

@@ -34,8 +34,7 @@ from agentmemory_operator.zones.rules.health import (
     with_health,
     without_health,
 )
-from agentmemory_operator.zones.wrapping import WrappingKeys
-from agentmemory_operator.zones.wrapping_secret import read_wrapping_keys
+from agentmemory_operator.zones.wrapping import WrappingKeys, read_wrapping_keys
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ NO_STORE = (
 
 def trouble_gauge(count: Callable[[], dict[Labels, float]]) -> Metric:
     """How many agents lack keys, by the reason; `count` tells them."""
-    return Gauge("agentmemory_zone_keys_unavailable", "Agents whose KeysUnavailable is True.", ("reason",), count)
+    return Gauge("agentmemory_zone_keys_unavailable", "Agents with condition KeysUnavailable=True.", ("reason",), count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,28 @@
 """The wrapping key of an agent: it encrypts data keys where they are kept, and its rotation touches no memory.
 
-While it is rotated there are two: the current one wraps, both unwrap.
+While it is rotated there are two: the current one wraps, both unwrap. The Secret of the object holds them, or the
+operator handed them over.
 """
 
 import base64
 import binascii
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, Unreadable
-from agentmemory_operator.spec.zones import PREVIOUS_SUFFIX
-from agentmemory_operator.zones.rules.cipher import open_sealed, seal
+from agentmemory_operator.connections.rules.secret_hosts import NOWHERE
+from agentmemory_operator.errors import (
+    KeysUnavailable,
+    LeadershipLost,
+    SecretMissing,
+    SpecInvalid,
+    TransientError,
+    Unreadable,
+)
+from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.spec.zones import PREVIOUS_SUFFIX, ZoneSettings
 from agentmemory_operator.zones.rules.entries import KEY_BYTES, KeyEntry
+from agentmemory_operator.zones.rules.sealing import open_sealed, seal
 
 WRAPPING_KEY_BYTES = 32
 FIELD = "spec.zones.keySecretRef"
@@ -141,3 +152,30 @@ def _bound_to(key_id: str, entry: KeyEntry) -> bytes:
     the wrapping key too.
     """
     return "\n".join((key_id, entry.zone, entry.scope)).encode()
+
+
+async def read_wrapping_keys(
+    secrets: Secrets, namespace: str, zones: ZoneSettings, *, are_handed_over: bool = False
+) -> WrappingKeys:
+    """The wrapping key in force, and the one of before where there is one.
+
+    Args:
+        namespace: the object's.
+        are_handed_over: of what the operator hands over nobody can tell what is missing and what is late, so that the
+            one of before counts as missing; who needs it reads it again.
+
+    Raises:
+        SpecInvalid: WrappingKeyMissing or WrappingKeyInvalid; says what to do.
+        TransientError: they cannot be read for now, or were not handed over.
+    """
+    current = previous = None
+    with suppress(SecretMissing):
+        current = await secrets.read(namespace, zones.secret_name, zones.secret_key, to=NOWHERE)
+    try:
+        # It is there only while the key is rotated.
+        with suppress(SecretMissing):
+            previous = await secrets.read(namespace, zones.secret_name, zones.previous_key, to=NOWHERE)
+    except TransientError as exc:
+        if isinstance(exc, LeadershipLost) or not are_handed_over:
+            raise
+    return wrapping_keys(current, previous, secret=f"{namespace}/{zones.secret_name}", key=zones.secret_key)

@@ -21,7 +21,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Placement
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.controllers.preview import previews_of
+from agentmemory_operator.controllers.inspection import previews_of
 from agentmemory_operator.controllers.rules.plan_text import describe_change
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.rebuilds.converge import await_replicas

@@ -11,7 +11,7 @@ from agentmemory_operator.lifecycle.cleanup_schedule import events_of
 from agentmemory_operator.lifecycle.rules.cleanup import rules_of
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.record import LONG_CHAIN
-from agentmemory_operator.spec.effective.language_model import ModelSettings
+from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.contract.distillation.test_runs import Embedder, Reader
 from tests.support.engine.agents import EVERYTHING, World

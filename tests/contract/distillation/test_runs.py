@@ -20,8 +20,8 @@ from agentmemory_operator.distillation.runs import LEASE_MARGIN_S, MAX_TRIES, Di
 from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid, ModelUnavailable
 from agentmemory_operator.memories.stored import change_head, delete_head
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.language_model import Completion
-from agentmemory_operator.spec.effective.language_model import ModelSettings
+from agentmemory_operator.ports.models import Completion
+from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import SIZE, World, vector_of
 from tests.support.engine.meanwhile import Moment

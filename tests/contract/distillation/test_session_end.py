@@ -12,7 +12,7 @@ from agentmemory_operator.distillation.session_end import SessionEnd, end_sessio
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.working import Session
-from agentmemory_operator.spec.effective.language_model import ModelSettings
+from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.contract.distillation.test_runs import Embedder, Reader
 from tests.support.engine.agents import EVERYTHING, World

@@ -8,11 +8,11 @@ import pytest
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.entities import aliases, relations
+from agentmemory_operator.entities.sheets import put_aliases, put_relation
 from agentmemory_operator.memories.naming_walks import NamingWalks
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.search.search import SearchAnswer
-from agentmemory_operator.spec.entities import EntitySettings
+from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
@@ -87,7 +87,7 @@ async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: 
     async with open_world(qdrant_url, keyword=source, distance=distance) as world:
         named(world).rank_by(replace(EVERYTHING, fusion=fusion, candidates=candidates))
         await add_all(world)
-        await relations.put(world.agent, "u", "Anna Schmidt", "works_on", "Carl Novak")
+        await put_relation(world.agent, "u", "Anna Schmidt", "works_on", "Carl Novak")
 
         answer = await search(world, "what does Anna Schmidt keep in postgres", explain=True)
 
@@ -115,7 +115,7 @@ async def test_a_query_that_names_nothing_is_scored_as_without_entities(world: W
 async def test_a_typed_relation_leads_further_than_a_mention(world: World) -> None:
     await add_all(world)
     for _ in range(5):
-        said = await relations.put(world.agent, "u", "anna schmidt", "contact_of", "Carl Novak")
+        said = await put_relation(world.agent, "u", "anna schmidt", "contact_of", "Carl Novak")
     assert said.strength == 5
 
     answer = await search(world, "Anna Schmidt", explain=True)
@@ -128,7 +128,7 @@ async def test_a_typed_relation_leads_further_than_a_mention(world: World) -> No
 async def test_an_alias_of_one_user_acts_for_no_other(world: World) -> None:
     await add_all(world)
     await add_all(world, user_id="v")
-    await aliases.put(world.agent, "u", {"the boss": "Anna Schmidt"})
+    await put_aliases(world.agent, "u", {"the boss": "Anna Schmidt"})
 
     own = await search(world, "the boss", explain=True)
     other = await search(world, "the boss", user_id="v", explain=True)

@@ -12,9 +12,8 @@ from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
-from agentmemory_operator.entities import aliases, relations
 from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
-from agentmemory_operator.entities.sheets import change_sheet, read_sheet
+from agentmemory_operator.entities.sheets import change_sheet, put_aliases, put_relation, read_sheet
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_sheet_line
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line, render_line
 from agentmemory_operator.errors import Conflict
@@ -183,8 +182,8 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
     life.has_entities = True
     agent = (await life.now()).agent
     memory = await (await life.now()).add("Ada Byron met Carl Novak.", vector=VECTOR)
-    await relations.put(agent, "u", "Ada Byron", "works_on", "Engine Number One")
-    await aliases.put(agent, "u", {"the countess": "Ada Byron"})
+    await put_relation(agent, "u", "Ada Byron", "works_on", "Engine Number One")
+    await put_aliases(agent, "u", {"the countess": "Ada Byron"})
     told = await read_sheet(agent, "u")
     assert (len(told.relations), len(told.aliases)) == (1, 1)
 

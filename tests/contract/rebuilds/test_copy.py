@@ -19,7 +19,7 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.ports.base import Json, Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds import carry as carrying
 from agentmemory_operator.rebuilds.copy import Copying

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentmemory_operator.consolidation.rules.shapes import fault_in
 from agentmemory_operator.errors import ModelAnswerInvalid
-from agentmemory_operator.ports.language_model import Completion
+from agentmemory_operator.ports.models import Completion
 
 Row = dict[str, Any]
 Said = Mapping[str, Any]

@@ -20,7 +20,7 @@ from agentmemory_operator.collections.rules.rebuild_record import (
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.agents import SIZE, World, create_copy, delete_collection, open_world

@@ -13,7 +13,7 @@ from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.main.rebuilds import abandon as give_up
 from agentmemory_operator.main.rebuilds import rebuild_steps
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.controller import Rebuilds, StepWork
 from agentmemory_operator.rebuilds.converge import Convergence
 from agentmemory_operator.rebuilds.drain import Drain

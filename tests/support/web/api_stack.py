@@ -15,10 +15,10 @@ from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens, key_from, new_key
-from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.directory import AgentDirectory, ZoneKeysOf
 from agentmemory_operator.agents.fence import TIMES, Times
 from agentmemory_operator.agents.user_tokens import UserTokens
+from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
 from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, MeteredEmbedder
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
@@ -30,8 +30,7 @@ from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.ports.embedding import Embedder
-from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.ports.models import Embedder, LanguageModel
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.settings import Settings

@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents import directory
-from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.fence import Times
 from agentmemory_operator.collections.rules.announcement import LEASE_S, MOVING_KEY
-from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
+from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet, SlugClaim
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.errors import EmbedderUnavailable, NotFound, StoreUnavailable, TransientError
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.presets import Weights

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents import readiness as module
-from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.readiness import AWAY, UNPROBED, UNREAD, Readiness
+from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from tests.support.engine.agents import settings_of

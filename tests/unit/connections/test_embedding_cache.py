@@ -8,7 +8,7 @@ import pytest
 from agentmemory_operator.connections.embedders import ENTRY_BYTES, CachedEmbedder, EmbeddingCache, Shelf
 from agentmemory_operator.errors import EmbedderUnavailable, RequestInvalid
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 
 
 class LengthEmbedder:

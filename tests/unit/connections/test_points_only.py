@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.connections.points_only import LIFETIME_S, PointsOnly
+from agentmemory_operator.connections.point_stores import LIFETIME_S, PointsOnly
 from agentmemory_operator.connections.probe import Connections, ServerAccess
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports.points import PointStore

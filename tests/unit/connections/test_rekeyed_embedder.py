@@ -8,7 +8,7 @@ import pytest
 from agentmemory_operator.connections.embedders import RekeyedEmbedder
 from agentmemory_operator.errors import EmbedderUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 
 
 class Provider:

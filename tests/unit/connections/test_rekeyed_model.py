@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.connections.language_models import RekeyedModel
+from agentmemory_operator.connections.embedders import RekeyedModel
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.ports.language_model import Completion, LanguageModel
+from agentmemory_operator.ports.models import Completion, LanguageModel
 
 
 class Service:

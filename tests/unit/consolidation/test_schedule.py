@@ -12,7 +12,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.run import OpenNow
 from agentmemory_operator.consolidation.schedule import Consolidating
 from agentmemory_operator.errors import LeadershipLost, ModelUnavailable, SpecInvalid, StoreUnavailable
-from agentmemory_operator.ports.language_model import Completion
+from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED

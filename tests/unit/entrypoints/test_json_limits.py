@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.api.load.json_limits import (
     TooMuch,
     count_parts,
     cut_list,
+    few_parts,
     parts_at_most,
 )
 from agentmemory_operator.runtime.slices import at_once
@@ -184,3 +185,25 @@ def test_counting_may_be_interrupted() -> None:
     document = b'{"list":[' + b",".join([b"[" + b",".join([b'"a"'] * 10_000) + b"]"] * 30) + b"]}"
 
     assert sum(1 for _ in cut_list(document, "list", max_items=1000)) > 200
+
+
+def depth_of(value: Any) -> int:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(depth_of, children), default=0) + isinstance(value, (dict, list))
+
+
+@given(values, spellings, st.integers(0, 2 * MAX_DEPTH))
+def test_a_glance_sees_the_depth_whatever_strings_say(value: Any, spelling: dict[str, Any], levels: int) -> None:
+    document = lists(levels)[:levels] + json.dumps([value] * 12, **spelling).encode() + lists(levels)[levels:]
+    few = few_parts(document)
+
+    assert (few is None) == (levels + 1 + depth_of(value) > MAX_DEPTH)
+    assert few is None or few >= parts_of([value] * 12)
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b'"'])
+def test_a_string_that_is_not_closed_is_passed_once(end: bytes) -> None:
+    # Tried from each of its quotes to the end, it would take minutes.
+    document = b"[" * (MAX_DEPTH + 1) + b'"' + b'\\"' * 60_000 + b"a" * 800_000 + end
+
+    assert few_parts(document) is None

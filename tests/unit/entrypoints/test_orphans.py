@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.controllers.orphans import Findings
+from agentmemory_operator.controllers.inspection import Findings
 from agentmemory_operator.controllers.rules.orphans import Holding, Orphan, OrphanKind
 from agentmemory_operator.entrypoints.cli.look.orphans_view import (
     AskedServer,

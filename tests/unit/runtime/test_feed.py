@@ -9,7 +9,7 @@ import pytest
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.errors import NotFound
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of
 from agentmemory_operator.runtime.feed import OperatorFeed
@@ -214,7 +214,7 @@ def test_who_may_call_is_read_of_an_object_that_is_not_valid_too(
 
     assert api.let_in() == let_in
     assert (api.agents(), api.directory.settings("a").ranking.limit) == ([("a", 1)], 7)
-    assert "with spec.access as it stands" in caplog.text
+    assert "and the current spec.access" in caplog.text
 
 
 @pytest.mark.parametrize(

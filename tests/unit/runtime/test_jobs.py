@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreRejected, StoreUnavailable
-from agentmemory_operator.runtime.cache import Key, ObjectTable
-from agentmemory_operator.runtime.jobs import Job, JobBook, run_steps
+from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
+from agentmemory_operator.runtime.jobs import Job, JobBook, LastRuns, run_steps
 from tests.support.engine.fakes import FakeClock, FakeCluster
+from tests.support.spec.documents import memory_document
 
 FINALIZER = "example.org/held"
 KEY = Key("MemorySnapshot", "agents", "one")
@@ -198,3 +199,27 @@ async def test_what_fails_in_a_step_has_begun_it() -> None:
     with pytest.raises(ValueError, match="torn"):
         await course.run()
     assert course.log[-1] == "Carry after 'one'"
+
+
+def test_the_last_run_is_known_before_the_status_says_it_and_not_of_the_object_s_successor() -> None:
+    runs, object_ = LastRuns(ObjectTable(), "lastRun"), memory_document()
+    key, memory = key_of(object_), runs.table.parse(object_)
+    runs.keep(key, memory, {"time": "2026-11-25T10:00:00Z", "removed": 3})
+    later = object_ | {"status": {"lastRun": {"time": "2026-11-25T11:00:00Z"}}}
+    successor = memory_document(metadata={"uid": "another"})
+
+    assert runs.of(key, memory)["removed"] == 3
+    assert runs.of(key, runs.table.parse(later)) == later["status"]["lastRun"]
+    assert runs.of(key, runs.table.parse(successor)) == {}
+
+
+def test_nothing_is_kept_of_an_object_that_is_gone() -> None:
+    runs, object_ = LastRuns(ObjectTable(), "lastRun"), memory_document()
+    runs.table.put(object_)
+    key, memory = key_of(object_), runs.table.parse(object_)
+    runs.keep(key, memory, {"time": "2026-11-25T10:00:00Z"})
+
+    runs.table.remove(key)
+
+    assert runs.ready(key) is None
+    assert runs.of(key, memory) == {}

@@ -6,8 +6,8 @@ import pytest
 
 from agentmemory_operator.entities.rules.lists import EntityLists, ListedName, lists_of
 from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.spec.effective.entities import EntitySettings, OwnName
 from agentmemory_operator.spec.effective.settings import effective_settings
-from agentmemory_operator.spec.entities import EntitySettings, OwnName
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import PRESETS
 from tests.support.spec.golden import manifest

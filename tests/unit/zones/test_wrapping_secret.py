@@ -7,8 +7,7 @@ import pytest
 from agentmemory_operator.connections.rules.secret_hosts import Destination
 from agentmemory_operator.errors import LeadershipLost, SpecInvalid, TransientError
 from agentmemory_operator.spec.zones import Zone, ZoneSettings
-from agentmemory_operator.zones.wrapping import WrappingKeys
-from agentmemory_operator.zones.wrapping_secret import read_wrapping_keys
+from agentmemory_operator.zones.wrapping import WrappingKeys, read_wrapping_keys
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.zones import new_wrapping_key
 

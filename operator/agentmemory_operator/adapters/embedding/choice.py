@@ -8,7 +8,7 @@ from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.errors import FieldError, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 
 if TYPE_CHECKING:

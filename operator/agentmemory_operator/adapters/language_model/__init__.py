@@ -1,1 +1,1 @@
-"""Language models, behind `ports.language_model`."""
+"""Language models, behind `ports.models`."""

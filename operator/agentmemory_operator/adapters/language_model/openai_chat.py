@@ -25,7 +25,7 @@ from agentmemory_operator.adapters.http.openai_service import (
 )
 from agentmemory_operator.consolidation.rules.shapes import fault_in
 from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid, ModelUnavailable, SpecInvalid
-from agentmemory_operator.ports.language_model import Completion
+from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 BLOCK = "spec.consolidation.model"

@@ -1,10 +1,14 @@
-"""Which namespace a slug belongs to: the one authority, kept outside every object that a tenant can write."""
+"""Which namespace a slug belongs to: the one authority, kept outside every object that a tenant can write.
+
+Of several objects of one namespace that claim a slug, the oldest has it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import Marker
+from agentmemory_operator.spec.effective.settings import AgentSettings
 
 MOST_CONNECTIONS = 4
 """Connections kept for a claim: those that the agent used last, where its collections may still lie."""
@@ -126,3 +130,23 @@ def claim_from_json(document: Any) -> SlugClaim | None:
         connections=tuple(str(one) for one in connections) if isinstance(connections, list) else (),
         least_epoch=least_epoch if isinstance(least_epoch, int) and least_epoch > 0 else 0,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentClaim:
+    """One object that claims a slug.
+
+    Attributes:
+        created: the object's creationTimestamp, RFC 3339 UTC.
+        has_collection: decides between two objects of one second, as it does for the operator.
+    """
+
+    uid: str
+    created: str
+    settings: AgentSettings
+    has_collection: bool = False
+
+    @property
+    def seniority(self) -> tuple[str, bool, str]:
+        """The smallest wins the slug."""
+        return self.created, not self.has_collection, self.uid

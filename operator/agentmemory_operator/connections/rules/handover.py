@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, Exempt, goes_to
+from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
-from agentmemory_operator.spec.effective.language_model import ModelSettings
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 Reference = tuple[str, str, str]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
-from agentmemory_operator.spec.entities import EntitySettings, OwnName
+from agentmemory_operator.spec.effective.entities import EntitySettings, OwnName
 
 _WORD = re.compile(r"[^\W_]+")
 

@@ -16,7 +16,7 @@ from agentmemory_operator.memories.items import Items
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.working import WorkingMemory
-from agentmemory_operator.ports.embedding import Reranker
+from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.search.rerank import MeteredReranker
 from agentmemory_operator.search.search import Recall

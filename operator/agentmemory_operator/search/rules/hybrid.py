@@ -152,9 +152,13 @@ def ask_by_both(
     # All that the filter lets through are on each list, or each list adds its own.
     total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(along)
     by_words = {**words, "filter": plan.filters[0], "limit": plan.limit}
-    union = [*_by_meaning(plan, vector, distance), by_words, *named]
+    by_meaning = _by_meaning(plan, vector, distance)
+    union = [*by_meaning, by_words, *named]
     lists: list[Query] = [
-        {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
+        # Where the one list by meaning holds all that there is, the others add nothing to it.
+        by_meaning[0]
+        if plan.is_exact and plan.allows_exact and gate_of(distance, plan.min_similarity) is None
+        else {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
         by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
     ]
     if fusion.method == "RRF":

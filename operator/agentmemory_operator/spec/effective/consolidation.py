@@ -1,12 +1,29 @@
-"""What consolidates an agent's memories, and when."""
+"""Which language model reads an agent's memories, and when it consolidates them."""
 
 from dataclasses import dataclass, field
 
-from agentmemory_operator.spec.effective.language_model import ModelSettings, effective_model
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.base import SecretKeyRef
 from agentmemory_operator.spec.presets.table import ConsolidationTerms
 from agentmemory_operator.spec.schedule import NEVER, schedule_fault
+
+MODEL_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """How to reach a language model; names, never secrets.
+
+    Attributes:
+        base_url: None is OpenAI's own.
+        timeout_s: of one answer, retries included.
+    """
+
+    model: str
+    base_url: str | None = None
+    secret: SecretKeyRef | None = None
+    timeout_s: int = MODEL_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,4 +73,17 @@ def effective_consolidation(memory: AgentMemory) -> ConsolidationSettings | None
     given = spec.limits.model_dump(exclude_none=True) if spec.limits else {}
     return ConsolidationSettings(
         model=model, terms=terms, schedule=spec.schedule or terms.schedule, limits=RunLimits(**given)
+    )
+
+
+def effective_model(memory: AgentMemory) -> ModelSettings | None:
+    """The model of an object, None where nothing is sent to any."""
+    spec = memory.spec.consolidation.model if memory.spec.consolidation else None
+    if spec is None:
+        return None
+    return ModelSettings(
+        model=spec.model,
+        base_url=spec.base_url,
+        secret=spec.secret_ref,
+        timeout_s=spec.timeout_seconds or MODEL_TIMEOUT_S,
     )

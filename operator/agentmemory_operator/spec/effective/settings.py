@@ -7,14 +7,13 @@ from typing import Any
 
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
+from agentmemory_operator.spec.effective.consolidation import ModelSettings, effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
-from agentmemory_operator.spec.effective.entities import effective_entities
-from agentmemory_operator.spec.effective.language_model import ModelSettings, effective_model
+from agentmemory_operator.spec.effective.entities import EntitySettings, effective_entities
 from agentmemory_operator.spec.effective.policies import Endings, effective_zones, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
-from agentmemory_operator.spec.entities import EntitySettings
 from agentmemory_operator.spec.expression.models import Model, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
@@ -32,9 +31,11 @@ from agentmemory_operator.spec.presets import (
 )
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.spec.presets.table import (
-    EVIDENCE_INDEXES,
+    KIND_INDEXES,
     NO_EVIDENCE,
+    TERSE_INDEXES,
     USE_INDEXES,
+    WEIGHTED_INDEXES,
     EvidenceWeights,
     Fusion,
     Reranking,
@@ -273,6 +274,9 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
     if choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
+    if choice.model is not None or endings_of(memory)[0]:
+        # Models and types that end read them of every candidate.
+        scored |= dict(KIND_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
     )
@@ -285,12 +289,12 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     return {entry.field: entry.type for entry in extra} | scored | needed
 
 
-def evidence_indexes(memory: AgentMemory) -> dict[str, str]:
-    """The type of the payload indexes by which a score reads the evidence of memories, by field."""
+def weighted_indexes(memory: AgentMemory) -> dict[str, str]:
+    """The type of the payload indexes of weighted keyword texts and of their evidence, by field."""
     model = scoring_choice(memory).model
     weighted = effective_ranking(memory).evidence.terms
     read = variables_read(model) if isinstance(model, CheckedExpression) else weighted
-    return dict(index for index, terms in EVIDENCE_INDEXES.items() if not set(terms).isdisjoint(read))
+    return dict(WEIGHTED_INDEXES) | (dict(TERSE_INDEXES) if "terse" in read else {})
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:

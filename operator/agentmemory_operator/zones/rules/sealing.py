@@ -3,15 +3,22 @@
 A payload with a zone bears its sealed fields as one text under `SEALED_KEY`: the id of the data key, then nonce and
 ciphertext in base64. Each field lies in it under its own name, so none can pass for another; the associated data bind
 the whole to agent, user, memory and zone.
+
+AES-256-GCM is the library's, `cryptography`, which is imported where something is sealed: the operator starts without
+its 8 MiB.
 """
 
 import base64
 import binascii
+import hashlib
+import hmac
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentmemory_operator.errors import Unreadable
 from agentmemory_operator.spec.zones import KEY_MADE_KEY, Zone
 
 Payload = dict[str, Any]
@@ -96,3 +103,42 @@ def joined(payload: Mapping[str, Any], inner: bytes) -> Payload:
     plain = {key: value for key, value in payload.items() if key not in (SEALED_KEY, KEY_MADE_KEY)}
     opened: Payload = json.loads(inner)
     return plain | opened
+
+
+NONCE_BYTES = 12
+TAG_BYTES = 16
+
+
+def seal(key: bytes, plaintext: bytes, aad: bytes) -> bytes:
+    """Encrypt; return nonce, ciphertext and tag: 28 bytes more than the plaintext.
+
+    Args:
+        key: 32 bytes. Nonces are random: a key is not to seal more than 2^32 times.
+        aad: what the ciphertext is bound to; it opens with the same alone.
+    """
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, aad)
+
+
+def open_sealed(key: bytes, blob: bytes, aad: bytes) -> bytes:
+    """Decrypt what `seal` returned.
+
+    Raises:
+        Unreadable: it was changed, or sealed with another key, or bound to something else.
+    """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    if len(blob) < NONCE_BYTES + TAG_BYTES:
+        raise Unreadable("too short to be sealed")
+    try:
+        return AESGCM(key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], aad)
+    except InvalidTag as exc:
+        raise Unreadable("not sealed with this key for this place, or changed since") from exc
+
+
+def keyed_hash(mac: bytes, text: str) -> str:
+    """HMAC-SHA-256 in hex: who has no key cannot try words."""
+    return hmac.new(mac, text.encode(), hashlib.sha256).hexdigest()

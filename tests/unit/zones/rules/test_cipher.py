@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.errors import Unreadable
-from agentmemory_operator.zones.rules.cipher import NONCE_BYTES, TAG_BYTES, keyed_hash, open_sealed, seal
+from agentmemory_operator.zones.rules.sealing import NONCE_BYTES, TAG_BYTES, keyed_hash, open_sealed, seal
 
 KEY = os.urandom(32)
 

@@ -33,6 +33,10 @@ _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+# Also one that is not closed, to the end: each quote is looked at once.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_AS_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING, _CLOSING, _BLANK = frozenset(b"[{"), frozenset(b"]}"), b" \t\r\n"
 
 
@@ -96,7 +100,18 @@ def few_parts(document: bytes) -> int | None:
     """How many parts a document has at the most, where a glance shows that it keeps the limits; None of others."""
     opened = document.count(b"[") + document.count(b"{")
     most = opened + document.count(b'"') // 2
-    return most if most <= ITEM_MAX_PARTS and opened <= MAX_DEPTH else None
+    if most > ITEM_MAX_PARTS or len(document) > ITEM_MAX_BYTES:
+        return None
+    return most if opened <= MAX_DEPTH or _is_shallow(document) else None
+
+
+def _is_shallow(document: bytes) -> bool:
+    """Whether the brackets of a document, if they are in order, are at most `MAX_DEPTH` deep."""
+    brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        # Takes away the innermost level.
+        brackets = brackets.replace(b"[]", b"")
+    return not brackets
 
 
 def count_parts(document: bytes) -> Generator[None, None, int]:

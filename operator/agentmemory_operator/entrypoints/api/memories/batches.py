@@ -4,10 +4,19 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, check_names, not_readable, parse_json
-from agentmemory_operator.entrypoints.api.load.json_limits import Cut, ItemSpan, NoJson, TooMuch, cut_list
+from agentmemory_operator.entrypoints.api.load.json_limits import (
+    Cut,
+    ItemSpan,
+    NoJson,
+    TooMuch,
+    cut_list,
+    few_parts,
+)
 from agentmemory_operator.entrypoints.api.problems import problem_of
 from agentmemory_operator.entrypoints.api.requests import BATCH_MAX, BatchEnvelope, MemoryIn
 from agentmemory_operator.errors import AgentMemoryError, FieldError, Forbidden, RequestInvalid
@@ -45,18 +54,32 @@ class BatchReader:
             RequestInvalid: the batch itself is wrong.
             ProblemRaised: it is not JSON, or there is no room for it now.
         """
-        try:
-            cut = yield from cut_list(body, _LIST, max_items=BATCH_MAX)
-        except (TooMuch, NoJson) as error:
-            raise not_readable(error) from None
-        self.take_room(cut.parts)
+        items = self._small(body)
+        if items is None:
+            try:
+                cut = yield from cut_list(body, _LIST, max_items=BATCH_MAX)
+            except (TooMuch, NoJson) as error:
+                raise not_readable(error) from None
+            self.take_room(cut.parts)
+            items = _items_of(cut)
         read: list[Item] = []
-        for place, item in enumerate(_items_of(cut)):
+        for place, item in enumerate(items):
             # What was not cut out was parsed with what is around it, and is small.
             document = _parsed(body, item) if isinstance(item, ItemSpan) else ParsedBody(item)
             read.append(self._item(document, place) if isinstance(document, ParsedBody) else document)
             yield
         return read
+
+    def _small(self, body: bytes) -> list[Any] | None:
+        """The items of a batch that is no larger than one item may be; None of others, and where anything is wrong."""
+        parts = few_parts(body)
+        if parts is None:
+            return None
+        self.take_room(parts)
+        try:
+            return check(BatchEnvelope, ParsedBody(orjson.loads(body))).memories
+        except (orjson.JSONDecodeError, RequestInvalid):
+            return None
 
     def _item(self, document: ParsedBody, place: int) -> Item:
         key = None if self.idempotency_key is None else _KEY_AND_PLACE.format(key=self.idempotency_key, place=place)

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.controllers.orphans import find_orphans
+from agentmemory_operator.controllers.inspection import find_orphans
 from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
 from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_at, endpoint_through
@@ -24,10 +24,10 @@ from agentmemory_operator.spec.kinds.parse import parse_connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
-    """List the collections that no AgentMemory owns, with the commands to adopt or delete each; change nothing."""
+    """List collections that no AgentMemory owns, with the commands to adopt or delete each."""
 
     connection: Annotated[
-        str | None, typer.Option(help="[NAMESPACE/]NAME of a QdrantConnection. Default: each of the cluster.")
+        str | None, typer.Option(help="QdrantConnection as [NAMESPACE/]NAME. Default: all of the cluster.")
     ] = None
     qdrant: ReachedAt = None
     output: Output = TableOrJson.TABLE

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentmemory_operator.controllers.orphans import Findings
+from agentmemory_operator.controllers.inspection import Findings
 from agentmemory_operator.controllers.rules.orphans import Holding, Orphan, OrphanKind, slug_behind
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.desired import connection_named, desired_collection
 from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
-from agentmemory_operator.controllers.preview import PassPreview, PreviewOutcome, worst_of
+from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, worst_of
 from agentmemory_operator.controllers.rules.plan_text import compression_text, payload_text, plan_status
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.tables import Section

@@ -1,22 +1,21 @@
-"""Rules of an AgentMemory as a whole, of its types and their lifetimes."""
+"""Rules of an AgentMemory as a whole, of its types and their lifetimes, and of its zones."""
 
-from agentmemory_operator.spec.kinds.cel.index import GRAPH
-from agentmemory_operator.spec.kinds.cel.scoring import FIGURES, RANKS
 from agentmemory_operator.spec.kinds.schema import CelRule
+from agentmemory_operator.spec.zones import Zone
 
 SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 SLUG_MAX_LENGTH = 48
 
 NO_SCOPE = CelRule(
     "self != 'global' && !self.startsWith('group:')",
-    "users are no scopes: name global and group:NAME in scopes",
+    "global and group:NAME are scopes, not users: list them in scopes",
 )
 
 TYPE = (
     CelRule(
         "has(self.halfLifeDays) != (has(self.decay) && !self.decay)",
-        "a type has exactly one of halfLifeDays and decay: false: give it halfLifeDays if it fades, or only"
-        " decay: false if it never does",
+        "a type has exactly one of halfLifeDays and decay: false: set halfLifeDays if it decays, or only"
+        " decay: false if it does not",
     ),
     CelRule(
         "!(has(self.immutable) && self.immutable) || !has(self.supersedeBy) || self.supersedeBy == 'none'",
@@ -32,18 +31,15 @@ CHAIN_LENGTH = CelRule(
 TTL = (
     CelRule(
         "self.mode == 'Session' || has(self.days)",
-        "days is needed with a mode other than Session: say after how many days",
+        "a mode other than Session needs days: set it",
         ".days",
     ),
     CelRule(
         "self.mode == 'SoftUnlessUsed' || !has(self.keepImportance)",
-        "keepImportance has no meaning but with mode SoftUnlessUsed: remove it, or choose that mode",
+        "keepImportance applies only with mode SoftUnlessUsed: remove it, or choose that mode",
         ".keepImportance",
     ),
 )
-
-# What the preset has a say in: over the whole spec.
-SPEC = (*GRAPH, *FIGURES, *RANKS)
 
 # Over the whole object: only there does a rule see the object's name.
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
@@ -60,3 +56,30 @@ AGENT_MEMORY = (
         ".spec.agent",
     ),
 )
+
+
+ZONES = (
+    CelRule(
+        f"!('{Zone.PROFESSIONAL}' in self.allowed) || has(self.organisation)",
+        f"zone {Zone.PROFESSIONAL} needs organisation, the owner of its memories: give it, or remove the zone"
+        " from allowed",
+        ".organisation",
+    ),
+    *(
+        CelRule(
+            f"!has(self.{field}) || self.{field}.all(zone, zone in self.allowed)",
+            f"{field} names a zone that is not allowed: remove it from {field}, or add it to allowed",
+            f".{field}",
+        )
+        for field in ("vectors", "words")
+    ),
+    CelRule(
+        "!has(self.words) || self.words.all(zone,"
+        f" has(self.vectors) ? zone in self.vectors : zone != '{Zone.SENSITIVE}')",
+        "words names a zone without vectors, which is not searched: add it to vectors, or remove it from words",
+        ".words",
+    ),
+)
+
+_SECOND_PATTERN = "^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$"
+SECOND = CelRule(f"self.matches(r'{_SECOND_PATTERN}')", "must be a time in UTC, to the second: 2026-11-21T08:00:00Z")
