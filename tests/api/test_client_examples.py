@@ -1,4 +1,4 @@
-"""examples/client: each does what it says, against the API over the development Qdrant."""
+"""examples/client, which docs/client.md runs: each does what it says, against the API over the development Qdrant."""
 
 import os
 import pathlib

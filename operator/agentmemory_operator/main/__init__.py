@@ -54,6 +54,17 @@ def _prepare(settings: Settings) -> None:
     logs.configure_logging(settings.log_level, settings.log_format)
 
 
+def _serving(settings: Settings) -> Serving:
+    return Serving(
+        operator=lambda options: _room("operator").run_operator(settings, options),
+        api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
+        api_files=lambda options, manifests, data: _room("api_files").run_api_files(settings, options, manifests, data),
+        dev=lambda options: _room("development").run_dev(settings, options),
+        devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
+        default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
+    )
+
+
 def _verbs(settings: Settings) -> Verbs:
     url, key = settings.qdrant_url, settings.qdrant_api_key
 
@@ -62,16 +73,7 @@ def _verbs(settings: Settings) -> Verbs:
 
     return Verbs(
         prepare=lambda: _prepare(settings),
-        servers=Serving(
-            operator=lambda options: _room("operator").run_operator(settings, options),
-            api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
-            api_files=lambda options, manifests, data: _room("api_files").run_api_files(
-                settings, options, manifests, data
-            ),
-            dev=lambda options: _room("development").run_dev(settings, options),
-            devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
-            default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
-        ),
+        servers=_serving(settings),
         inspection=Inspection(
             lambda endpoint: _room("stores").open_collections(settings, endpoint),
             lambda endpoint: _room("stores").open_points(settings, endpoint),

@@ -32,8 +32,8 @@ T = TypeVar("T")
 POLL_S = 0.5
 INTERRUPTED = 130
 
-Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Sentences, or the object for programs.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if it failed.")]
 
 
 @dataclass(frozen=True, slots=True)

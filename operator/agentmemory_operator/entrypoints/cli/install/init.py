@@ -28,18 +28,17 @@ def add_init(cli: typer.Typer) -> None:
 
     @cli.command("init")
     def init(
-        name: Annotated[str, typer.Argument(help="Of the agent and its AgentMemory.")],
-        preset: Annotated[
-            PresetName, typer.Option(help="What it is for; the verb `preset` lists them.")
-        ] = FIRST_PRESET,
+        name: Annotated[str, typer.Argument(help="Name of the agent and its AgentMemory.")],
+        preset: Annotated[PresetName, typer.Option(help="Preset of the agent.")] = FIRST_PRESET,
         into: Annotated[
-            Path | None, typer.Option(file_okay=False, help="The folder; made where it is missing. Default: NAME.")
+            Path | None, typer.Option(file_okay=False, help="Folder to write to; created if missing. Default: NAME.")
         ] = None,
         namespace: Annotated[
-            str | None, typer.Option("-n", "--namespace", help="Of the objects. Default: that of whoever applies them.")
+            str | None,
+            typer.Option("-n", "--namespace", help="Namespace in the manifests. Default: none."),
         ] = None,
     ) -> None:
-        """Write commented manifests of an agent, for a cluster or `dev`; what is there is never written over."""
+        """Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten."""
         with ending_in_one_line():
             check_names(name, namespace)
             folder = into or Path(name)

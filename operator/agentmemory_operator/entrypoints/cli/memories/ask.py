@@ -37,14 +37,19 @@ class TagsMatch(StrEnum):
     ALL = "all"
 
 
-Name = Annotated[str, typer.Argument(help="Of the AgentMemory; without -n and --context the agent's name in the API.")]
-User = Annotated[str, typer.Option("--user", help="Whose memories.")]
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Of the AgentMemory, which is then read.")]
-Url = Annotated[
-    str | None, typer.Option("--url", help="Of the API. Default: AGENTMEMORY_URL, else a development stack that runs.")
+Name = Annotated[
+    str, typer.Argument(help="Name of the AgentMemory; without -n and --context, the agent's name in the API.")
 ]
-Token = Annotated[str | None, typer.Option("--token", help="For the API. Default: AGENTMEMORY_TOKEN.")]
-Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="For people, or for programs.")]
+User = Annotated[str, typer.Option("--user", help="User whose memories to use.")]
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Namespace of the AgentMemory, which is then read.")
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="URL of the API. Default: AGENTMEMORY_URL, or else a running development stack."),
+]
+Token = Annotated[str | None, typer.Option("--token", help="Bearer token for the API. Default: AGENTMEMORY_TOKEN.")]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +104,21 @@ def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None
 
 
 def search(  # noqa: PLR0913 # each is an option
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    query: Annotated[str, typer.Argument(help="Search query.")],
     user: User,
-    type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type; repeated, any of them.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with any of them.")] = None,
-    tags_match: Annotated[TagsMatch | None, typer.Option(help="all: with every --tag. Default: any.")] = None,
-    filters: Annotated[str | None, typer.Option(help="Conditions, as JSON: docs/filters.md.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="How many at most. Default: the object's limit.")] = None,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Memory type to search in; repeatable.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag that results must have; repeatable.")] = None,
+    tags_match: Annotated[TagsMatch | None, typer.Option(help="all: results have every --tag. Default: any.")] = None,
+    filters: Annotated[str | None, typer.Option(help="Filter conditions as JSON (docs/filters.md).")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Maximum number of results. Default: the object's limit.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="The least score; -1 leaves nothing out. Default: the object's scoreThreshold.")
+        float | None, typer.Option(help="Minimum score; -1 keeps all results. Default: the object's scoreThreshold.")
     ] = None,
-    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
     *,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what each score is made of.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
 ) -> "Call":
-    """Search an agent's memories of a user, ranked as the object declares."""
+    """Search a user's memories, ranked by the AgentMemory's settings."""
     options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
     options |= _given({"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session})
     options |= {"explain": True} if explain else {}
@@ -121,34 +126,39 @@ def search(  # noqa: PLR0913 # each is an option
 
 
 def remember(  # noqa: PLR0913 # each is an option
-    text: Annotated[str, typer.Argument(help="What to remember.")],
+    text: Annotated[str, typer.Argument(help="Text to store.")],
     user: User,
-    type_: Annotated[str | None, typer.Option("--type", help="One of the agent's types.")] = None,
-    importance: Annotated[float | None, typer.Option(help="0..1.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
-    supersedes: Annotated[str | None, typer.Option(help="Id of the memory that this one replaces.")] = None,
-    zone: Annotated[str | None, typer.Option(help="How it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Memory type, one of the agent's.")] = None,
+    importance: Annotated[float | None, typer.Option(help="Importance, 0..1.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag of the memory; repeatable.")] = None,
+    supersedes: Annotated[str | None, typer.Option(help="Id of the memory to supersede.")] = None,
+    zone: Annotated[str | None, typer.Option(help="Privacy zone: SENSITIVE, PERSONAL or PROFESSIONAL.")] = None,
 ) -> "Call":
-    """Store a memory of a user, durably."""
+    """Store a memory for a user."""
     options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes, "zone": zone})
     return lambda agent: agent.user(user).add(text, **options)
 
 
 def forget(  # noqa: PLR0913 # each is an option
     user: Annotated[
-        str | None, typer.Option("--user", help="Whose memories. Left out for the key of an organisation alone.")
+        str | None,
+        typer.Option("--user", help="User whose memories to erase; omit it to delete only an organisation's key."),
     ] = None,
-    filters: Annotated[str | None, typer.Option(help="Only what meets these conditions, as JSON.")] = None,
-    older_than: Annotated[str | None, typer.Option(help="Only what was created before this time, RFC 3339.")] = None,
-    zone: Annotated[str | None, typer.Option(help="With --crypto: only what is sealed so.")] = None,
+    filters: Annotated[
+        str | None, typer.Option(help="Filter conditions as JSON; erase only matching memories.")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Erase only memories created before this time (RFC 3339).")
+    ] = None,
+    zone: Annotated[str | None, typer.Option(help="Erase only this privacy zone; only with --crypto.")] = None,
     *,
     crypto: Annotated[
-        bool, typer.Option("--crypto", help="Delete the keys first: every copy is unreadable from then on.")
+        bool, typer.Option("--crypto", help="Delete the encryption keys first, which makes all copies unreadable.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be erased, and erase nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be erased; erase nothing.")] = False,
     yes: Yes = False,
 ) -> "Call":
-    """Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user."""
+    """Erase a user's memories permanently, including copies; all of them without --filters and --older-than."""
     options = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
     options |= {"crypto": True} if crypto else {}
     if dry_run:
@@ -166,9 +176,9 @@ def forget(  # noqa: PLR0913 # each is an option
 
 
 def receipts(
-    user: Annotated[str | None, typer.Option("--user", help="Only those of this user.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="User whose receipts to list. Default: all.")] = None,
 ) -> "Call":
-    """List what was erased of an agent's memories, and when."""
+    """List the receipts of erased memories."""
     options = _given({"user_id": user})
 
     async def read(agent: "AsyncAgent") -> "ReceiptsPage":

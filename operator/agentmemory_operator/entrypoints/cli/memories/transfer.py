@@ -40,17 +40,20 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         name: Name,
         user: User,
         file: Annotated[
-            Path | None, typer.Option("-o", "--output", help="The file; replaced once all is there. Default: print.")
+            Path | None,
+            typer.Option("-o", "--output", help="Output file, replaced when complete. Default: standard output."),
         ] = None,
         *,
-        vectors: Annotated[bool, typer.Option("--vectors", help="With the vectors.")] = False,
-        plain: Annotated[bool, typer.Option("--plain", help="With what is sealed in plain text; for admins.")] = False,
+        vectors: Annotated[bool, typer.Option("--vectors", help="Include the vectors.")] = False,
+        plain: Annotated[
+            bool, typer.Option("--plain", help="Include encrypted memories in plain text; needs the admin verb.")
+        ] = False,
         namespace: Namespace = None,
         context: Context = None,
         url: Url = None,
         token: Token = None,
     ) -> None:
-        """Write all memories of a user as lines of JSON."""
+        """Export all memories of a user as JSON lines."""
         whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
@@ -66,17 +69,17 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         ctx: typer.Context,
         name: Name,
         user: User,
-        file: Annotated[
-            Path, typer.Option("-f", "--file", exists=True, dir_okay=False, help="The lines of an export.")
-        ],
+        file: Annotated[Path, typer.Option("-f", "--file", exists=True, dir_okay=False, help="Export file to import.")],
         *,
-        include_erased: Annotated[bool, typer.Option("--include-erased", help="Also what was forgotten.")] = False,
+        include_erased: Annotated[
+            bool, typer.Option("--include-erased", help="Import memories that were erased, too.")
+        ] = False,
         namespace: Namespace = None,
         context: Context = None,
         url: Url = None,
         token: Token = None,
     ) -> None:
-        """Take in memories of a user that were exported; what is there already stays as it is."""
+        """Import exported memories for a user; memories that already exist stay unchanged."""
         whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
