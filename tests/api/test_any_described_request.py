@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.api.test_any_request import SENT, SIZES
-from tests.api.test_openapi import PATHS
+from tests.api.test_openapi import OPERATIONS as DESCRIBED
 
 
 @schemathesis.serializer("application/x-ndjson")
@@ -35,7 +35,7 @@ CHECKS = [
     response_schema_conformance,
     unsupported_method,
 ]
-OPERATIONS = [(path, method) for path, methods in PATHS.items() for method in sorted(methods)]
+OPERATIONS = [(path, method) for path, methods in DESCRIBED.items() for method in sorted(methods)]
 # A request takes as long to make up as it does to answer: a few of each kind each time, more with the faults.
 FEW = settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 COUNTS = [FEW, pytest.param(settings(FEW, max_examples=25), marks=pytest.mark.faults)]

@@ -15,41 +15,42 @@ from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 VECTOR = [1.0] * 8
 PLACE = "namespace=memories&namespace=shape"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "http-api.md"
-PATHS = {
-    "/healthz": {"get"},
-    "/metrics": {"get"},
-    "/readyz": {"get"},
-    "/problems/{name}": {"get"},
-    "/v1/agents": {"get"},
-    "/v1/tools": {"get"},
-    "/v1/agents/{agent}": {"get"},
-    "/v1/agents/{agent}/memories": {"get", "post"},
-    "/v1/agents/{agent}/memories/batch": {"post"},
-    "/v1/agents/{agent}/messages": {"post"},
-    "/v1/agents/{agent}/memories/{id}": {"get", "patch", "delete"},
-    "/v1/agents/{agent}/memories/{id}/history": {"get"},
-    "/v1/agents/{agent}/memories/{id}/children": {"get"},
-    "/v1/agents/{agent}/memories/{id}/tree": {"get"},
-    "/v1/agents/{agent}/stats": {"get"},
-    "/v1/agents/{agent}/search": {"post"},
-    "/v1/agents/{agent}/items": {"put", "get", "delete"},
-    "/v1/agents/{agent}/items/versions": {"get"},
-    "/v1/agents/{agent}/relations": {"put"},
-    "/v1/agents/{agent}/entities": {"get"},
-    "/v1/agents/{agent}/entities/{name}": {"get", "patch"},
-    "/v1/agents/{agent}/keys": {"get"},
-    "/v1/agents/{agent}/namespaces": {"get"},
-    "/v1/agents/{agent}/sessions/{session_id}/working": {"get", "put"},
-    "/v1/agents/{agent}/sessions/{session_id}/end": {"post"},
-    "/v1/agents/{agent}/changes": {"get"},
-    "/v1/agents/{agent}/export": {"get"},
-    "/v1/agents/{agent}/import": {"post"},
-    "/v1/agents/{agent}/forget": {"post"},
-    "/v1/agents/{agent}/hooks/{name}": {"post"},
-    "/v1/agents/{agent}/receipts": {"get"},
-    "/v1/agents/{agent}/users": {"get"},
-    "/v1/agents/{agent}/tokens": {"post"},
+OPERATIONS = {
+    "/healthz": {"get": "getHealth"},
+    "/metrics": {"get": "getMetrics"},
+    "/readyz": {"get": "getReadiness"},
+    "/problems/{name}": {"get": "explainProblem"},
+    "/v1/agents": {"get": "listAgents"},
+    "/v1/tools": {"get": "listTools"},
+    "/v1/agents/{agent}": {"get": "getAgent"},
+    "/v1/agents/{agent}/memories": {"get": "listMemories", "post": "storeMemory"},
+    "/v1/agents/{agent}/memories/batch": {"post": "storeMemories"},
+    "/v1/agents/{agent}/messages": {"post": "storeMessages"},
+    "/v1/agents/{agent}/memories/{id}": {"get": "getMemory", "patch": "updateMemory", "delete": "deleteMemory"},
+    "/v1/agents/{agent}/memories/{id}/history": {"get": "getMemoryHistory"},
+    "/v1/agents/{agent}/memories/{id}/children": {"get": "listMemoryChildren"},
+    "/v1/agents/{agent}/memories/{id}/tree": {"get": "getMemoryTree"},
+    "/v1/agents/{agent}/stats": {"get": "getStats"},
+    "/v1/agents/{agent}/search": {"post": "searchMemories"},
+    "/v1/agents/{agent}/items": {"put": "putItem", "get": "getItem", "delete": "deleteItem"},
+    "/v1/agents/{agent}/items/versions": {"get": "listItemVersions"},
+    "/v1/agents/{agent}/relations": {"put": "putRelation"},
+    "/v1/agents/{agent}/entities": {"get": "listEntities"},
+    "/v1/agents/{agent}/entities/{name}": {"get": "getEntity", "patch": "updateEntity"},
+    "/v1/agents/{agent}/keys": {"get": "listItemKeys"},
+    "/v1/agents/{agent}/namespaces": {"get": "listNamespaces"},
+    "/v1/agents/{agent}/sessions/{session_id}/working": {"get": "getWorkingMemory", "put": "putWorkingMemory"},
+    "/v1/agents/{agent}/sessions/{session_id}/end": {"post": "endSession"},
+    "/v1/agents/{agent}/changes": {"get": "listChanges"},
+    "/v1/agents/{agent}/export": {"get": "exportUserMemories"},
+    "/v1/agents/{agent}/import": {"post": "importUserMemories"},
+    "/v1/agents/{agent}/forget": {"post": "forgetMemories"},
+    "/v1/agents/{agent}/hooks/{name}": {"post": "receiveHook"},
+    "/v1/agents/{agent}/receipts": {"get": "listReceipts"},
+    "/v1/agents/{agent}/users": {"get": "listUsers"},
+    "/v1/agents/{agent}/tokens": {"post": "createUserToken"},
 }
+"""The names that generated clients give their methods: a change breaks their callers."""
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,65 @@ def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from methods.values()
 
 
-def test_every_path_is_there_and_no_other(document: dict[str, Any]) -> None:
-    assert {path: set(methods) for path, methods in document["paths"].items()} == PATHS
+def test_every_operation_is_there_under_its_name_and_no_other(document: dict[str, Any]) -> None:
+    named = {
+        path: {method: operation["operationId"] for method, operation in methods.items()}
+        for path, methods in document["paths"].items()
+    }
+
+    assert named == OPERATIONS
+
+
+def test_every_operation_has_one_known_tag_and_a_text(document: dict[str, Any]) -> None:
+    tags = {tag["name"] for tag in document["tags"] if tag["description"]}
+
+    used = [tag for operation in operations(document) for tag in operation["tags"]]
+    assert set(used) == tags
+    assert len(used) == len(list(operations(document)))
+    assert [one["operationId"] for one in operations(document) if not (one["summary"] and one["description"])] == []
+
+
+def test_the_names_of_operations_are_unique_and_short(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for operation in operations(document)]
+
+    assert len(set(names)) == len(names)
+    assert [name for name in names if not re.fullmatch(r"[a-z]+([A-Z][a-z]+){1,3}", name)] == []
+
+
+def test_the_names_of_schemas_are_names_of_types(document: dict[str, Any]) -> None:
+    names = document["components"]["schemas"]
+
+    assert [name for name in names if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name)] == []
+
+
+def test_every_parameter_has_a_text(document: dict[str, Any]) -> None:
+    parameters = [
+        f"{operation['operationId']} {parameter['name']}"
+        for operation in operations(document)
+        for parameter in operation.get("parameters", ())
+        if not parameter.get("description") and not parameter["schema"].get("description")
+    ]
+
+    assert parameters == []
+
+
+def deprecated_and_not_marked(node: Any) -> Iterator[Any]:
+    """Yield what its text calls deprecated, while no tool is warned."""
+    if isinstance(node, dict):
+        if "deprecated" in str(node.get("description", "")).lower() and node.get("deprecated") is not True:
+            yield node
+        for child in node.values():
+            yield from deprecated_and_not_marked(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from deprecated_and_not_marked(child)
+
+
+def test_whatever_is_deprecated_is_marked_so(document: dict[str, Any]) -> None:
+    old = {"description": "Deprecated: send `new`."}
+
+    assert list(deprecated_and_not_marked(document)) == []
+    assert list(deprecated_and_not_marked({"a": [old, old | {"deprecated": True}]})) == [old]
 
 
 def test_every_reference_has_its_schema(document: dict[str, Any]) -> None:

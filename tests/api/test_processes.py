@@ -187,8 +187,10 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
         "http.response.status_code": 201,
         "agentmemory.agent": "words",
     }
+    operation = of_request["create_memory"]
+    assert operation.parent_span_id == served.span_id
     for name in ("embed", "qdrant PUT points"):
-        assert of_request[name].parent_span_id == served.span_id, name
+        assert of_request[name].parent_span_id == operation.span_id, name
     passes = [span for _, span in spans if span.name == "reconcile"]
     created = {span.parent_span_id for _, span in spans if span.name == "qdrant PUT"}
     assert created
@@ -196,7 +198,7 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
     assert {"words", "main"} <= {attributes_of(span)["agentmemory.name"] for span in passes}
     assert {service for service, _ in spans} == {"agentmemory-dev"}
     noted = {name for _, span in spans for name in attributes_of(span)}
-    assert noted <= set(re.findall(r"`((?:http|agentmemory|k8s|error)\.[\w.]+)`", OPERATIONS.read_text()))
+    assert noted <= set(re.findall(r"`((?:http|agentmemory|k8s|error|gen_ai)\.[\w.]+)`", OPERATIONS.read_text()))
     sent = b"".join(collector.bodies)
     assert secret.encode() not in sent
     assert b"user-of-hers" not in sent

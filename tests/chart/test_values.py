@@ -16,7 +16,7 @@ from tests.support.spec.documents import Document
 
 # For development, for commands of people, or secret, or a value's own: not for settings.
 NOT_OF_THE_CHART = {"QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "AGENTMEMORY_TOKEN", "AGENTMEMORY_URL"}
-NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE"}
+NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE", "XDG_DATA_HOME"}
 # Of charts above this one; Helm passes it to every chart.
 OPEN = {"global"}
 

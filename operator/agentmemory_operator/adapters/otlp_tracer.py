@@ -13,7 +13,7 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from agentmemory_operator import __version__
@@ -29,13 +29,14 @@ class OtlpTracer:
 
     Args:
         service: the name of this process, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES gives one.
+        exporter: receives the spans. Default: the collector that OTEL_* names.
     """
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
         own = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: __version__})
         # Not the process's provider: other packages would send what they like through it, user ids included.
         self._provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("agentmemory_operator", __version__)
 
     @contextmanager

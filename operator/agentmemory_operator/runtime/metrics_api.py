@@ -160,6 +160,20 @@ class ApiMeter:
                 if served.status >= 500:
                     span.fail(str(served.status))
 
+    @property
+    def is_tracing(self) -> bool:
+        """Traces are exported."""
+        return self._tracer is not NO_TRACES
+
+    @contextmanager
+    def memory_operation(self, operation: str, agent: str) -> Iterator[Span]:
+        """Trace one memory operation, as the GenAI semantic conventions of OpenTelemetry name it."""
+        with self._tracer.span(operation) as span:
+            span.note("gen_ai.operation.name", operation)
+            span.note("gen_ai.provider.name", "agentmemory")
+            span.note("gen_ai.memory.store.id", agent)
+            yield span
+
     @contextmanager
     def embedding(self, provider: str, texts: int) -> Iterator[None]:
         """Measure one call for vectors."""

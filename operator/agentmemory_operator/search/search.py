@@ -99,8 +99,8 @@ class SearchAnswer:
         has_terms: similarity, recency and utility were asked for.
         total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
             It may lag 10 s behind what another process writes.
-        removed_by_threshold: results that the answer would hold besides, were there no threshold on the score and none
-            on the similarity.
+        removed_by_threshold: results that there would be besides, with no threshold on the score or the similarity.
+        threshold: on the score; minus infinity where there is none.
         took_ms: embedding, engine and reranking together.
         neighbours: of results, where they were asked for.
         warnings: what makes this search dear, or why nothing was reranked, with the way out.
@@ -112,6 +112,7 @@ class SearchAnswer:
     has_terms: bool
     total_candidates: int
     removed_by_threshold: int
+    threshold: float
     took_ms: float
     candidates: Candidates | None = None
     neighbours: Neighbours | None = None
@@ -150,6 +151,8 @@ class Recall:
         neighbours = await read_neighbours(agent, answered, request.neighbours, now_ms=look.now_ms)
         self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
         total = max(len(points), min(look.eligible, look.plan.total))
+        # Whatever the threshold.
+        left_out_by_model = len(asked.points) - len(points)
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
         return SearchAnswer(
             results=tuple(
@@ -160,7 +163,8 @@ class Recall:
             ranking=look.ranking,
             has_terms=request.terms,
             total_candidates=total,
-            removed_by_threshold=max(0, min(look.top_k, total - asked.left_out) - len(kept[: look.top_k])),
+            removed_by_threshold=max(0, min(look.top_k, total - left_out_by_model) - len(kept[: look.top_k])),
+            threshold=look.threshold,
             took_ms=(time.perf_counter() - started_s) * 1000,
             candidates=asked.candidates(look.eligible) if request.explain else None,
             neighbours=neighbours if request.neighbours else None,
@@ -274,11 +278,6 @@ class _Asked:
             eligible=eligible,
             is_exact=self.is_exact,
         )
-
-    @property
-    def left_out(self) -> int:
-        """How many of the points the model leaves out, whatever the threshold."""
-        return len(self.points) - len(_ranked(self.points))
 
 
 async def _ask(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> _Asked:

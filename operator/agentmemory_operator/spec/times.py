@@ -24,7 +24,7 @@ def parse_time(value: object) -> int:
     except (ValueError, OverflowError):
         raise ValueError("must be a time that exists") from None
     if not 0 <= time_ms <= _LAST_MS:
-        raise ValueError("must lie between the years 1970 and 9999")
+        raise ValueError("must be between the years 1970 and 9999")
     return time_ms
 
 

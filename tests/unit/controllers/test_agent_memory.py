@@ -394,7 +394,7 @@ async def test_a_spec_that_cannot_be_parsed_stalls_and_names_the_field(stage: St
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ({"index": {"hnsw": {"m": 1}}}, "goes on with the last valid settings, and with spec.access as it stands"),
+        ({"index": {"hnsw": {"m": 1}}}, "the last valid settings and the current spec.access"),
         ({"access": {"subjects": ["everybody"]}}, "spec.access cannot be read either: until it is correct, the API"),
     ],
 )

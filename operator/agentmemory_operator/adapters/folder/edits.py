@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from agentmemory_operator.adapters.folder.objects import CLUSTER_ID, ManifestFolder
+from agentmemory_operator.adapters.folder.own_files import write_file
 from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -145,10 +146,7 @@ class ManifestFiles:
 
     @staticmethod
     def _write(path: Path, document: Json) -> None:
-        # Whoever watches the folder reads no half of it, and nothing whose name begins with a dot.
-        draft = path.with_name(f".{path.name}.new")
-        draft.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
-        draft.replace(path)
+        write_file(path, yaml.safe_dump(document, sort_keys=False))
 
 
 def _told(annotations: Mapping[str, str | None]) -> str:

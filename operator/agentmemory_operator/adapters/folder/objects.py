@@ -2,6 +2,7 @@
 
 What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
 the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`.
+Git ignores it. Where no manifest declares a QdrantConnection, those that AgentMemories refer to are implied.
 A file that cannot be read keeps its last good content, `spec.access` included: callers have no identity here that
 it could name (`entrypoints/api/identity/auth.py: build_guard`).
 """
@@ -21,6 +22,8 @@ from typing import Any
 from watchfiles import awatch
 
 from agentmemory_operator.adapters.folder.manifests import SUFFIXES, UnreadableManifest, line_of, manifests_of
+from agentmemory_operator.adapters.folder.own_files import keep_from_git, make_folder, write_file
+from agentmemory_operator.connections.rules.implied import implied_connections
 from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -131,7 +134,7 @@ class ManifestFolder:
             return False
         self._created[name] = document
         if self._keeps_status:
-            self._created_folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._created_folder)
             _write(self._file(self._created_folder, name), document)
         self._tell()
         return True
@@ -174,10 +177,11 @@ class ManifestFolder:
     async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
         """Yield what is there as ADDED, then changes, in batches, until cancelled."""
         if self._keeps_status:
-            self._status_folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._status_folder)
+            keep_from_git(self._status_folder)
             self._load_records()
             with suppress(TransientError):
-                (self._status_folder / CLUSTER_ID).write_text(self._identify(), encoding="utf-8")
+                write_file(self._status_folder / CLUSTER_ID, self._identify())
         for below in sorted(self._folder.iterdir()):
             if below.is_dir() and not below.name.startswith("."):
                 log.warning("%s is not read: only the manifests of %s itself are", below, self._folder)
@@ -193,6 +197,7 @@ class ManifestFolder:
     def scan(self) -> list[WATCH_EVENT]:
         """Read the folder; return what changed since the last scan."""
         documents = [*self._created.values(), *self._documents()]
+        documents += implied_connections(documents)
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         wanted = {_name(item): item for item in documents if item["kind"] in KINDS and is_ours(item)}
@@ -236,7 +241,8 @@ class ManifestFolder:
 
     def _documents(self) -> Iterator[Json]:
         for path in sorted(self._folder.iterdir()):
-            if path.suffix in SUFFIXES and not path.name.startswith("."):
+            # A pipe or a device would be read for ever.
+            if path.suffix in SUFFIXES and not path.name.startswith(".") and path.is_file():
                 yield from self._read(path)
 
     def _read(self, path: Path) -> list[Json]:
@@ -285,9 +291,7 @@ class ManifestFolder:
 
 
 def _write(path: Path, record: Json) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    new.replace(path)
+    write_file(path, json.dumps(record, indent=2) + "\n")
 
 
 def _merge(document: Json, record: Json | None) -> Json:

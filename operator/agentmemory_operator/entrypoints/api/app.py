@@ -33,7 +33,7 @@ from agentmemory_operator.entrypoints.api.memories import (
     routes,
     sessions,
 )
-from agentmemory_operator.entrypoints.api.openapi import add_docs, describe
+from agentmemory_operator.entrypoints.api.openapi import SERVICE, add_docs, describe
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
     UNAVAILABLE,
@@ -52,6 +52,7 @@ from agentmemory_operator.runtime.tasks import cancel
 # In the order in which a request's path is compared: what is asked most comes first.
 ROUTERS = (
     routes.searching,
+    routes.agents,
     routes.router,
     lineage.router,
     sessions.router,
@@ -140,7 +141,8 @@ def _bare_app() -> FastAPI:
         redirect_slashes=False,
         redoc_url=None,
         docs_url=None,
-        # Its own would tell users of queries, to whom OTEL_* says: ours are in `Edge`.
+        generate_unique_id_function=openapi.operation_id,
+        # The framework's spans would export query parameters, user IDs included. `Edge` makes ours.
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
 
@@ -189,12 +191,14 @@ def _describe_once(app: FastAPI) -> None:
 
 
 def _add_probes(app: FastAPI, sources: SourceState) -> None:
-    @app.get("/healthz", summary="Tell whether the process answers", **describe(HealthOut, problems=()))
-    async def healthz() -> Response:
+    @app.get("/healthz", summary="Check liveness", tags=[SERVICE], **describe(HealthOut, problems=()))
+    async def get_health() -> Response:
+        """Return 200 while the process answers."""
         return json_response({"status": "ok"})
 
-    @app.get("/readyz", summary="Tell whether agents can be served", **describe(HealthOut, problems=(503,)))
-    async def readyz(request: Request) -> Response:
+    @app.get("/readyz", summary="Check readiness", tags=[SERVICE], **describe(HealthOut, problems=(503,)))
+    async def get_readiness(request: Request) -> Response:
+        """Return 200 if the API can serve agents, else 503 with the reason."""
         detail = sources.why_not_ready()
         if detail is None:
             return json_response({"status": "ok"})
@@ -205,8 +209,9 @@ def _add_probes(app: FastAPI, sources: SourceState) -> None:
 def _add_metrics(app: FastAPI, metrics: Sequence[Metric]) -> None:
     text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
-    @app.get("/metrics", summary="Tell what was measured, to Prometheus", response_class=Response, responses=text)
-    async def show_metrics() -> Response:
+    @app.get("/metrics", summary="Read metrics", tags=[SERVICE], response_class=Response, responses=text)
+    async def get_metrics() -> Response:
+        """Return the metrics in the Prometheus text format."""
         return Response(render(metrics), headers={"content-type": CONTENT_TYPE})
 
 
@@ -236,13 +241,16 @@ def gauges_of(pressure: Pressure, sources: SourceState) -> list[Metric]:
 
 
 def _add_problem_pages(app: FastAPI) -> None:
-    @app.get("/problems/{name}", summary="Explain a kind of error", **describe(ProblemTypeOut, problems=(404,)))
+    @app.get(
+        "/problems/{name}", summary="Explain an error", tags=[SERVICE], **describe(ProblemTypeOut, problems=(404,))
+    )
     async def explain_problem(name: str) -> Response:
+        """Explain the kind of error that a `type` URI names, and how to fix it."""
         for problem in PROBLEMS:
             if problem.name == name:
                 content = {"type": problem.uri, "title": problem.title, "status": problem.status}
                 return json_response(content | {"explanation": problem.explanation})
-        raise NotFound(f"there is no kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
+        raise NotFound(f"there is not a kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import fastapi_offline
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -33,6 +34,33 @@ from agentmemory_operator.entrypoints.api.transfer import change_requests, hook_
 REF = "#/components/schemas/{model}"
 TITLE = "AgentMemory retrieval API"
 DESCRIPTION = "Long-term memories of agents. Agents and their settings come from AgentMemory objects; see `/v1/agents`."
+
+SERVICE = "Service"
+TAGS = {
+    "Search": "Find memories.",
+    "Memories": "Store, list, read, update and delete memories.",
+    "Conversations": "Store conversations, which a language model may distil into memories.",
+    "Sessions": "Working memories of a session.",
+    "Items": "Key-value items by namespace.",
+    "Entities": "Names in memories, and the relations between them.",
+    "Erasure": "Erase memories, and list the receipts.",
+    "Transfer": "Export and import the memories of a user.",
+    "Changes": "The change log.",
+    "Agents": "Agents and their settings.",
+    "Access": "Users, and tokens for them.",
+    "Tools": "Tool schemas for language models.",
+    "Webhooks": "Signed requests from other systems.",
+    SERVICE: "Health, metrics and error descriptions.",
+}
+PLAIN_PARAMETERS = {
+    "agent": "Name of the agent (`spec.agent`).",
+    "id": "ID of the memory.",
+    "session_id": "ID of the session.",
+    "name": "Name of the entity, hook or kind of error.",
+    "idempotency-key": "Identifies the request: repeat it with the same key and body to retry safely.",
+    "last-event-id": "Cursor of the last event received, to resume a stream.",
+}
+"""Parameters of paths and headers; models describe those of queries."""
 
 JSON = "application/json"
 READ_PROBLEMS = (401, 403, 404, 422, 429, 500, 502, 503)
@@ -90,7 +118,7 @@ _ANSWERS = (
 )
 
 ASSETS = "/docs/assets"
-# Unless told not to, the page asks a service on the internet whether the document is valid.
+# By default the page sends the document to a validation service on the internet.
 PARAMETERS = {"validatorUrl": None}
 
 
@@ -126,12 +154,31 @@ def describe(
     return arguments
 
 
+def router_of(tag: str, route_class: type[APIRoute], *, prefix: str = "/v1/agents") -> APIRouter:
+    """A router whose operations have one tag of `TAGS`, and the names of their functions as IDs."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        redirect_slashes=False,
+        route_class=route_class,
+        generate_unique_id_function=operation_id,
+    )
+
+
+def operation_id(route: APIRoute) -> str:
+    """The ID that generated clients name their method after: `search_memories` is `searchMemories`."""
+    first, *words = route.name.split("_")
+    return first + "".join(word.capitalize() for word in words)
+
+
 def document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document of the application."""
-    described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes)
+    tags = [{"name": name, "description": meaning} for name, meaning in TAGS.items()]
+    described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes, tags=tags)
     for methods in described["paths"].values():
         for operation in methods.values():
             _drop_default_422(operation)
+            _describe_plain(operation)
     components = described.setdefault("components", {})
     components["schemas"] = _schemas()
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
@@ -162,6 +209,12 @@ def _drop_default_422(operation: dict[str, Any]) -> None:
     responses = operation["responses"]
     if "application/json" in responses.get("422", {}).get("content", {}):
         del responses["422"]
+
+
+def _describe_plain(operation: dict[str, Any]) -> None:
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] != "query":
+            parameter["description"] = PLAIN_PARAMETERS[parameter["name"]]
 
 
 def _schemas() -> dict[str, Any]:

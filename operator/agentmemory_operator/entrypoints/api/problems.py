@@ -296,7 +296,8 @@ def problem_of(error: AgentMemoryError) -> Problem:
 def problem_of_status(status: int, headers: Mapping[str, str] | None) -> Problem:
     """The problem for a status that the web framework chose."""
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
-    return Problem(type=type_, detail=f"{HTTPStatus(status).phrase}: see /openapi.json", headers=dict(headers or {}))
+    detail = f"{HTTPStatus(status).phrase}: see /openapi.json, or /docs in a browser"
+    return Problem(type=type_, detail=detail, headers=dict(headers or {}))
 
 
 def _headers_of(error: AgentMemoryError) -> dict[str, str]:

@@ -157,6 +157,8 @@ class SearchOut(Answer):
     removed_by_threshold: int = Field(
         description="Results that there would be besides, without thresholds on the score and on the similarity."
     )
+    threshold: float | None = Field(description="On the score, as it was in force; null: none.")
+    min_similarity: float | None = Field(description="On the similarity, as it was in force; null: none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, also where nothing was found.")
     took_ms: float
     warnings: list[str] = Field(description="What makes this search dear, or why nothing was reranked.")

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from agentmemory_operator.agents.authorisation import AgentRights, rights_to
 from agentmemory_operator.agents.fenced_store import again_if_moved
+from agentmemory_operator.entrypoints.api.memory_spans import OPERATIONS, memory_span
 from agentmemory_operator.errors import Forbidden, NotFound
 from agentmemory_operator.memories.rules.items import named_owner
 from agentmemory_operator.spec.access import Caller, Verb
@@ -86,12 +87,14 @@ class GuardedRoute(APIRoute):
         """The handler behind the check."""
         handle, (method, path) = super().get_route_handler(), self.endpoint_name
         verb, is_of_everybody = VERBS[method, path], (method, path) in OF_EVERYBODY
+        operation = OPERATIONS.get((method, path))
 
         async def handle_allowed(request: Request) -> Response:
             _check(request, verb)
             if is_of_everybody and not request.query_params.get("user_id"):
                 rights_of(request).check_all_users()
-            return await again_if_moved(lambda: handle(request))
+            with memory_span(request, operation):
+                return await again_if_moved(lambda: handle(request))
 
         return handle_allowed
 
@@ -116,7 +119,8 @@ class PlainRoute(GuardedRoute):
         request = Request(scope, receive, send)
         _check(request, VERBS[self.endpoint_name])
         agent = scope["path_params"]["agent"]
-        response: Response = await again_if_moved(lambda: self.endpoint(agent, request))
+        with memory_span(request, OPERATIONS.get(self.endpoint_name)):
+            response: Response = await again_if_moved(lambda: self.endpoint(agent, request))
         await response(scope, receive, send)
 
 

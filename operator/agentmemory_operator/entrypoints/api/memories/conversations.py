@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import Header
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,10 +16,11 @@ from agentmemory_operator.entrypoints.api.memories.conversation_requests import 
     ConversationOut,
     conversation,
 )
-from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe
-from agentmemory_operator.entrypoints.api.use_cases import Services, services_of
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.use_cases import services_of
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Conversations", GuardedRoute)
 
 
 @router.post(
@@ -30,18 +31,20 @@ router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=Guar
 async def store_messages(
     agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
 ) -> Response:
-    """Store turns, durably; where the agent has a model, memories are made of them afterwards.
+    """Store the turns durably. If the agent has a language model, memories are distilled from them afterwards.
 
-    The same Idempotency-Key and body again give the same turns.
+    A repeated request with the same Idempotency-Key and body returns the same turns.
     """
     sent = await read_model(request, ConversationIn)
     said = sent.conversation(stored_by=rights_of(request).author, idempotency_key=idempotency_key)
-    return await store(services_of(request), agent, said, 201)
+    return await store(request, agent, said, 201)
 
 
-async def store(services: Services, agent: str, said: Conversation, status: int) -> Response:
-    """Store a conversation, and have it distilled where the agent has a model."""
+async def store(request: Request, agent: str, said: Conversation, status: int) -> Response:
+    """Store a conversation, and queue it for the language model if the agent has one."""
+    services = services_of(request)
     stored = await store_conversation(await services.directory.open(agent), services.remember, said)
+    note_records(request, sum(turn is not None for turn in stored.turns))
     if stored.run is not None:
         services.distilling.offer(agent, stored.last)
     return answers.json_response(conversation(stored), status)

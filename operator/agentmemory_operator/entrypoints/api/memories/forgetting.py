@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,21 +17,24 @@ from agentmemory_operator.entrypoints.api.memories.forget_requests import (
     ReceiptParameters,
     ReceiptsOut,
 )
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Erasure", GuardedRoute)
 
 
 @router.post(
     "/{agent}/forget",
-    summary="Erase memories of a user",
+    summary="Erase memories",
     **describe(ForgottenOut, problems=WRITE_PROBLEMS, body=ForgetIn),
 )
-async def forget(agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None) -> Response:
-    """Erase what was stored before, and what was made of it; the answer is a receipt.
+async def forget_memories(
+    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+) -> Response:
+    """Erase the selected memories and everything derived from them. The answer is a receipt.
 
-    The same Idempotency-Key and body again give the same receipt.
+    A repeated request with the same Idempotency-Key and body returns the same receipt.
     """
     services = services_of(request)
     sent = await read_model(request, ForgetIn)
@@ -40,13 +43,17 @@ async def forget(agent: str, request: Request, idempotency_key: Annotated[Id | N
     wanted = sent.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
     if sent.dry_run:
-        return json_response(forget_requests.would_forget(await services.forgetting.would_forget(opened, wanted)))
-    return json_response(forget_requests.receipt(await services.forgetting.forget(opened, wanted)))
+        preview = await services.forgetting.would_forget(opened, wanted)
+        note_records(request, 0)
+        return json_response(forget_requests.would_forget(preview))
+    receipt = await services.forgetting.forget(opened, wanted)
+    note_records(request, receipt.counts.total)
+    return json_response(forget_requests.receipt(receipt))
 
 
 @router.get("/{agent}/receipts", summary="List receipts", **describe(ReceiptsOut, problems=READ_PROBLEMS))
 async def list_receipts(agent: str, request: Request, parameters: Annotated[ReceiptParameters, Query()]) -> Response:
-    """What was erased and when, newest first: nothing of what it was."""
+    """List what was erased and when, newest first. Receipts hold no erased content."""
     services = services_of(request)
     opened = await services.directory.open(agent)
     page = await services.forgetting.receipts(

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,11 +17,12 @@ from agentmemory_operator.entrypoints.api.memories.item_requests import (
     NamespacesParameters,
     PutParameters,
 )
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut, VersionsOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Items", GuardedRoute)
 
 
 @router.put("/{agent}/items", summary="Put an item", **describe(ItemStoredOut, problems=WRITE_PROBLEMS, body=ItemIn))
@@ -31,31 +32,34 @@ async def put_item(
     parameters: Annotated[PutParameters, Query()],
     idempotency_key: Annotated[Id | None, Header()] = None,
 ) -> Response:
-    """Store an item under a key of a namespace, durably, in the place of what lies there; the last write wins.
+    """Store an item durably under a key of a namespace. It replaces an existing item; the last write wins.
 
-    The same Idempotency-Key and body again is the same write: it replaces nothing that came after it.
+    A repeated request with the same Idempotency-Key and body does not replace a later write.
     """
     services = services_of(request)
     address = parameters.address_of(parameters.key or services.items.new_key(idempotency_key))
     sent = await read_model(request, ItemIn)
     item = sent.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
     put = await services.items.put(await services.directory.open(agent), address, item)
+    note_records(request, 1, id=put.memory_id)
     return answers.json_response(answers.item_stored(put))
 
 
 @router.get("/{agent}/items", summary="Read an item", **describe(MemoryOut, problems=READ_PROBLEMS))
 async def get_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
-    """The item under a key; another user's is not found."""
+    """Read the item of a key. Another user's item is a 404."""
     services, address = services_of(request), parameters.address
     opened = await services.directory.open(agent)
-    return answers.json_response(answers.memory(await services.items.get(opened, address), opened))
+    record = await services.items.get(opened, address)
+    note_records(request, 1, id=record.id)
+    return answers.json_response(answers.memory(record, opened))
 
 
 @router.get(
     "/{agent}/items/versions", summary="List the versions of an item", **describe(VersionsOut, problems=READ_PROBLEMS)
 )
-async def list_versions(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
-    """What later writes replaced under a key, newest first, as many as the object's `items.keepVersions`."""
+async def list_item_versions(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
+    """List the replaced versions of an item, newest first; the object's `items.keepVersions` are kept."""
     services, address = services_of(request), parameters.address
     opened = await services.directory.open(agent)
     found = await services.items.versions(opened, address)
@@ -64,15 +68,16 @@ async def list_versions(agent: str, request: Request, parameters: Annotated[Item
 
 @router.delete("/{agent}/items", summary="Delete an item", **describe(None, problems=(*READ_PROBLEMS, 504), status=204))
 async def delete_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
-    """Delete the item under a key."""
+    """Delete the item of a key."""
     services, address = services_of(request), parameters.address
     await services.items.delete(await services.directory.open(agent), address)
+    note_records(request, 1)
     return Response(status_code=204)
 
 
 @router.get("/{agent}/keys", summary="List the keys of a namespace", **describe(KeysOut, problems=READ_PROBLEMS))
-async def list_keys(agent: str, request: Request, parameters: Annotated[KeysParameters, Query()]) -> Response:
-    """The keys of exactly one namespace, page by page."""
+async def list_item_keys(agent: str, request: Request, parameters: Annotated[KeysParameters, Query()]) -> Response:
+    """List the keys of exactly one namespace, page by page."""
     services, owner = services_of(request), parameters.owner
     found = await services.items.keys(
         await services.directory.open(agent),
@@ -88,7 +93,7 @@ async def list_keys(agent: str, request: Request, parameters: Annotated[KeysPara
 async def list_namespaces(
     agent: str, request: Request, parameters: Annotated[NamespacesParameters, Query()]
 ) -> Response:
-    """A user's namespaces that have items, by name."""
+    """List a user's namespaces that have items, by name."""
     services, owner = services_of(request), parameters.owner
     opened = await services.directory.open(agent)
     found = await services.items.namespaces(opened, owner, prefix=tuple(parameters.namespace))

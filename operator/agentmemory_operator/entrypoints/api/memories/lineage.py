@@ -2,14 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.requests import ChangeIn, ChildrenParameters, TreeParameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut, PageOut, TreeOut
 from agentmemory_operator.entrypoints.api.use_cases import known_id, open_agent
@@ -19,18 +20,18 @@ from agentmemory_operator.memories.stored import change_head
 from agentmemory_operator.memories.zone_changes import change_zone
 from agentmemory_operator.spec.access import Verb
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Memories", GuardedRoute)
 
 
 @router.patch(
     "/{agent}/memories/{id}",
-    summary="Change a memory in place",
+    summary="Update a memory",
     **describe(MemoryOut, problems=WRITE_PROBLEMS, body=ChangeIn),
 )
-async def change_memory(
+async def update_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
-    """Change the newest version of a memory; its content never changes in place."""
+    """Change fields of the newest version of a memory. To change its content, store a new memory with `supersedes`."""
     sent = await read_model(request, ChangeIn)
     memory_id = known_id(id)
     opened = await open_agent(request, agent)
@@ -39,18 +40,19 @@ async def change_memory(
         record = await change_zone(opened, memory_id, sent.zone, user_id=parameters.user_id, is_admin=is_admin)
     else:
         record = await change_head(opened, memory_id, sent.changes(), user_id=parameters.user_id)
+    note_records(request, 1, id=memory_id)
     return answers.json_response(answers.memory(record, opened))
 
 
 @router.get(
     "/{agent}/memories/{id}/history",
-    summary="Read the versions of a memory",
+    summary="List the versions of a memory",
     **describe(HistoryOut, problems=READ_PROBLEMS),
 )
-async def get_history(
+async def get_memory_history(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
-    """The chain that a memory belongs to, oldest first, whichever of its versions is named."""
+    """List all versions of a memory, oldest first. Any version's ID names the chain."""
     memory_id = known_id(id)
     opened = await open_agent(request, agent)
     found = await read_history(opened, memory_id, user_id=parameters.user_id)
@@ -59,13 +61,13 @@ async def get_history(
 
 @router.get(
     "/{agent}/memories/{id}/children",
-    summary="List the memories below one",
+    summary="List the children of a memory",
     **describe(PageOut, problems=READ_PROBLEMS),
 )
-async def get_children(
+async def list_memory_children(
     agent: str, id: str, request: Request, parameters: Annotated[ChildrenParameters, Query()]
 ) -> Response:
-    """The memories right below one, newest first, page by page."""
+    """List the direct children of a memory, newest first, page by page."""
     memory_id = known_id(id)
     opened = await open_agent(request, agent)
     found = await list_children(opened, memory_id, **dict(parameters))
@@ -74,11 +76,13 @@ async def get_children(
 
 @router.get(
     "/{agent}/memories/{id}/tree",
-    summary="Read a memory with all that is below it",
+    summary="Read a tree of memories",
     **describe(TreeOut, problems=READ_PROBLEMS),
 )
-async def get_tree(agent: str, id: str, request: Request, parameters: Annotated[TreeParameters, Query()]) -> Response:
-    """A memory with what is below it, as many levels and memories as asked for."""
+async def get_memory_tree(
+    agent: str, id: str, request: Request, parameters: Annotated[TreeParameters, Query()]
+) -> Response:
+    """Read a memory with its descendants, up to `depth` levels and `limit` memories."""
     memory_id = known_id(id)
     opened = await open_agent(request, agent)
     found = await tree_below(opened, memory_id, parameters.tree_request())

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,7 +28,14 @@ from agentmemory_operator.entrypoints.api.memories.conversation_requests import 
     ConversationOut,
     body_of,
 )
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import (
+    READ_PROBLEMS,
+    SEARCH_PROBLEMS,
+    WRITE_PROBLEMS,
+    describe,
+    router_of,
+)
 from agentmemory_operator.entrypoints.api.requests import (
     BatchIn,
     ListParameters,
@@ -62,14 +69,15 @@ GENERATION_HEADER = "X-AgentMemory-Generation"
 COUNTED_AT_ONCE = 8
 PREFERRED_TYPE = "fact"
 
-searching = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=PlainRoute)
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
-tools = APIRouter(prefix="/v1", redirect_slashes=False, route_class=GuardedRoute)
+searching = router_of("Search", PlainRoute)
+agents = router_of("Agents", GuardedRoute)
+router = router_of("Memories", GuardedRoute)
+tools = router_of("Tools", GuardedRoute, prefix="/v1")
 
 
-@router.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
+@agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
 async def list_agents(request: Request) -> Response:
-    """Every agent that the caller may read, by name."""
+    """List every agent that the caller may read, by name."""
     services, gate = services_of(request), asyncio.Semaphore(COUNTED_AT_ONCE)
     readable = readable_agents(services.directory, caller_of(request))
 
@@ -80,14 +88,14 @@ async def list_agents(request: Request) -> Response:
     return answers.json_response({"results": await asyncio.gather(*map(line, readable))})
 
 
-@router.get("/{agent}", summary="Read an agent's settings in force", **describe(AgentDetailOut, problems=READ_PROBLEMS))
+@agents.get("/{agent}", summary="Read an agent's settings", **describe(AgentDetailOut, problems=READ_PROBLEMS))
 async def get_agent(agent: str, request: Request) -> Response:
-    """Types, weights, thresholds and embedding; 503 until the agent can be used."""
+    """Read the types, weights, thresholds and embedding in effect. 503 until the agent is ready."""
     opened = await open_agent(request, agent)
     return answers.json_response(answers.agent_detail(opened, memories=await count_stored(opened)))
 
 
-@router.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
+@agents.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
 async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
     """Count the memories of a user, or of the whole agent, by type and state."""
     opened = await open_agent(request, agent)
@@ -103,16 +111,16 @@ async def get_stats(agent: str, request: Request, parameters: Annotated[StatsPar
 async def store_memory(
     agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
 ) -> Response:
-    """Store one memory, durably; the same Idempotency-Key and body again give the same memory.
+    """Store one memory durably. A repeated request with the same Idempotency-Key and body returns the same memory.
 
-    A body with `messages` is a conversation, as `POST .../messages` takes it.
+    A body with `messages` is a conversation, as in `POST .../messages`.
     """
     services = services_of(request)
     rights = rights_of(request)
     sent = await read_chosen(request, body_of)
     if isinstance(sent, ConversationIn):
         said = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
-        return await conversations.store(services, agent, said, 201)
+        return await conversations.store(request, agent, said, 201)
     assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
@@ -120,6 +128,7 @@ async def store_memory(
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
     if isinstance(result, AgentMemoryError):
         raise result
+    note_records(request, 1, id=result.id)
     return answers.json_response(answers.stored(result), 201)
 
 
@@ -128,10 +137,12 @@ async def store_memory(
     summary="Store memories",
     **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
 )
-async def store_batch(agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None) -> Response:
-    """Store up to 1,000 memories; one bad item does not lose the others.
+async def store_memories(
+    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+) -> Response:
+    """Store up to 1,000 memories. An invalid item does not affect the others.
 
-    The same Idempotency-Key and body again give the same memories.
+    A repeated request with the same Idempotency-Key and body returns the same memories.
     """
     services = services_of(request)
     rights = rights_of(request)
@@ -146,14 +157,16 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
     items = await in_slices(reader.read(body))
     memories = [item for item in items if isinstance(item, IncomingMemory)]
     stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
+    note_records(request, sum(not isinstance(result, AgentMemoryError) for result in stored))
     return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})
 
 
 @router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=READ_PROBLEMS))
 async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
-    """A user's memories, newest first, page by page."""
+    """List a user's memories, newest first, page by page."""
     opened = await open_agent(request, agent)
     page = await list_page(opened, parameters.list_request())
+    note_records(request, len(page.records))
     return answers.json_response(answers.page(page, opened, parameters.view()))
 
 
@@ -161,11 +174,12 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
 async def get_memory(
     agent: str, id: str, request: Request, parameters: Annotated[MemoryParameters, Query()]
 ) -> Response:
-    """One memory, superseded or not; another user's is not found."""
+    """Read one memory, superseded or not. Another user's memory is a 404."""
     services = services_of(request)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
     record = await read_memory(opened, memory_id, user_id=parameters.user_id)
+    note_records(request, 1, id=memory_id)
     if record.type in opened.settings.session_types:
         await services.working.touch(opened, record)
     view = parameters.view()
@@ -180,11 +194,12 @@ async def get_memory(
 async def delete_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
-    """Delete the newest version of a memory; the one that it replaced answers again."""
+    """Delete the newest version of a memory. The version before it becomes the newest."""
     memory_id = known_id(id)
     opened = await open_agent(request, agent)
     is_admin = rights_of(request).may(Verb.ADMIN)
     await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
+    note_records(request, 1, id=memory_id)
     return Response(status_code=204)
 
 
@@ -195,16 +210,17 @@ async def delete_memory(
         SearchOut,
         problems=SEARCH_PROBLEMS,
         body=SearchIn,
-        headers={GENERATION_HEADER: "Generation of the object whose settings ranked."},
+        headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},
     ),
 )
 async def search_memories(agent: str, request: Request) -> Response:
-    """The memories that rank best by the agent's settings."""
+    """Return the memories that rank best by the agent's scoring settings."""
     services = services_of(request)
     sent = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
     answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
     services.meter.searched(answer.total_candidates)
+    note_records(request, len(answer.results), top_k=sent.top_k)
     content = answers.search(answer, opened, sent.view())
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
@@ -226,14 +242,14 @@ class ToolsParameters(Parameters):
     """Which form, and for which agent."""
 
     format: Literal["openai", "mcp"] = Field(
-        default="openai", description="openai: `tools` of a chat completion. mcp: the answer of `tools/list`."
+        default="openai", description="openai: as `tools` of a chat completion. mcp: as the answer to `tools/list`."
     )
-    agent: Id | None = Field(default=None, description="With this agent's types; without, with those of every preset.")
+    agent: Id | None = Field(default=None, description="Only this agent's types. Default: the types of all presets.")
 
 
-@tools.get("/tools", summary="Describe the tools for models", **describe(ToolsOut, problems=(401, 403, 404, 422, 429)))
+@tools.get("/tools", summary="List tool schemas", **describe(ToolsOut, problems=(401, 403, 404, 422, 429)))
 async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Query()]) -> Response:
-    """The schemas of remember, search and upsertMemory, with how to recognise each type of memory."""
+    """List the schemas of remember, search and upsertMemory, with the meaning of each type of memory."""
     directory, types = services_of(request).directory, None
     if parameters.agent is not None:
         rights = rights_to(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,13 +11,14 @@ from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.requests import UserParameters, WorkingIn
 from agentmemory_operator.entrypoints.api.schemas import EndedOut, KeptOut, WorkingOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.memories.working import Session
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Sessions", GuardedRoute)
 
 SessionId = Annotated[Id, Path()]
 User = Annotated[UserParameters, Query()]
@@ -25,11 +26,11 @@ User = Annotated[UserParameters, Query()]
 
 @router.get(
     "/{agent}/sessions/{session_id:path}/working",
-    summary="Read a session's working memory",
+    summary="List working memories",
     **describe(WorkingOut, problems=READ_PROBLEMS),
 )
-async def get_working(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """What the session has in mind, most recently used first."""
+async def get_working_memory(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
+    """List the session's working memories, most recently used first."""
     services = services_of(request)
     opened = await services.directory.open(agent)
     records = await services.working.read(opened, Session(parameters.user_id, session_id))
@@ -38,17 +39,19 @@ async def get_working(agent: str, session_id: SessionId, request: Request, param
 
 @router.put(
     "/{agent}/sessions/{session_id:path}/working",
-    summary="Keep something in mind for a session",
+    summary="Add a working memory",
     **describe(KeptOut, problems=WRITE_PROBLEMS, body=WorkingIn),
 )
-async def put_working(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """Keep one more memory in mind; where there is no room, the least recently used goes."""
+async def put_working_memory(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
+    """Add a working memory to the session. When all slots are taken, the least recently used one is dropped."""
     services = services_of(request)
     sent = await read_model(request, WorkingIn)
     opened = await services.directory.open(agent)
     author = rights_of(request).author
     memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id, stored_by=author)
-    return answers.json_response(answers.kept(await services.working.keep(opened, memory), opened))
+    kept = await services.working.keep(opened, memory)
+    note_records(request, 1, id=kept.record.id)
+    return answers.json_response(answers.kept(kept, opened))
 
 
 @router.post(
@@ -57,9 +60,9 @@ async def put_working(agent: str, session_id: SessionId, request: Request, param
     **describe(EndedOut, problems=(*READ_PROBLEMS, 504)),
 )
 async def end_session(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """Drop what was remembered for this session only; ending it again drops nothing more.
+    """Drop the session's working memories. Ending a session twice drops nothing more.
 
-    Where the agent has a model, it reads the session first.
+    If the agent has a language model, it distils the session first.
     """
     services = services_of(request)
     opened = await services.directory.open(agent)

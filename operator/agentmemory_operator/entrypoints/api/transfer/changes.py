@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -19,7 +19,7 @@ from agentmemory_operator.agents.fenced_store import again_if_moved
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, caller_of
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.transfer import change_requests
 from agentmemory_operator.entrypoints.api.transfer.change_requests import CURSOR_MAX, ChangesOut, ChangesParameters
 from agentmemory_operator.entrypoints.api.use_cases import services_of
@@ -34,7 +34,7 @@ BEAT_S = 15.0
 # Then its reader has to show again that it may read.
 STREAM_S = 300.0
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Changes", GuardedRoute)
 
 ReadOn = Callable[[str], Awaitable[ChangePage]]
 """Reads the log after a cursor."""
@@ -47,7 +47,7 @@ async def list_changes(
     parameters: Annotated[ChangesParameters, Query()],
     last_event_id: Annotated[str | None, Header(max_length=CURSOR_MAX)] = None,
 ) -> Response:
-    """What was changed, oldest first: ids and kinds, no text. With `Accept: text/event-stream` as it comes."""
+    """List changes, oldest first: IDs and kinds, no text. `Accept: text/event-stream` streams them as they happen."""
     services = services_of(request)
 
     async def read(wanted: ChangesRequest) -> ChangePage:

@@ -1,6 +1,5 @@
 """The route that takes signed memories and conversations: the signature is who calls."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,25 +21,26 @@ from agentmemory_operator.entrypoints.api.memories.conversation_requests import 
     is_conversation,
 )
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
-from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.schemas import StoredOut
 from agentmemory_operator.entrypoints.api.transfer.hook_requests import HookIn
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.access import Caller, Scopes, Verb
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Webhooks", GuardedRoute)
 
 
 @router.post(
     "/{agent}/hooks/{name}",
-    summary="Take a signed memory",
+    summary="Receive a signed memory",
     **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=202, body=(HookIn, ConversationIn)),
 )
-async def take_signed(agent: str, name: str, request: Request) -> Response:
-    """Store one memory, or a conversation, durably, that was signed with the key of the hook.
+async def receive_hook(agent: str, name: str, request: Request) -> Response:
+    """Store one memory or conversation that is signed with the hook's key.
 
-    The same webhook-id again stores nothing.
+    A repeated request with the same webhook-id stores nothing.
     """
     services = services_of(request)
     settings, hook = services.hooks.find(agent, name)
@@ -54,11 +54,12 @@ async def take_signed(agent: str, name: str, request: Request) -> Response:
         said = check(ConversationIn, document)
         check_names(rights, said)
         conversation = said.conversation(stored_by=rights.author, idempotency_key=key)
-        return await conversations.store(services, agent, conversation, 202)
+        return await conversations.store(request, agent, conversation, 202)
     sent = check(HookIn, document).memory
     check_names(rights, sent)
     memory = sent.new_memory(default_type=default_type_of(settings), stored_by=rights.author, idempotency_key=key)
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
     if isinstance(result, AgentMemoryError):
         raise result
+    note_records(request, 1, id=result.id)
     return answers.json_response(answers.stored(result), 202)

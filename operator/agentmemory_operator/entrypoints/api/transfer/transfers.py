@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -25,7 +25,8 @@ from agentmemory_operator.entrypoints.api.load.limits import MIB, RETRY_AFTER_S
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
 from agentmemory_operator.entrypoints.api.memories.batches import ITEM_ERRORS_MAX
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised, problem_of
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_sheet_line
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import (
@@ -61,7 +62,7 @@ LINE_MAX_BYTES = MIB
 BATCH_BYTES = MIB // 2
 MEDIA_TYPES = frozenset({MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json"})
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+router = router_of("Transfer", GuardedRoute)
 
 
 @router.get(
@@ -69,8 +70,10 @@ router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=Guar
     summary="Export a user's memories",
     **describe(LineIn, problems=READ_PROBLEMS, media_type=MEDIA_TYPE),
 )
-async def export(agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
-    """Every memory of a user, one a line, versions oldest first; the last line has the counts."""
+async def export_user_memories(
+    agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]
+) -> Response:
+    """Stream every memory of a user as NDJSON, one per line, oldest version first. The last line has the counts."""
     hold: Hold = request.scope[HOLD]
     hold.begin_export()
     opened = await open_agent(request, agent)
@@ -108,8 +111,10 @@ async def _lines(
     summary="Import memories of a user",
     **describe(ImportedOut, problems=WRITE_PROBLEMS, body=LineIn, media_type=MEDIA_TYPE),
 )
-async def import_memories(agent: str, request: Request, parameters: Annotated[ImportParameters, Query()]) -> Response:
-    """Take in lines of an export, each by itself; what is there already stays as it is."""
+async def import_user_memories(
+    agent: str, request: Request, parameters: Annotated[ImportParameters, Query()]
+) -> Response:
+    """Import the lines of an export, each on its own. Memories that exist already stay unchanged."""
     services = services_of(request)
     rights = rights_of(request)
     _check_media_type(request)
@@ -126,6 +131,7 @@ async def import_memories(agent: str, request: Request, parameters: Annotated[Im
             hold.give_back(batch.body_bytes)
     except ProblemRaised as refusal:
         raise run.broken_off_by(refusal) from refusal
+    note_records(request, run.counts["imported"])
     return json_response(run.told())
 
 

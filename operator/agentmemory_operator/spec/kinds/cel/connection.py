@@ -5,13 +5,13 @@ from agentmemory_operator.spec.kinds.schema import CelRule
 CONNECTION = (
     CelRule(
         "!has(self.tls) || self.url.startsWith('https://')",
-        "tls has no meaning without TLS: give an https:// url, or remove tls",
+        "tls needs an https:// url: change url, or remove tls",
         ".tls",
     ),
     CelRule(
         # A field without a type has no name for CEL's compiler; of a dynamic value it asks when it runs.
         "!has(self.namespaces) || !has(dyn(self).allowedNamespaces)",
-        "allowedNamespaces is the retired form of namespaces: keep one of them, best namespaces",
+        "allowedNamespaces is deprecated, and cannot be used with namespaces: keep namespaces",
         ".allowedNamespaces",
     ),
 )
@@ -24,7 +24,7 @@ LABEL_REQUIREMENT = (
     ),
     CelRule(
         "self.operator in ['In', 'NotIn'] || !has(self.values)",
-        "values has no meaning with operators Exists and DoesNotExist: remove it, or choose In or NotIn",
+        "values cannot be used with operators Exists and DoesNotExist: remove it, or choose In or NotIn",
         ".values",
     ),
 )
@@ -44,7 +44,7 @@ ALLOWED_NAMESPACES = (
     ),
     CelRule(
         "self.from == 'Selector' || !has(self.selector)",
-        "selector has no meaning but with from Selector: remove it, or choose from Selector",
+        "selector applies only with from Selector: remove it, or choose from Selector",
         ".selector",
     ),
 )

@@ -10,30 +10,26 @@ SOURCE_URL = CelRule(
 
 KEY = CelRule(
     "!self.matches('(^|/)[.][.]?(/|$)')",
-    "no segment between slashes may be . or ..: storages take them for a way to another folder: remove it",
+    "a key must not have . or .. between slashes, which storages resolve to another folder: remove it",
 )
 
 ENCRYPTION = (
     CelRule(
         "self.type == 'KMS' || !has(self.kmsKeyId)",
-        "kmsKeyId has no meaning but with type KMS: remove it, or choose type KMS",
+        "kmsKeyId applies only with type KMS: remove it, or choose type KMS",
         ".kmsKeyId",
     ),
 )
 
-SNAPSHOT_IMMUTABLE = CelRule(
-    "self == oldSelf", "spec cannot change, the snapshot is made once: create another MemorySnapshot"
-)
-RESTORE_IMMUTABLE = CelRule(
-    "self == oldSelf", "spec cannot change, the restore is made once: create another MemoryRestore"
-)
+SNAPSHOT_IMMUTABLE = CelRule("self == oldSelf", "spec is immutable: create another MemorySnapshot")
+RESTORE_IMMUTABLE = CelRule("self == oldSelf", "spec is immutable: create another MemoryRestore")
 
 _SOURCES = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in ("snapshotRef", "s3", "url"))
 SOURCE = (
     CelRule(f"{_SOURCES} == 1", "source needs exactly one of snapshotRef, s3 and url: give one of them"),
     CelRule(
         "has(self.url) == has(self.sha256)",
-        "url and sha256 belong together: give sha256 of what lies at url, or neither",
+        "url and sha256 need each other: give the SHA-256 of the file at url, or neither",
         ".sha256",
     ),
 )
