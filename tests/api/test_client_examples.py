@@ -36,7 +36,7 @@ def run(api_url: str, user: str, *command: str) -> str:
 def test_python(api_url: str, user: str) -> None:
     said = run(api_url, user, sys.executable, str(EXAMPLES / "ask.py")).splitlines()
 
-    assert [line.split(maxsplit=1)[1] for line in said] == ["Ada pays by invoice, 30 days", "There is no such thing"]
+    assert [line.split(maxsplit=1)[1] for line in said] == ["Ada pays by invoice, 30 days", "Not found"]
 
 
 def test_curl(api_url: str, user: str) -> None:

@@ -136,7 +136,7 @@ def test_who_is_taken_out_in_the_edit_with_the_typo_is_out(site: SharedAgent) ->
     """Those whom the same edit names go on with the settings that were valid last, and late comers come in."""
     site.workspace.patch(access={"subjects": [site.subject("boss", "read", "write", "admin")]}, **TYPO)
     site.wait(boss=ALL, bot=NONE, late=NONE)
-    site.told("the API goes on with the last valid settings, and with spec.access as it stands")
+    site.told("the API uses the last valid settings and the current spec.access")
     access = site.workspace.status()["access"]
     assert (access["readers"], access["writers"]) == (1, 1)
 
@@ -148,7 +148,7 @@ def test_access_that_cannot_be_read_lets_nobody_in_until_it_can(site: SharedAgen
     wrong = site.subject("boss", "read", "write", "admin") | {"verbs": ["read", "write", "amdin"]}
     site.workspace.patch(access={"subjects": [wrong, site.subject("bot", "read")]})
     site.wait(boss=NONE, bot=NONE, late=NONE)
-    site.told("the API lets nobody in")
+    site.told("the API rejects every caller")
     access = site.workspace.status()["access"]
     assert (access["readers"], access["writers"]) == (0, 0)
 

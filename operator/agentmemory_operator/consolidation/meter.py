@@ -14,10 +14,10 @@ class ConsolidationMeter:
     def __init__(self) -> None:
         self._runs = Counter(
             "agentmemory_consolidations_total",
-            "Consolidations by what was done and how it ended.",
+            "Consolidations by action and outcome.",
             ("action", "outcome"),
         )
-        self._results = Counter("agentmemory_consolidation_results_total", "What consolidations came to.", ("result",))
+        self._results = Counter("agentmemory_consolidation_results_total", "Results of consolidations.", ("result",))
         self._tokens = Counter(
             "agentmemory_consolidation_tokens_total", "Tokens that language models read and wrote.", ("direction",)
         )

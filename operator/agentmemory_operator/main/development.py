@@ -89,7 +89,7 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         tasks = [asyncio.create_task(work) for work in works]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(api.serving(LOOPBACK, port))
-        say(f"{stand_in.name} stands in for every QdrantConnection, whatever its url says")
+        say(f"{stand_in.name} is used for every QdrantConnection, whatever its URL")
         say(f"Qdrant {stand_in.url}")
         say(f"API {api_url}")
         await until_stopped(*tasks)
@@ -98,7 +98,7 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
 async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> StandIn:
     """The server that is named, else the dev Qdrant, begun for as long as the stack is open."""
     if url:
-        return StandIn("a server that you run", url, api_key, None)
+        return StandIn("your own server", url, api_key, None)
     app = import_devserver().create_app(data)
     own = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0))
     return StandIn("the dev Qdrant", own, None, FORMER_ID)
@@ -148,6 +148,6 @@ def import_devserver() -> ModuleType:
         if exc.name != "qdrant_devserver":
             raise
         raise AgentMemoryError(
-            "the dev Qdrant is not installed: install 'agentmemory-operator[dev]' (no image has it),"
+            "the dev Qdrant is not installed: install 'agentmemory-operator[dev]' (the image does not include it),"
             " or run `agentmemory dev` with --qdrant URL"
         ) from exc

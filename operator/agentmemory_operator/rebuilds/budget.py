@@ -69,7 +69,7 @@ class BudgetedEmbedder:
             await self._task.check()
             await asyncio.sleep(pause_s)
             if self._is_closed:
-                raise EmbedderUnavailable("the copy has ended")
+                raise EmbedderUnavailable("the copy is finished")
 
 
 def _now_s() -> float:
@@ -82,12 +82,12 @@ class RebuildMeter:
     def __init__(self) -> None:
         self._embeddings = Histogram(
             "agentmemory_rebuild_embed_duration_seconds",
-            "Seconds that an embedding for a rebuild took.",
+            "Duration of an embedding for a rebuild in seconds.",
             ("provider", "outcome"),
         )
         self._tokens = Counter(
             "agentmemory_rebuild_embedding_tokens_total",
-            "Tokens that embedding services say they used for rebuilds.",
+            "Tokens used for rebuilds, as reported by embedding services.",
             ("provider",),
         )
 

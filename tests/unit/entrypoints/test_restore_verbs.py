@@ -73,7 +73,7 @@ def test_what_does_not_exist_is_named_before_anything_is_created(
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("bot",), "give --from SNAPSHOT"), (("bot", "--rollback", "--from", "before"), "leave --from and its options")],
+    [(("bot",), "give --from SNAPSHOT"), (("bot", "--rollback", "--from", "before"), "omit --from and its options")],
 )
 def test_options_that_make_no_sense_are_refused(folder: JobFolder, arguments: tuple[str, ...], said: str) -> None:
     done = folder.run("restore", *arguments)
@@ -112,7 +112,7 @@ class TestRollback:
         done = folder.run("restore", "--rollback", "bot")
 
         assert done.exit_code == 0, done.output
-        assert "asked for: MemoryRestore agents/undo is taken back" in done.output
+        assert "rollback of MemoryRestore agents/undo requested" in done.output
         assert folder.written(KIND)["metadata"]["annotations"].keys() == {"agentmemory.dev/rollback"}
 
     @pytest.mark.parametrize(("status", "exit_code"), [("True", 0), ("False", 1)])
@@ -132,7 +132,7 @@ class TestRollback:
         done = folder.run("restore", "--rollback", "bot")
 
         assert done.exit_code == 1
-        assert "no restore into agents/bot can be taken back" in done.output
+        assert "no restore into agents/bot can be rolled back" in done.output
 
     def test_one_into_the_collection_itself_can_be_taken_back_by_its_safety_snapshot(self) -> None:
         document = restored("in-place", "2026-11-22T00:00:00Z")

@@ -76,11 +76,13 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
             api_namespace=api_namespace,
         )
         if source is AgentSource.KUBERNETES and data is not None:
-            raise typer.BadParameter("--data is for --source files: Kubernetes itself tells which cluster it is")
+            raise typer.BadParameter(
+                "--data is only valid with --source files: a Kubernetes cluster has an ID of its own"
+            )
         if source is AgentSource.KUBERNETES:
             run_verb(servers.api_kubernetes(options))
         elif options.namespaces:
-            raise typer.BadParameter("--namespace is for --source kubernetes: a folder is served whole")
+            raise typer.BadParameter("--namespace is only valid with --source kubernetes")
         elif manifests is None:
             raise typer.BadParameter("--source files needs --manifests DIR")
         else:

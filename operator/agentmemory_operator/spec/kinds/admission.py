@@ -177,7 +177,7 @@ def _expected(node: Schema) -> str:
 def _expected_union(node: Schema) -> str:
     words = node["pattern"].strip("^()$").replace("|", ", ")
     fields = ", ".join(f"{name} ({_expected(field)})" for name, field in node["properties"].items())
-    return f"{words} or an object with nothing but {fields}"
+    return f"{words} or an object with only {fields}"
 
 
 def _expected_type(node: Schema) -> str:
