@@ -120,8 +120,8 @@ def test_the_verbs_find_it(known: Home) -> None:
 
 
 def test_the_commands_of_the_pages_find_it(known: Home, tmp_path: pathlib.Path) -> None:
-    """README.md, cli.md: Whom a verb asks."""
-    shown = [*blocks_of("README.md")["Without Kubernetes"], *blocks_of("docs/cli.md")["Whom a verb asks"]]
+    """README.md, cli.md: Which server a command uses."""
+    shown = [*blocks_of("README.md")["Without Kubernetes"], *blocks_of("docs/cli.md")["Which server a command uses"]]
     commands = [command.removeprefix(".venv/bin/") for command in shown if " dev" not in command]
     assert len(commands) == 6
 
