@@ -108,18 +108,18 @@ completions: .venv/.dev ## generate the shell completions; tests/unit fails if t
 manifests: .venv/.dev ## generate examples/install from the chart; tests/chart fails if it is not up to date
 	@$(ASSETS) .venv/bin/python -m tests.chart.manifests
 
-gitops: .venv/.run ## generate Argo CD's settings from the Lua files in gitops/
-	@.venv/bin/python gitops/argocd/render.py
-
-bench: .venv/.dev ## run the benchmarks; prints the tables of bench/README.md
-	@.venv/bin/python -m bench
-
 # npm fetches what the lock names; no package of it runs a program.
 client-ts: .venv/.dev ## build the TypeScript client from the OpenAPI document; needs Node.js 20
 	@if command -v node > /dev/null && command -v npm > /dev/null; then \
 	  .venv/bin/python -m tests.support.web.openapi client-ts/openapi.json && cd client-ts && npm ci --silent && \
 	  npm run --silent generate && npm run --silent build && npm run --silent build-tests; \
 	else echo "node and npm are not here: the TypeScript client is not built, and its tests are skipped"; fi
+
+gitops: .venv/.run ## generate Argo CD's settings from the Lua files in gitops/
+	@.venv/bin/python gitops/argocd/render.py
+
+bench: .venv/.dev ## run the benchmarks; prints the tables of bench/README.md
+	@.venv/bin/python -m bench
 
 docs: .venv/.docs ## build the documentation site into dist/docs; fails at any warning or broken link
 	@.venv/bin/python -m docs.site.build

@@ -108,7 +108,7 @@ def test_the_limits_of_memory_hold_what_the_default_settings_allow() -> None:
     (told,) = re.findall(r"which is ([\d,]+) MiB with wordllama and the defaults", page)
 
     assert int(told.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
-    (used,) = re.findall(r"About (\d+) MiB at 1,000 agents", (CHART / "values.yaml").read_text())
+    (used,) = re.findall(r"about (\d+) MiB for 1,000 agents", (CHART / "values.yaml").read_text())
     requested, limit = (mebibytes(at(("operator", "resources", kind, "memory"))) for kind in ("requests", "limits"))
     assert int(used) <= requested <= limit
 

@@ -3,7 +3,7 @@
 import ast
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import yaml
@@ -41,19 +41,20 @@ def pattern_of(words: dict[str, str]) -> re.Pattern[str]:
 def crd_texts() -> Iterator[Text]:
     """Yield the descriptions and the messages of all CRDs, each with the path to it."""
     for path in sorted((ROOT / "crds").glob("*.yaml")):
-        yield from _leaves(yaml.load(path.read_text(), Loader=LOADER), path.stem.partition("_")[2])
+        yield from texts_in(yaml.load(path.read_text(), Loader=LOADER), ("description", "message"), path.stem)
 
 
-def _leaves(node: Any, path: str) -> Iterator[Text]:
+def texts_in(node: Any, names: Container[str], path: str) -> Iterator[Text]:
+    """Yield the texts that stand under some names in a document, each with the path to it."""
     if isinstance(node, dict):
         for name, child in node.items():
-            if name in ("description", "message") and isinstance(child, str):
+            if name in names and isinstance(child, str):
                 yield path, child
             else:
-                yield from _leaves(child, path if name in ("properties", "items") else f"{path}.{name}")
+                yield from texts_in(child, names, f"{path}.{name}")
     elif isinstance(node, list):
         for child in node:
-            yield from _leaves(child, path)
+            yield from texts_in(child, names, path)
 
 
 def command_texts() -> Iterator[Text]:
@@ -78,10 +79,13 @@ def page_texts(*pages: pathlib.Path) -> Iterator[Text]:
 
 
 def chart_texts() -> Iterator[Text]:
-    """Yield the comments of the chart's values and of the Makefile, and what an installation prints."""
+    """Yield what the chart's files tell people, and the comments of the Makefile."""
     for path in (CHART / "values.yaml", ROOT / "Makefile"):
-        comments = re.findall(r"#+ (.*)", path.read_text())
-        yield str(path.relative_to(ROOT)), " ".join(comments)
+        yield str(path.relative_to(ROOT)), " ".join(re.findall(r"#+ (.*)", path.read_text()))
+    for name in ("values.schema.json", "files/alerts.yaml", "files/dashboard.json"):
+        # Alerts are templates of Prometheus inside, and JSON is YAML.
+        document = yaml.load((CHART / name).read_text(), Loader=LOADER)
+        yield from texts_in(document, ("description", "summary", "title"), name)
     yield from page_texts(CHART / "templates" / "NOTES.txt")
 
 

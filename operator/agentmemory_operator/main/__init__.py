@@ -92,11 +92,15 @@ def _verbs(settings: Settings) -> Verbs:
         ),
         asking=Asking(open_client, settings.api_url, settings.token),
         open_installed=lambda context: _room("stores").open_installed(context),
-        stacks=Stacks(
-            find=lambda: import_module(RUNNING).RunningStacks(settings.place).find(),
-            has_cluster=has_kubernetes(settings),
-            means_cluster=settings.is_in_cluster or called_as() != PROGRAM,
-        ),
+        stacks=_stacks(settings),
+    )
+
+
+def _stacks(settings: Settings) -> Stacks:
+    return Stacks(
+        find=lambda: import_module(RUNNING).RunningStacks(settings.place).find(),
+        has_cluster=has_kubernetes(settings),
+        means_cluster=settings.is_in_cluster or called_as() != PROGRAM,
     )
 
 

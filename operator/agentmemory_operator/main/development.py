@@ -95,7 +95,9 @@ async def _compose(
     cluster_id = settings.cluster_id or keep_cluster_id(data)
     tracer = open_tracer(settings, stack, service="agentmemory-dev")
     meter = ApiMeter(tracer)
-    folder = ManifestFolder(folders.manifests, identify=lambda: cluster_id, former_id=stand_in.former_id)
+    folder = ManifestFolder(
+        folders.manifests, implies_connections=True, identify=lambda: cluster_id, former_id=stand_in.former_id
+    )
     # Nobody else writes here, and nobody asks for the counts: what is wanted are the traces.
     watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
     egress = egress_of(settings)

@@ -172,7 +172,7 @@ def told_by(metrics: Sequence[Metric], *, is_leading: bool) -> list[Metric]:
     What is so of all objects (gauges) the leader alone knows: of a standby it would be counted twice, or never change.
     What a process did itself (counters, histograms) it goes on telling.
     """
-    leader = Gauge("agentmemory_leader", "1 while this process runs passes.", (), lambda: {(): float(is_leading)})
+    leader = Gauge("agentmemory_leader", "1 while this process is the leader.", (), lambda: {(): float(is_leading)})
     return [*(metric for metric in metrics if is_leading or not isinstance(metric, Gauge)), leader]
 
 
@@ -191,9 +191,13 @@ class OperatorMeter:
         self._now_s = now_s
         self._started_s: float | None = None
         self._successes: dict[Key, float] = {}
-        self._durations = Histogram("agentmemory_reconcile_duration_seconds", "Seconds a pass took.", ("kind",))
-        self._passes = Counter("agentmemory_reconciles_total", "Passes by how they ended.", ("kind", "reason"))
-        self._woken = Counter("agentmemory_collections_woken_total", "Grey collections that were woken.", ())
+        self._durations = Histogram(
+            "agentmemory_reconcile_duration_seconds", "Duration of passes in seconds.", ("kind",)
+        )
+        self._passes = Counter("agentmemory_reconciles_total", "Passes by kind and result.", ("kind", "reason"))
+        self._woken = Counter(
+            "agentmemory_collections_woken_total", "Grey collections whose optimizers were woken.", ()
+        )
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
         """Run a pass; count and trace it by how it ended."""
@@ -229,11 +233,11 @@ class OperatorMeter:
             self._passes,
             self._woken,
             Gauge("agentmemory_queue_length", "Objects that wait for a pass.", (), lambda: {(): queue.length}),
-            Gauge("agentmemory_objects", "Objects by kind and Ready.", ("kind", "ready"), self._objects),
+            Gauge("agentmemory_objects", "Objects by kind and condition Ready.", ("kind", "ready"), self._objects),
             Gauge("agentmemory_drifted_fields", "Fields in status.drift of all objects.", (), self._drift),
             Gauge(
                 "agentmemory_oldest_success_seconds",
-                "Seconds since a pass last got through, of the object where it is longest.",
+                "Seconds since the last successful pass, of the object with the oldest one.",
                 (),
                 lambda: {(): self._oldest_s()},
             ),

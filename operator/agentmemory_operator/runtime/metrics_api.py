@@ -56,15 +56,15 @@ class ModelMeter:
 
     def __init__(self) -> None:
         self._distillations = Counter(
-            "agentmemory_api_distillations_total", "Conversations that a language model was to read.", ("outcome",)
+            "agentmemory_api_distillations_total", "Conversations for a language model, by result.", ("outcome",)
         )
         self._made = Counter(
             "agentmemory_api_distilled_memories_total",
-            "Memories that language models made of conversations.",
+            "Memories that language models created from conversations.",
             ("fate",),
         )
         self._long_chains = Counter(
-            "agentmemory_api_long_chains_total", "Memories that came to 20 versions, to 40, and so on.", ()
+            "agentmemory_api_long_chains_total", "Memories that reached 20 versions, 40, and so on.", ()
         )
         self._tokens = Counter(
             "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",)
@@ -105,41 +105,44 @@ class ApiMeter:
         self._tracer, self._now_s = tracer, now_s
         self._requests = Histogram(
             "agentmemory_api_request_duration_seconds",
-            "Seconds a request took.",
+            "Duration of requests in seconds.",
             ("method", "route", "status"),
             LATENCIES,
         )
         self._embeddings = Histogram(
-            "agentmemory_api_embed_duration_seconds", "Seconds an embedding took.", ("provider", "outcome"), LATENCIES
+            "agentmemory_api_embed_duration_seconds",
+            "Duration of embeddings in seconds.",
+            ("provider", "outcome"),
+            LATENCIES,
         )
         self._rerankings = Histogram(
             "agentmemory_api_rerank_duration_seconds",
-            "Seconds a cross-encoder read the results of a search.",
+            "Duration of reranking in seconds.",
             ("outcome",),
             LATENCIES,
         )
         self._calls = Histogram(
             "agentmemory_api_engine_duration_seconds",
-            "Seconds a call to Qdrant took.",
+            "Duration of calls to Qdrant in seconds.",
             ("operation", "outcome"),
             LATENCIES,
         )
         self._repeated = Counter(
             "agentmemory_api_engine_retries_total",
-            "Reads of Qdrant that timed out and were tried once more.",
+            "Reads from Qdrant that timed out and were retried.",
             ("operation",),
         )
         self._cached = Counter(
-            "agentmemory_api_embedding_cache_total", "Texts looked up among embedded ones.", ("result",)
+            "agentmemory_api_embedding_cache_total", "Lookups in the embedding cache, by result.", ("result",)
         )
         self._tokens = Counter(
             "agentmemory_api_embedding_tokens_total",
-            "Tokens that embedding services say they used.",
+            "Tokens, as reported by embedding services.",
             ("provider",),
         )
         self.models = ModelMeter()
         self._candidates = Histogram(
-            "agentmemory_api_search_candidates", "Memories that competed in a search.", (), CANDIDATES
+            "agentmemory_api_search_candidates", "Candidates scored in a search.", (), CANDIDATES
         )
 
     @contextmanager

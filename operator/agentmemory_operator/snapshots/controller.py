@@ -76,10 +76,10 @@ class SnapshotMeter:
     """Counts snapshots by how they ended."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_snapshots_total", "Snapshots by how they ended.", ("outcome",))
-        self._bytes = Counter("agentmemory_snapshot_bytes_total", "Bytes of snapshots that were made.", ())
+        self._runs = Counter("agentmemory_snapshots_total", "Snapshots by result.", ("outcome",))
+        self._bytes = Counter("agentmemory_snapshot_bytes_total", "Bytes of created snapshots.", ())
         self._durations = Histogram(
-            "agentmemory_snapshot_duration_seconds", "Seconds until a snapshot had ended.", ("outcome",), SECONDS
+            "agentmemory_snapshot_duration_seconds", "Duration of snapshots in seconds.", ("outcome",), SECONDS
         )
 
     @property

@@ -14,8 +14,8 @@ from agentmemory_operator.adapters.folder.running import FOLDER, RunningStack, R
 STACK = RunningStack(
     api="http://127.0.0.1:8080",
     qdrant="http://127.0.0.1:6333",
-    manifests=pathlib.Path("/home/ada/manifests"),
-    data=pathlib.Path("/home/ada/data"),
+    manifests=pathlib.Path("/stack/manifests"),
+    data=pathlib.Path("/stack/data"),
     pid=7,
 )
 # Announces itself, says so, and waits for its end.

@@ -117,7 +117,8 @@ class ManifestFiles:
         """What the manifests and the operator of the development stack declare, as it has taken them in."""
         status = self._folder / ".status"
         taken = {_name_of(found): found for found in _documents_in(status)}
-        declared = [document for _, document in ManifestFolder(self._folder, keeps_status=False).scan()]
+        manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
+        declared = [document for _, document in manifests.scan()]
         declared += _documents_in(status / "created")
         return {_name_of(found): taken.get(_name_of(found), found) for found in declared}
 

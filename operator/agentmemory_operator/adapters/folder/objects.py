@@ -2,7 +2,7 @@
 
 What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
 the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`.
-Git ignores it. Where no manifest declares a QdrantConnection, those that AgentMemories refer to are implied.
+Git ignores it.
 A file that cannot be read keeps its last good content, `spec.access` included: callers have no identity here that
 it could name (`entrypoints/api/identity/auth.py: build_guard`).
 """
@@ -60,6 +60,7 @@ class ManifestFolder:
 
     Args:
         folder: YAML or JSON manifests; not searched recursively.
+        implies_connections: where no manifest declares a QdrantConnection, those that AgentMemories name are there.
         keeps_status: whether `.status/` is read and written; else everything is as new at each start.
         identify: gives what stands for the cluster in markers of collections; raises where nobody knows.
         former_id: what stood for it before; whom a status names by that is this cluster's.
@@ -70,11 +71,13 @@ class ManifestFolder:
         folder: Path,
         *,
         keeps_status: bool = True,
+        implies_connections: bool = False,
         identify: Callable[[], str] = unidentified,
         former_id: str | None = None,
     ) -> None:
         self._folder = folder
         self._keeps_status = keeps_status
+        self._implies_connections = implies_connections
         self._status_folder = folder / ".status"
         self._created_folder = self._status_folder / "created"
         self._identify = identify
@@ -197,7 +200,7 @@ class ManifestFolder:
     def scan(self) -> list[WATCH_EVENT]:
         """Read the folder; return what changed since the last scan."""
         documents = [*self._created.values(), *self._documents()]
-        documents += implied_connections(documents)
+        documents += implied_connections(documents) if self._implies_connections else []
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         wanted = {_name(item): item for item in documents if item["kind"] in KINDS and is_ours(item)}

@@ -77,7 +77,6 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     for name in _TIMES:
         if rendered[name] is not None:
             rendered[name] = render_time(rendered[name])
-    rendered["entities"] = entities_to_payload(record.entities)
     if record.locked:
         rendered["content"] = None
     rendered["entities"] = entities_to_payload(record.entities)

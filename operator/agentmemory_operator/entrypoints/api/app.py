@@ -218,22 +218,24 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Metric]) -> None:
 def gauges_of(pressure: Pressure, sources: SourceState) -> list[Metric]:
     """What is read when somebody asks."""
     return [
-        Gauge("agentmemory_api_requests_in_flight", "Requests under way.", (), lambda: {(): float(pressure.requests)}),
+        Gauge(
+            "agentmemory_api_requests_in_flight", "Requests in progress.", (), lambda: {(): float(pressure.requests)}
+        ),
         Gauge(
             "agentmemory_api_requests_receiving",
-            "Requests whose bodies are on their way.",
+            "Requests whose bodies are being received.",
             (),
             lambda: {(): float(pressure.receiving)},
         ),
         Gauge(
             "agentmemory_api_body_bytes_in_flight",
-            "Bytes of bodies that came and are kept.",
+            "Received bytes of bodies in memory.",
             (),
             lambda: {(): float(pressure.body_bytes)},
         ),
         Gauge(
             "agentmemory_api_settings_age_seconds",
-            "Seconds since the source of objects was heard of.",
+            "Seconds since the last contact with the source of objects.",
             (),
             lambda: {(): sources.age_s()},
         ),
@@ -250,7 +252,7 @@ def _add_problem_pages(app: FastAPI) -> None:
             if problem.name == name:
                 content = {"type": problem.uri, "title": problem.title, "status": problem.status}
                 return json_response(content | {"explanation": problem.explanation})
-        raise NotFound(f"there is not a kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
+        raise NotFound(f"there is no kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
 
 
 def _add_error_handlers(app: FastAPI) -> None:

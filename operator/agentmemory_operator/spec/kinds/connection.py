@@ -82,7 +82,7 @@ class AllowedNamespaces(Model):
 
     from_: Literal["Same", "All", "Selector"] = Field(
         alias="from",
-        description="Same: its own namespace; All: all namespaces; Selector: its own and those that match selector.",
+        description="Which namespaces. Same: its own; All: all; Selector: its own and those that match selector.",
     )
     selector: NamespaceSelector | None = Field(
         default=None, description="Labels of the namespaces; only with Selector."

@@ -20,9 +20,9 @@ class TtlSpec(Model):
     model_config = ConfigDict(json_schema_extra=validated(*rules.TTL))
 
     mode: TtlMode = Field(
-        description="Hard: no call returns an expired memory, and the next cleanup removes it. Soft: hidden from"
-        " searches and lists, still readable by id. SoftUnlessUsed: like Soft, but memories that a search ever"
-        " returned stay. Session: ends with the session; if nobody ends that, like Hard after days."
+        description="Handling of expired memories. Hard: no call returns them, and the next cleanup removes them."
+        " Soft: hidden from searches and lists, still readable by id. SoftUnlessUsed: like Soft, but memories that a"
+        " search ever returned stay. Session: ends with the session; if nobody ends that, like Hard after days."
     )
     days: Days | None = Field(
         default=None,

@@ -38,7 +38,7 @@ class MemoryRestoreSpec(Model):
     model_config = ConfigDict(json_schema_extra=validated(rules.RESTORE_IMMUTABLE))
 
     target: AgentMemoryRef = Field(
-        description="AgentMemory whose memories are replaced; other than the snapshot's, it becomes a clone."
+        description="AgentMemory whose memories are replaced. If it is not the snapshot's own, it becomes a clone."
     )
     source: RestoreSource = Field(description="Snapshot to restore.")
     mode: Literal["Swap", "InPlace"] | None = Field(

@@ -125,7 +125,8 @@ class FusionSpec(Model):
 
     method: Literal["Score", "RRF", "None"] | None = Field(
         default=None,
-        description="Score weighs both scores, RRF their ranks; None uses the similarity alone. Default: the preset's.",
+        description="Fusion method: Score weighs both scores, RRF their ranks; None uses the similarity alone."
+        " Default: the preset's.",
     )
     keyword_weight: float | None = Field(
         default=None,

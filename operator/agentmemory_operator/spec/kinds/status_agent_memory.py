@@ -293,7 +293,9 @@ class ZonesStatus(StatusModel):
 
     keys: int | None = Field(default=None, ge=0, description="Number of data keys, as last counted.")
     shards: int | None = Field(
-        default=None, ge=0, description="Highest number of shards with data keys; none is removed while in use."
+        default=None,
+        ge=0,
+        description="Highest observed number of shards with data keys; none is removed while its keys exist.",
     )
     wrapping_key: str | None = Field(
         default=None,
@@ -325,7 +327,7 @@ CONDITIONS = "Conditions by type; Ready is always present, Reconciling and Stall
 
 
 class AgentMemoryStatus(WholeStatus):
-    """What the operator last saw and did; written by the operator only."""
+    """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     agent: str | None = Field(default=None, description="Name of the agent in the API.")
@@ -379,7 +381,7 @@ class AgentMemoryStatus(WholeStatus):
         json_schema_extra={"format": "date-time"},
     )
     foreign_owner: OwnerStatus | None = Field(
-        default=None, description="Object in this namespace that owns the collection, which this one is refused."
+        default=None, description="Object in this namespace that owns the collection, while this one is refused."
     )
     last_handled_reconcile_at: str | None = Field(
         default=None,

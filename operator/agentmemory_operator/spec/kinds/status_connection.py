@@ -21,7 +21,7 @@ QdrantConnectionConditions = Annotated[
 
 
 class TakeoverRequestStatus(StatusModel):
-    """An object that is refused another one's memories on this server."""
+    """An object that needs memories of another owner on this server."""
 
     kind: str = Field(description="AgentMemory, MemorySnapshot or MemoryRestore.")
     namespace: str = Field(description="Namespace of the object.")
@@ -57,7 +57,7 @@ Capability = Annotated[str, Field(max_length=64, description="A capability, for 
 
 
 class QdrantConnectionStatus(WholeStatus):
-    """What the operator last saw of the server; written by the operator only."""
+    """Observed state of the server; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     conditions: QdrantConnectionConditions | None = Field(default=None, description=CONDITIONS)
@@ -74,6 +74,6 @@ class QdrantConnectionStatus(WholeStatus):
     )
     takeover_requests: TakeoverRequests | None = Field(
         default=None,
-        description="Objects that are refused another one's memories on this server, at most 50, oldest first;"
-        " allow one in spec.takeovers (agentmemory takeover).",
+        description="Objects that need memories of another owner on this server, at most 50, oldest first; allow"
+        " one in spec.takeovers (agentmemory takeover).",
     )

@@ -61,7 +61,7 @@ class SafetyStatus(StatusModel):
 
 
 class MemoryRestoreStatus(WholeStatus):
-    """What the operator did; written by the operator only."""
+    """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     conditions: RestoreConditions | None = Field(default=None, description=JOB_CONDITIONS)

@@ -78,7 +78,7 @@ class PointsStatus(StatusModel):
 
 
 class MemorySnapshotStatus(WholeStatus):
-    """What the operator did; written by the operator only."""
+    """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     conditions: SnapshotConditions | None = Field(default=None, description=JOB_CONDITIONS)

@@ -13,6 +13,7 @@ from agentmemory_operator.spec.presets.none import NONE
 from agentmemory_operator.spec.presets.standard import STANDARD
 from agentmemory_operator.spec.presets.table import (
     KEYWORD_INDEXES,
+    NEEDED_INDEXES,
     NO_GATE,
     RETRIEVAL_INDEXES,
     Lifecycle,
@@ -41,6 +42,7 @@ __all__ = (
     "IMPORTANCE",
     "KEYED",
     "KEYWORD_INDEXES",
+    "NEEDED_INDEXES",
     "NONE",
     "NO_GATE",
     "PRESETS",

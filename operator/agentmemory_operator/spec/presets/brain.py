@@ -11,7 +11,7 @@ _HALF_LIFE_DAYS = 34.31
 
 _FIRST = Preset(
     name="brain",
-    summary="knowledge that several authors keep current, by key and subject",
+    summary="knowledge that several authors maintain, by key and subject",
     revision=1,
     types=(
         MemoryType(

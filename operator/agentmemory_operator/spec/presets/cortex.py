@@ -5,7 +5,7 @@ from agentmemory_operator.spec.presets.table import Lifecycle, Preset, ScalarQua
 
 CORTEX = Preset(
     name="cortex",
-    summary="an assistant that forgets: typed half-lives, similarity, recency and utility",
+    summary="an assistant that forgets: half-lives by type; similarity, recency and utility",
     revision=1,
     types=(
         MemoryType(

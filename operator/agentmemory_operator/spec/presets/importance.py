@@ -11,7 +11,7 @@ _HALF_LIFE_DAYS = 69.31
 
 _FIRST = Preset(
     name="importance",
-    summary="what is important stays found, and fades with age and idleness",
+    summary="memories ranked by importance, which fades with age and idleness",
     revision=1,
     types=(
         MemoryType(

@@ -6,7 +6,7 @@ from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Lifecycle
 
 _FIRST = Preset(
     name="keyed",
-    summary="items under a namespace and a key, the last write wins",
+    summary="items with a namespace and a key; the last write wins",
     revision=1,
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),

@@ -60,7 +60,7 @@ EMBEDDING = (
     ),
     CelRule(
         f"self.provider != 'wordllama' || !has(self.model) || self.model == '{WORDLLAMA_MODEL}'",
-        f"the one model of provider wordllama is {WORDLLAMA_MODEL}: leave model out, or choose provider openai",
+        f"provider wordllama has only the model {WORDLLAMA_MODEL}: leave model out, or choose provider openai",
         ".model",
     ),
     CelRule(
@@ -77,8 +77,7 @@ EMBEDDING = (
     CelRule(
         "self.provider != 'fastembed' || has(self.dimensions) || !has(self.model)"
         f" || self.model in {list(FASTEMBED_MODELS)}",
-        f"dimensions is needed with a model other than {', '.join(FASTEMBED_MODELS)}: say how many numbers its vectors"
-        " have",
+        f"dimensions is needed with a model other than {', '.join(FASTEMBED_MODELS)}: set the size of its vectors",
         ".dimensions",
     ),
     *(_has_just(model, dimensions) for model, dimensions in FASTEMBED_MODELS.items()),

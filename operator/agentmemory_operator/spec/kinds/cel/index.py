@@ -1,7 +1,7 @@
 """Rules of `spec.index`."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
-from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets import NEEDED_INDEXES
 
 EF_BELOW_M = (
     "efConstruct must be at least m (where one is not given, the profile's or preset's figure counts):"
@@ -66,7 +66,7 @@ QUANTIZATION = (
 
 PAYLOAD_INDEX = (
     CelRule(
-        f"!(self.field in {[field for field, _ in RETRIEVAL_INDEXES]})",
+        f"!(self.field in {[field for field, _ in NEEDED_INDEXES]})",
         "field is indexed by the operator, as retrieval needs it: remove the entry",
         ".field",
     ),
