@@ -13,6 +13,7 @@ LARGEST = 100_000
 """Bytes of a linked file that gets a page; larger ones are downloads."""
 LANGUAGES = {".yaml": "yaml", ".json": "json", ".py": "python", ".sh": "sh", ".mjs": "js", ".ts": "ts", ".toml": "toml"}
 HOME = "docs/index.md"
+MADE = ("reference/", "claims/")
 _DIAGRAM = re.compile(r"^!\[([^]]*)\]\((diagrams/[\w-]+\.svg)\)$", re.M)
 
 
@@ -37,6 +38,8 @@ class Stage:
         sections = self._sections()
         listed = [page for pages in sections.values() for page in pages]
         self.places = {page: place_of(page) for page in (HOME, *listed)}
+        if len(set(self.places.values())) < len(self.places):
+            raise SystemExit("two pages have the same place")
         for page, text in self.generated.items():
             self._put(page, text)
         for page in self.places.keys() - self.generated.keys():
@@ -100,9 +103,11 @@ class Stage:
 
 def place_of(page: str) -> str:
     """Where a page of the repository goes on the site: those of docs/ on top, a README under its folder's name."""
-    place = page.removeprefix("docs/")
-    folder = PurePosixPath(place).parent
-    return f"{folder}.md" if PurePosixPath(place).name == "README.md" else place
+    folder, name = PurePosixPath(page).parent, PurePosixPath(page).name
+    if page.startswith(("docs/", *MADE)):
+        return page.removeprefix("docs/")
+    place = f"{folder}.md" if name == "README.md" else page
+    return place if page.startswith("examples/") else f"repository/{place}"
 
 
 def _name(path: Path) -> str:

@@ -65,7 +65,13 @@ def test_the_pages_are_laid_out_with_links_that_fit(tmp_path: pathlib.Path) -> N
     Stage(tmp_path, reference_pages()).write()
 
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
-    assert {"index.md", "install.md", "reference/agentmemory.md", "examples/quickstart.md", "bench.md"} <= written
+    assert {
+        "index.md",
+        "client.md",
+        "reference/agentmemory.md",
+        "examples/quickstart.md",
+        "repository/client.md",
+    } <= written
     home = (tmp_path / "index.md").read_text()
     assert all(place.removesuffix(".md") in home for place in written if not place.startswith(("files/", "index")))
 
@@ -79,6 +85,7 @@ def test_links_are_changed_outside_code_alone() -> None:
 def test_the_place_of_a_page() -> None:
     assert place_of("docs/adr/0022-rooms.md") == "adr/0022-rooms.md"
     assert place_of("examples/brain/README.md") == "examples/brain.md"
+    assert place_of("client/README.md") == "repository/client.md"
 
 
 def test_the_glossary_is_in_order() -> None:
