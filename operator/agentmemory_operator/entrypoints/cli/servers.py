@@ -99,7 +99,7 @@ def _serve_api(
     if source is AgentSource.KUBERNETES:
         if data is not None:
             raise typer.BadParameter(
-                "--data is only valid with --source files: a Kubernetes cluster has an ID of its own"
+                "--data is only valid with --source files: a cluster has an ID of its own"
             )
         return servers.api_kubernetes(options)
     if options.namespaces:
