@@ -7,14 +7,14 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 MEASURED := tests/contract tests/property tests/unit
 SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
-CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security
+CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security tests/upgrade
 # Tests wait for processes much of the time, so more of them run than there are cores.
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -41,81 +41,101 @@ help: ## list the targets
 	@$(PIP) --require-hashes -r requirements/mutants.txt
 	@touch $@
 
-setup: .venv/.dev ## .venv/ with everything, `agentmemory` in .venv/bin
+.venv/.docs: requirements/docs.txt .venv/.dev
+	@$(PIP) --require-hashes -r requirements/docs.txt
+	@touch $@
 
-demo: .venv/.run ## the main job end to end, on this machine alone
+setup: .venv/.dev ## create .venv with all dependencies and the command `agentmemory`
+
+demo: .venv/.run ## run the main workflow end to end on this machine
 	@.venv/bin/python examples/demo.py
 
-dev: .venv/.run ## the dev stack on the quickstart, until Ctrl-C
+dev: .venv/.run ## run the development stack with the quickstart until Ctrl-C
 	@.venv/bin/agentmemory dev --manifests examples/quickstart --port 8080
 
-controlplane: ## build or find the servers for tests; prints the folder of kube-apiserver, etcd, kubectl
+controlplane: ## build or find kube-apiserver, etcd and kubectl for tests; prints their folder
 	@$(PYTHON) tests/controlplane/build.py
 
-test-unit: .venv/.dev ## decisions and translations alone: after every change
+test-unit: .venv/.dev ## run the unit tests: after every change
 	@$(PYTEST) -q tests/unit -n $(CORES) --dist worksteal
 
-test-quick: .venv/.dev ## all that needs no control plane: before a commit
+test-quick: .venv/.dev ## run all tests without a control plane: before a commit
 	@$(PYTEST) $(QUICK) -m "not faults" $(WORKERS)
 
-test-servers: .venv/.dev ## of those, the retrieval API and the dev Qdrant
+test-servers: .venv/.dev ## run the part of test-quick for the retrieval API and the development Qdrant
 	@$(PYTEST) $(SERVERS) -m "not faults" $(WORKERS)
 
-coverage: .venv/.dev ## the others of those; fails where they take too few branches of the rooms
+coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below the required share
 	@.venv/bin/coverage erase
 	@.venv/bin/coverage run -m pytest $(MEASURED) -m "not faults" $(WORKERS)
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report
 
-test-cluster: .venv/.dev ## what needs a control plane, but the faults
+test-cluster: .venv/.dev ## run the tests with a control plane, except the fault tests
 	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(WORKERS)
 
-test: test-quick test-cluster ## every test but the faults
+test: test-quick test-cluster ## run all tests except the fault tests
 
-test-faults: .venv/.dev ## enumerated kills, soaks, large counts
+test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts
 	@$(ASSETS) $(PYTEST) -m faults $(WORKERS) --timeout 1800
 
-e2e-kind: .venv/.dev ## tests/e2e in a cluster that kind makes, from the image; needs docker or podman
+e2e-kind: .venv/.dev ## run tests/e2e with the image in a kind cluster; needs docker or podman
 	@.venv/bin/python -m tests.e2e.kind
 
-test-again: .venv/.dev ## what failed last, alone
+test-again: .venv/.dev ## run the last failed tests again
 	@$(ASSETS) $(PYTEST) --last-failed --timeout 1800
 
-mutants: .venv/.mutants ## change the source at random, see whether tests notice: SEED=1 EACH=15 AREAS="chains fence"
+mutants: .venv/.mutants ## run mutation tests: SEED=1 EACH=15 AREAS="chains fence"
 	@nice .venv/bin/python tests/mutants/run.py $(SEED:%=--seed %) $(EACH:%=--each %) $(AREAS)
 
-lint: .venv/.dev ## format, lint, layers
+lint: .venv/.dev ## check format, lint rules and import layers
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/lint-imports
 
-types: .venv/.dev ## mypy, strict
+types: .venv/.dev ## check types with mypy in strict mode
 	@.venv/bin/mypy
 
-crds: .venv/.run ## write crds/ and the chart's copy from the models
+crds: .venv/.run ## generate crds/ and the chart's copy from the models
 	@.venv/bin/agentmemory crds --write
 
-crds-check: crds ## fail where crds/ is not what the models say
+crds-check: crds ## fail if crds/ is not up to date with the models
 	@git diff --exit-code --stat -- crds charts || { echo "crds/ was not current: commit what 'make crds' wrote" >&2; exit 1; }
 
-completions: .venv/.dev ## write what a shell completes, from the verbs; tests/unit fails where it is not current
+audit: .venv/.dev ## check locked packages for known vulnerabilities and files for credentials; needs no network
+	@.venv/bin/python release/audit.py
+	@.venv/bin/python release/secret_scan.py
+
+release-check: .venv/.dev ## build and try everything that a release has, into dist/release; pushes nothing
+	@$(PYTHON) tests/controlplane/build.py > /dev/null
+	@rm -rf dist/release
+	@.venv/bin/python release/check.py dist/release
+
+completions: .venv/.dev ## generate the shell completions; tests/unit fails if they are not up to date
 	@.venv/bin/python -m tests.support.completions
 
-manifests: .venv/.dev ## write examples/install from the chart; tests/chart fails where it is not current
+manifests: .venv/.dev ## generate examples/install from the chart; tests/chart fails if it is not up to date
 	@$(ASSETS) .venv/bin/python -m tests.chart.manifests
 
-gitops: .venv/.run ## write Argo CD's settings from the Lua in gitops/
+# npm fetches what the lock names; no package of it runs a program.
+client-ts: .venv/.dev ## build the TypeScript client from the OpenAPI document; needs Node.js 20
+	@if command -v node > /dev/null && command -v npm > /dev/null; then \
+	  .venv/bin/python -m tests.support.web.openapi client-ts/openapi.json && cd client-ts && npm ci --silent && \
+	  npm run --silent generate && npm run --silent build && npm run --silent build-tests; \
+	else echo "node and npm are not here: the TypeScript client is not built, and its tests are skipped"; fi
+
+gitops: .venv/.run ## generate Argo CD's settings from the Lua files in gitops/
 	@.venv/bin/python gitops/argocd/render.py
 
-bench: .venv/.dev ## measure against the bare engine; prints the tables of bench/README.md
+bench: .venv/.dev ## run the benchmarks; prints the tables of bench/README.md
 	@.venv/bin/python -m bench
 
-docs: .venv/.dev ## check that every setting, reason and command is documented
-	@$(PYTEST) -q tests/unit/docs
+docs: .venv/.docs ## build the documentation site into dist/docs; fails at any warning or broken link
+	@.venv/bin/python -m docs.site.build
 
-check: lint types crds-check docs test ## what has to pass before a commit
+check: lint types crds-check audit docs test ## run all checks that must pass before a commit
 
-lock: | .venv/bin/python ## resolve requirements/*.txt anew
+lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	@$(PIP) uv
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
 	  requirements/build.in pyproject.toml client/pyproject.toml devserver/pyproject.toml -o requirements/run.txt
@@ -130,11 +150,13 @@ lock: | .venv/bin/python ## resolve requirements/*.txt anew
 	  -c requirements/run.txt requirements/weights.in -o requirements/weights.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --group mutants \
 	  -c requirements/dev.txt -o requirements/mutants.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  -c requirements/dev.txt requirements/docs.in -o requirements/docs.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
 	  -c requirements/run.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
 
 # Nothing is installed. The locks are for the image's Python, in Debian 12 (glibc 2.36); weights.txt is of no platform.
-image-check: | .venv/bin/python ## ask the package index for a wheel of each of the image's packages, for amd64 and arm64
+image-check: | .venv/bin/python ## check that the package index has wheels for the image's packages, for amd64 and arm64
 	@$(PIP) uv
 	@for platform in x86_64 aarch64; do for lock in requirements/image*.txt; do \
 	  .venv/bin/uv pip install --no-config --dry-run --quiet --require-hashes --only-binary :all: --python-version 3.11 \

@@ -9,15 +9,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import measures
+from bench import measures, rivals
 from bench.datasets import Dataset, make_dataset
 from bench.progress import say
-from bench.stacks import Stack, remove_collections, running
+from bench.stacks import Stack, remove_collections, running, standard_manifest
 from bench.tables import GOAL_HEAD, SEARCH_HEAD, SearchRow, goals, machine, render
 
 SIZES, USERS = (20_000, 100_000), (1, 100)
 STORED, STORED_USERS = 20_000, 10
 SEARCHES, ASKED, CHANGES = 1_000, 200, 20
+RIVALS_SIZE, RIVALS_USERS, SAMPLES = 20_000, 20, 10_000
 
 
 def main() -> None:
@@ -25,6 +26,9 @@ def main() -> None:
     args = parse_args()
     # So that the servers are stopped and the folder is removed then too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if args.rivals:
+        run_rivals(args)
+        return
     sizes = [args.size] if args.size else list(SIZES[:1] if args.quick else SIZES)
     stored, *sets = make_datasets(sizes, suffix=secrets.token_hex(2))
     slugs = [data.slug for data in (stored, *sets)]
@@ -68,6 +72,28 @@ def run(stack: Stack, stored: Dataset, sets: list[Dataset], *, searches: int) ->
     print("\n" + render(GOAL_HEAD, goals(rows, per_second, effect)))
 
 
+def run_rivals(args: argparse.Namespace) -> None:
+    """Start the product with an agent of each of two presets, and measure both beside what is written by hand."""
+    suffix, now_ms = secrets.token_hex(2), time.time_ns() // 1_000_000
+    size = args.size or RIVALS_SIZE
+    names = (f"bench-{preset}-{suffix}" for preset in (rivals.CORTEX, rivals.STANDARD))
+    cortex, standard = (
+        make_dataset(name, size=size, users=RIVALS_USERS, now_ms=now_ms).all_visible() for name in names
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder,
+        running(Path(folder), [cortex.slug], args.qdrant) as stack,
+    ):
+        print(f"{machine()}, {stack.engine}, {size:,} memories of {RIVALS_USERS} users", flush=True)
+        try:
+            stack.apply(standard_manifest(standard.slug))
+            rivals.fill(stack, cortex, standard)
+            rivals.measure(stack, cortex, standard, searches=args.searches, samples=args.samples)
+        finally:
+            if args.qdrant:
+                remove_collections(args.qdrant, [cortex.alias, standard.alias])
+
+
 def search_rows(stack: Stack, data: Dataset, searches: int) -> Iterator[SearchRow]:
     """Measure one collection's searches: all memories one user's, then the same handed out to many."""
     for users in USERS:
@@ -86,6 +112,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only 20,000 memories")
     parser.add_argument("--size", type=int, help="this many memories in the place of 20,000 and 100,000")
     parser.add_argument("--searches", type=int, default=SEARCHES, help="a row (default: %(default)s)")
+    parser.add_argument("--rivals", action="store_true", help="beside what is written by hand, and with writes between")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="with --rivals (default: %(default)s)")
     parser.add_argument("--qdrant", metavar="URL", help="a real server (default: the dev server)")
     return parser.parse_args()
 

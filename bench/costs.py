@@ -107,8 +107,7 @@ class Engine:
 @contextlib.contextmanager
 def engine_for(data: Dataset, sizes: Sequence[int], qdrant_url: str | None) -> Iterator[Engine]:
     """Run an engine while the context is open; None of its memories is expired or superseded."""
-    everybody = np.zeros(len(data), dtype=np.bool_)
-    data = replace(data, slug=SLUG, is_expired=everybody, is_superseded=everybody)
+    data = replace(data, slug=SLUG).all_visible()
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-costs-") as folder,
         running(Path(folder), [SLUG], qdrant_url) as stack,

@@ -78,6 +78,11 @@ class Dataset:
         """Return the same memories, belonging to so many users in equal parts."""
         return replace(self, users=users, user=np.arange(len(self)) % users)
 
+    def all_visible(self) -> "Dataset":
+        """Return the same memories, none of them expired or superseded."""
+        everybody = np.zeros(len(self), dtype=np.bool_)
+        return replace(self, is_expired=everybody, is_superseded=everybody)
+
     def content(self, row: int) -> str:
         return f"{row}: " + " ".join(WORDS[word] for word in self.words[row])
 

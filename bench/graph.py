@@ -6,22 +6,21 @@ Two agents of preset brain for each fusion, alike but for `entities.enabled`, ar
 """
 
 import argparse
-import json
 import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from bench.clients import Client
+from bench.dialogues import TOP_K, Answered, Question, QuestionSet, ask, read_set, store
 from bench.progress import say
 from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
 
-SEED, PEOPLE, USERS, TOP_K, BATCH = 22, 400, 4, 10, 100
+SEED, PEOPLE, USERS = 22, 400, 4
 DIMENSIONS = 256
 HEAD = ("set", "questions", "fusion", "R@10 without / with", "MRR without / with", "p50 ms without / with", "ratio")
 FUSIONS: dict[str, Json] = {"RRF": {"method": "RRF"}, "Score": {"method": "Score", "keywordWeight": 0.7}}
@@ -38,24 +37,6 @@ FACTS = (
     ("{company} pays its bills through {word}.", "How does the company that {person} works for pay?"),
     ("The newsletter of {company} is called {word}.", "What is the newsletter of {person}'s company called?"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question of a user, and the marks of the memories that answer it."""
-
-    user_id: str
-    text: str
-    evidence: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionSet:
-    """Memories and questions about them; the metadata of each memory holds its mark."""
-
-    name: str
-    memories: Sequence[Json]
-    questions: Sequence[Question]
 
 
 def hops(people: int, seed: int) -> QuestionSet:
@@ -75,18 +56,12 @@ def hops(people: int, seed: int) -> QuestionSet:
     return QuestionSet("generated, two memories", memories, questions)
 
 
-def dialogues(file: Path) -> QuestionSet:
-    """Return the turns of conversations and the questions about them; the form of bench/README.md."""
-    memories: list[Json] = []
-    questions: list[Question] = []
-    for talk in json.loads(file.read_text(encoding="utf-8"))["conversations"]:
-        for turn in talk["turns"]:
-            text = f"{turn['speaker']}: {turn['text']}"
-            memories.append(_memory(talk["id"], text, f"{talk['id']} {turn['id']}") | {"created_at": turn["at"]})
-        for one in talk["questions"]:
-            evidence = frozenset(f"{talk['id']} {turn}" for turn in one["evidence"])
-            questions.append(Question(talk["id"], one["question"], evidence))
-    return QuestionSet(file.stem, memories, questions)
+def _dialogues(file: Path) -> QuestionSet:
+    """Conversations whose turns have no session: names are to be what connects them."""
+    read = read_set(file)
+    kept = ("user_id", "content", "created_at", "metadata")
+    memories = [{key: memory[key] for key in kept} | {"type": "decision"} for memory in read.memories]
+    return QuestionSet(read.name, memories, read.questions)
 
 
 def _memory(user_id: str, content: str, mark: str) -> Json:
@@ -105,10 +80,9 @@ def rows(stack: Stack, asked: QuestionSet, prefix: str) -> Iterator[Cells]:
             stack.apply(agent_manifest(slug, spec=_spec(figures, enabled=enabled)))
             stack.wait_ready(slug)
         with Client(stack.api_url) as api:
-            for slug in slugs:
-                _store(api, slug, asked.memories)
+            marks = {slug: store(api, slug, asked.memories) for slug in slugs}
             say(f"asking {len(asked.questions)} questions of {asked.name}, {fusion}")
-            yield _compared(api, slugs, asked, fusion)
+            yield _compared(api, marks, asked, fusion)
 
 
 def _spec(fusion: Json, *, enabled: bool) -> Json:
@@ -120,31 +94,17 @@ def _spec(fusion: Json, *, enabled: bool) -> Json:
     }
 
 
-def _store(api: Client, slug: str, memories: Sequence[Json]) -> None:
-    for start in range(0, len(memories), BATCH):
-        told = api.call(
-            "POST", f"/v1/agents/{slug}/memories/batch", {"memories": list(memories[start : start + BATCH])}
-        )
-        refused = [one for one in told["results"] if "error" in one]
-        if refused:
-            raise RuntimeError(f"{slug} refused {len(refused)} memories: {refused[0]}")
-
-
-def _compared(api: Client, slugs: Sequence[str], asked: QuestionSet, fusion: str) -> Cells:
-    recalls: tuple[list[float], list[float]] = [], []
-    ranks: tuple[list[float], list[float]] = [], []
-    took: tuple[list[float], list[float]] = [], []
+def _compared(api: Client, marks: Mapping[str, dict[str, set[str]]], asked: QuestionSet, fusion: str) -> Cells:
+    """Ask each agent of `marks` everything, in turn."""
+    sides: list[list[Answered]] = [[] for _ in marks]
     for number, question in enumerate(asked.questions):
-        body = {"user_id": question.user_id, "query": question.text, "top_k": TOP_K}
-        for side in (0, 1) if number % 2 else (1, 0):
-            answer, took_ms = api.timed(api.prepare("POST", f"/v1/agents/{slugs[side]}/search", body))
-            marks = [one["metadata"].get("mark") for one in answer["results"]]
-            found = [place for place, mark in enumerate(marks, 1) if mark in question.evidence]
-            recalls[side].append(len(found) / len(question.evidence) if question.evidence else 0.0)
-            ranks[side].append(1 / found[0] if found else 0.0)
-            took[side].append(took_ms)
-    shares = [_pair([sum(of) / len(of) for of in figures], 3) for figures in (recalls, ranks)]
-    middle = [median(of) for of in took]
+        for side, slug in list(enumerate(marks))[:: 1 if number % 2 else -1]:
+            sides[side].append(ask(api, slug, question, marks[slug]))
+    shares = [
+        _pair([fmean(one.recall(TOP_K) for one in side) for side in sides], 3),
+        _pair([fmean(one.reciprocal_rank for one in side) for side in sides], 3),
+    ]
+    middle = [median(one.took_ms for one in side) for side in sides]
     ratio = f"{middle[1] / middle[0]:.2f}"
     return (asked.name, str(len(asked.questions)), fusion, *shares, _pair(middle, 1), ratio)
 
@@ -157,7 +117,7 @@ def main() -> None:
     """Run the command."""
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    sets = [hops(args.people, args.seed), *map(dialogues, args.dialogues)]
+    sets = [hops(args.people, args.seed), *map(_dialogues, args.dialogues)]
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-graph-") as folder,
         running(Path(folder), [], args.qdrant) as stack,

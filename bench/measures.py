@@ -1,8 +1,9 @@
 """What is measured, one function each; every one leaves the stack as the next expects it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,17 @@ class Searching:
     engine: Latency
 
 
-def store_per_second(stack: Stack, data: Dataset) -> float:
-    """Store everything through the API, one request after the other; return memories a second."""
+def store_per_second(stack: Stack, data: Dataset, body_of: Callable[[int], Json] | None = None) -> float:
+    """Store everything through the API, one request after the other; return memories a second.
+
+    Args:
+        body_of: gives the body of a row; None is as the data have it.
+    """
+    body_of = body_of or partial(store_body, data)
     with Client(stack.api_url) as api:
         requests = [
             api.prepare("POST", f"/v1/agents/{data.slug}/memories/batch", {"memories": batch})
-            for batch in _bodies(data)
+            for batch in _batches(len(data), body_of)
         ]
         started_s = time.perf_counter()
         answers = [api.send(request) for request in requests]
@@ -62,12 +68,13 @@ def store_per_second(stack: Stack, data: Dataset) -> float:
     return stored / took_s
 
 
-def _bodies(data: Dataset) -> Iterator[list[Json]]:
-    for start in range(0, len(data), STORE_BATCH):
-        yield [_body(data, row) for row in range(start, min(start + STORE_BATCH, len(data)))]
+def _batches(count: int, body_of: Callable[[int], Json]) -> Iterator[list[Json]]:
+    for start in range(0, count, STORE_BATCH):
+        yield [body_of(row) for row in range(start, min(start + STORE_BATCH, count))]
 
 
-def _body(data: Dataset, row: int) -> Json:
+def store_body(data: Dataset, row: int) -> Json:
+    """The body that stores a row."""
     record = data.record(row)
     return {
         "user_id": record.user_id,
@@ -181,9 +188,9 @@ def share_found(stack: Stack, data: Dataset, count: int) -> float:
     """
     with Client(stack.qdrant_url) as qdrant:
         for _ in range(ATTEMPTS):
-            before = _access_counts(qdrant, data)
+            before = access_counts(qdrant, data)
             found = _ask(stack, data, count)
-            if np.array_equal(before, _access_counts(qdrant, data)):
+            if np.array_equal(before, access_counts(qdrant, data)):
                 return _share(Oracle(data, ranking_of(data.slug), before), data, found)
     raise RuntimeError("access counts changed during every attempt")
 
@@ -209,7 +216,8 @@ def _share(oracle: Oracle, data: Dataset, found: list[tuple[int, list[int]]]) ->
     return sum(shares) / len(shares)
 
 
-def _access_counts(qdrant: Client, data: Dataset) -> NDArray[np.int64]:
+def access_counts(qdrant: Client, data: Dataset) -> NDArray[np.int64]:
+    """How often each row was returned, as the collection holds it now."""
     counts = np.zeros(len(data), dtype=np.int64)
     offset = None
     while True:

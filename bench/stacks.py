@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 NAMESPACE = "bench"
 START_S, READY_S, INDEXED_S = 60, 30, 900
+DEFAULT_VERSION = "1.18.3"
 API_VERSION = "agentmemory.dev/v1alpha1"
 
 
@@ -51,6 +52,11 @@ class Stack:
         path.with_suffix(".new").write_text(yaml.safe_dump(manifest), encoding="utf-8")
         path.with_suffix(".new").replace(path)
 
+    def applied(self, slug: str) -> Json:
+        """Return an agent's manifest."""
+        manifest: Json = yaml.safe_load((self.manifests / f"{slug}.yaml").read_text(encoding="utf-8"))
+        return manifest
+
     def rebuild_status(self, slug: str) -> Json:
         """Return what an agent's status says of its rebuild, nothing before there is one."""
         file = self.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"
@@ -63,6 +69,14 @@ class Stack:
         """Wait until the API knows the agent and its collection."""
         with Client(self.api_url) as api:
             _wait(lambda: _answers(api, f"/v1/agents/{slug}"), f"agent {slug} is not ready", limit_s=READY_S)
+
+    def wait_until(self, is_done: Callable[[], bool], complaint: str) -> None:
+        """Wait until something is so.
+
+        Raises:
+            RuntimeError: it never is.
+        """
+        _wait(is_done, complaint, limit_s=READY_S)
 
     def wait_indexed(self, alias: str) -> int:
         """Wait until the engine has nothing left to build, three looks in a row; return the indexed vectors."""
@@ -80,18 +94,31 @@ def agent_manifest(slug: str, weights: Json | None = None, *, spec: Json | None 
     return _object("AgentMemory", slug, whole)
 
 
+def standard_manifest(slug: str) -> Json:
+    """Return the manifest of an agent of preset standard."""
+    return agent_manifest(slug, spec={"preset": "standard"})
+
+
 def ranking_of(slug: str) -> Ranking:
     """Return the ranking of a declared agent, by the product's own rules."""
     return effective_settings(parse_agent_memory(agent_manifest(slug))).ranking
 
 
 @contextlib.contextmanager
-def running(folder: Path, slugs: list[str], qdrant_url: str | None, *, spec: Json | None = None) -> Iterator[Stack]:
+def running(
+    folder: Path,
+    slugs: list[str],
+    qdrant_url: str | None,
+    *,
+    spec: Json | None = None,
+    version: str = DEFAULT_VERSION,
+) -> Iterator[Stack]:
     """Run the stack while the context is open.
 
     Args:
         qdrant_url: a server to use; None starts the dev Qdrant.
         spec: what the agents have beside preset cortex, or in its place.
+        version: of Qdrant, which the dev server answers as.
     """
     manifests = folder / "manifests"
     manifests.mkdir(parents=True)
@@ -100,7 +127,7 @@ def running(folder: Path, slugs: list[str], qdrant_url: str | None, *, spec: Jso
     for slug in slugs:
         (manifests / f"{slug}.yaml").write_text(yaml.safe_dump(agent_manifest(slug, spec=spec)), encoding="utf-8")
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(serving_qdrant(folder, qdrant_url))
+        url = stack.enter_context(serving_qdrant(folder, qdrant_url, version))
         options = ["--manifests", str(manifests), "--data", str(folder / "unused"), "--port", "0", "--qdrant", url]
         api_url, api_pid = stack.enter_context(_process(folder, "dev", options, says="API "))
         engine = engine_of(url, is_dev=qdrant_url is None)
@@ -108,12 +135,12 @@ def running(folder: Path, slugs: list[str], qdrant_url: str | None, *, spec: Jso
 
 
 @contextlib.contextmanager
-def serving_qdrant(folder: Path, qdrant_url: str | None) -> Iterator[str]:
+def serving_qdrant(folder: Path, qdrant_url: str | None, version: str = DEFAULT_VERSION) -> Iterator[str]:
     """Yield the URL of a server: the given one, else a dev Qdrant that runs while the context is open."""
     if qdrant_url:
         yield qdrant_url
         return
-    with KillableQdrant(folder) as qdrant:
+    with KillableQdrant(folder, version) as qdrant:
         yield qdrant.url
 
 
@@ -135,8 +162,8 @@ def remove_collections(qdrant_url: str, aliases: list[str]) -> None:
 class KillableQdrant:
     """The dev Qdrant as a process that can be killed and started again, on the same port and data."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, version: str = DEFAULT_VERSION) -> None:
+        self._folder, self._version = folder, version
         self._running = contextlib.ExitStack()
         self._port = 0
         self.url = ""
@@ -152,6 +179,7 @@ class KillableQdrant:
     def start(self) -> None:
         """Start it and wait until it answers."""
         options = ["--data", str(self._folder / "qdrant"), "--port", str(self._port)]
+        options += ["--qdrant-version", self._version]
         process = _process(self._folder, "devserver", options, says="Qdrant ", ends_with=signal.SIGKILL)
         self.url, self.pid = self._running.enter_context(process)
         self._port = urlsplit(self.url).port or 0

@@ -23,6 +23,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import agentmemory_operator
+from agentmemory_operator.entrypoints.cli.composition import DevOptions
 from agentmemory_operator.main.development import run_dev
 from agentmemory_operator.settings import Settings
 from bench.tables import render
@@ -70,7 +71,8 @@ def main() -> None:
         teller = threading.Thread(target=tell_all, args=(passed, manifests, f"http://127.0.0.1:{options.port}"))
         teller.start()
         sys.setprofile(passed.note)
-        asyncio.run(run_dev(Settings.from_env({}), manifests, Path(name, "data"), options.port, None))
+        asked = DevOptions(manifests=manifests, data=Path(name, "data"), port=options.port)
+        asyncio.run(run_dev(Settings.from_env({}), asked))
         sys.setprofile(None)
         teller.join()
     for story, functions in passed.stories.items() if options.list else ():

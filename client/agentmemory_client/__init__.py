@@ -1,5 +1,6 @@
 """The client of agentmemory-operator's retrieval API, for programs. It needs httpx alone."""
 
+from agentmemory_client.agent_calls import AgentDetails, Change, ChangesPage, TypeDetails
 from agentmemory_client.clients import AsyncClient, Client
 from agentmemory_client.context import estimate_tokens, format_context
 from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRelation
@@ -34,12 +35,15 @@ __version__ = "0.1.0"
 __all__ = [
     "DEFAULT_URL",
     "Agent",
+    "AgentDetails",
     "AgentSummary",
     "ApiError",
     "ApiUnreachable",
     "AsyncAgent",
     "AsyncClient",
     "AsyncUser",
+    "Change",
+    "ChangesPage",
     "Client",
     "ConversationStored",
     "EntityDetails",
@@ -62,6 +66,7 @@ __all__ = [
     "Stored",
     "Tree",
     "TreeNode",
+    "TypeDetails",
     "User",
     "UserSummary",
     "UserToken",

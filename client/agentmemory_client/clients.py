@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -82,11 +82,22 @@ class Client(ApiClient[httpx.Client], Waiting):
 
     def run(self, call: Call[T]) -> T:
         """Carry out a call, as often as its answers ask for it."""
+        outcome, repeats = self.repeat(lambda: self.http.request(**call.request(self.connection)))
+        return call.settle(self.connection, outcome, is_repeated=repeats > 0)
+
+    def repeat(self, send: Callable[[], httpx.Response], *, times: int | None = None) -> tuple[Outcome, int]:
+        """Send as often as the answers ask for it; return the last outcome, and how many attempts came before it.
+
+        Args:
+            times: attempts after the first; None is as many as the connection has.
+        """
         attempt = 0
-        while (pause_s := self.connection.pause_s(attempt, outcome := self._try(call))) is not None:
+        while (pause_s := self.connection.pause_s(attempt, outcome := self._try(send), times=times)) is not None:
+            if isinstance(outcome, httpx.Response):
+                outcome.close()
             time.sleep(pause_s)
             attempt += 1
-        return call.settle(self.connection, outcome, is_repeated=attempt > 0)
+        return outcome, attempt
 
     def entries(self, listing: Listing[T]) -> Iterator[T]:
         """Read a listing, page after page, as its entries are asked for."""
@@ -96,9 +107,9 @@ class Client(ApiClient[httpx.Client], Waiting):
             yield from page.results
             call = listing.after(page)
 
-    def _try(self, call: Call[Any]) -> Outcome:
+    def _try(self, send: Callable[[], httpx.Response]) -> Outcome:
         try:
-            return self._noted(self.http.request(**call.request(self.connection)))
+            return self._noted(send())
         except httpx.TransportError as error:
             return error
 
@@ -130,11 +141,24 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
 
     async def run(self, call: Call[T]) -> T:
         """Carry out a call, as often as its answers ask for it."""
+        outcome, repeats = await self.repeat(lambda: self.http.request(**call.request(self.connection)))
+        return call.settle(self.connection, outcome, is_repeated=repeats > 0)
+
+    async def repeat(
+        self, send: Callable[[], Awaitable[httpx.Response]], *, times: int | None = None
+    ) -> tuple[Outcome, int]:
+        """Send as often as the answers ask for it; return the last outcome, and how many attempts came before it.
+
+        Args:
+            times: attempts after the first; None is as many as the connection has.
+        """
         attempt = 0
-        while (pause_s := self.connection.pause_s(attempt, outcome := await self._try(call))) is not None:
+        while (pause_s := self.connection.pause_s(attempt, outcome := await self._try(send), times=times)) is not None:
+            if isinstance(outcome, httpx.Response):
+                await outcome.aclose()
             await asyncio.sleep(pause_s)
             attempt += 1
-        return call.settle(self.connection, outcome, is_repeated=attempt > 0)
+        return outcome, attempt
 
     async def entries(self, listing: Listing[T]) -> AsyncIterator[T]:
         """Read a listing, page after page, as its entries are asked for."""
@@ -145,8 +169,8 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
                 yield entry
             call = listing.after(page)
 
-    async def _try(self, call: Call[Any]) -> Outcome:
+    async def _try(self, send: Callable[[], Awaitable[httpx.Response]]) -> Outcome:
         try:
-            return self._noted(await self.http.request(**call.request(self.connection)))
+            return self._noted(await send())
         except httpx.TransportError as error:
             return error

@@ -49,9 +49,13 @@ class Connection:
         token = self.token() if callable(self.token) else self.token
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def pause_s(self, attempt: int, outcome: Outcome) -> float | None:
-        """How long to wait for another attempt; None: this one, counted from 0, is the last."""
-        if attempt >= self.retries:
+    def pause_s(self, attempt: int, outcome: Outcome, *, times: int | None = None) -> float | None:
+        """How long to wait for another attempt; None: this one, counted from 0, is the last.
+
+        Args:
+            times: attempts after the first; None is as many as the connection has.
+        """
+        if attempt >= (self.retries if times is None else times):
             return None
         if isinstance(outcome, httpx.TransportError):
             return self.wait_s(attempt, None)
@@ -111,11 +115,10 @@ class Call(Generic[T]):
             ApiUnreachable: there is none.
         """
         with connection.reaching():
-            if isinstance(outcome, httpx.TransportError):
-                raise outcome
-        if outcome.status_code == 404 and is_repeated and self.gone:
+            answer = answer_in(outcome)
+        if answer.status_code == 404 and is_repeated and self.gone:
             return self.gone()
-        return self.read(json_in(outcome))
+        return self.read(json_in(answer))
 
     def after(self, **mark: str) -> "Call[T]":
         """The call that reads the page after, which a mark names."""
@@ -138,6 +141,17 @@ class Listing(Generic[T]):
         """The call that reads the page after, None after the last."""
         mark = getattr(page, f"next_{self.mark}")
         return None if mark is None else self.first.after(**json_of({self.mark: mark}))
+
+
+def answer_in(outcome: Outcome) -> httpx.Response:
+    """The answer of the last attempt.
+
+    Raises:
+        httpx.TransportError: there is none.
+    """
+    if isinstance(outcome, httpx.TransportError):
+        raise outcome
+    return outcome
 
 
 def json_in(answer: httpx.Response) -> Any:

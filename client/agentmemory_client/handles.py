@@ -6,14 +6,18 @@ Client(url).agent("support-bot").user("ada").search("how does she pay?")
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+import httpx
+
+import agentmemory_client.agent_calls as agent_calls
 import agentmemory_client.entity_calls as entity_calls
 import agentmemory_client.identity_calls as identity_calls
 import agentmemory_client.item_calls as item_calls
 import agentmemory_client.memory_calls as memory_calls
-from agentmemory_client.exchange import json_in
+from agentmemory_client.exchange import answer_in, json_in
 from agentmemory_client.memory_calls import SearchOptions
 from agentmemory_client.methods import Awaited, Waiting, of_agent, of_user
 from agentmemory_client.problems import problem_of
@@ -30,7 +34,9 @@ SEARCHES_AT_ONCE = 8
 class AgentCalls:
     """What can be asked about an agent."""
 
-    info = of_agent(memory_calls.agent)
+    info = of_agent(agent_calls.info)
+    changes = of_agent(agent_calls.changes)
+    tools = of_agent(agent_calls.tools)
     add_many = of_agent(memory_calls.remember_many)
     stats = of_agent(memory_calls.stats)
     users = of_agent(identity_calls.users)
@@ -100,9 +106,14 @@ class User(UserCalls, Waiting):
 
     def export(self, *, vectors: bool = False, plain: bool = False) -> Iterator[dict[str, Any]]:
         """Yield every memory of the user as a line of an export has it, as they come; docs/transfer.md."""
-        connection, lines = self._client.connection, Lines()
-        sent = export_request(connection, *self._bound, vectors=vectors, plain=plain)
-        with connection.reaching(), self._client.http.stream(**sent) as answer:
+        client, lines = self._client, Lines()
+
+        def send() -> httpx.Response:
+            asked = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
+            return client.http.send(client.http.build_request(**asked), stream=True)
+
+        outcome, _ = client.repeat(send)
+        with client.connection.reaching(), closing(answer_in(outcome)) as answer:
             if not answer.is_success:
                 raise problem_of(answer.status_code, answer.read())
             for chunk in answer.iter_bytes():
@@ -110,11 +121,19 @@ class User(UserCalls, Waiting):
         lines.end()
 
     def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
-        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe."""
-        connection = self._client.connection
-        sent = import_request(connection, *self._bound, include_erased=include_erased)
-        with connection.reaching():
-            return read_imported(json_in(self._client.http.request(**sent, content=lines)))
+        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe.
+
+        It is repeated by itself where the lines can be read again, as those of a list; an iterator is sent once.
+        """
+        client = self._client
+
+        def send() -> httpx.Response:
+            asked = import_request(client.connection, *self._bound, include_erased=include_erased)
+            return client.http.request(**asked, content=iter(lines))
+
+        outcome, _ = client.repeat(send, times=0 if isinstance(lines, Iterator) else None)
+        with client.connection.reaching():
+            return read_imported(json_in(answer_in(outcome)))
 
 
 class AsyncAgent(AgentCalls, Awaited):
@@ -148,10 +167,15 @@ class AsyncUser(UserCalls, Awaited):
 
     async def export(self, *, vectors: bool = False, plain: bool = False) -> AsyncIterator[dict[str, Any]]:
         """Yield every memory of the user as a line of an export has it, as they come; docs/transfer.md."""
-        connection, lines = self._client.connection, Lines()
-        sent = export_request(connection, *self._bound, vectors=vectors, plain=plain)
-        with connection.reaching():
-            async with self._client.http.stream(**sent) as answer:
+        client, lines = self._client, Lines()
+
+        async def send() -> httpx.Response:
+            asked = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
+            return await client.http.send(client.http.build_request(**asked), stream=True)
+
+        outcome, _ = await client.repeat(send)
+        with client.connection.reaching():
+            async with aclosing(answer_in(outcome)) as answer:
                 if not answer.is_success:
                     raise problem_of(answer.status_code, await answer.aread())
                 async for chunk in answer.aiter_bytes():
@@ -160,11 +184,19 @@ class AsyncUser(UserCalls, Awaited):
         lines.end()
 
     async def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
-        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe."""
-        connection = self._client.connection
-        sent = import_request(connection, *self._bound, include_erased=include_erased)
-        with connection.reaching():
-            return read_imported(json_in(await self._client.http.request(**sent, content=_streamed(lines))))
+        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe.
+
+        It is repeated by itself where the lines can be read again, as those of a list; an iterator is sent once.
+        """
+        client = self._client
+
+        async def send() -> httpx.Response:
+            asked = import_request(client.connection, *self._bound, include_erased=include_erased)
+            return await client.http.request(**asked, content=_streamed(lines))
+
+        outcome, _ = await client.repeat(send, times=0 if isinstance(lines, Iterator) else None)
+        with client.connection.reaching():
+            return read_imported(json_in(answer_in(outcome)))
 
 
 async def _streamed(lines: Iterable[bytes]) -> AsyncIterator[bytes]:

@@ -171,11 +171,6 @@ def agents() -> Call[tuple[AgentSummary, ...]]:
     )
 
 
-def agent(agent: str) -> Call[dict[str, Any]]:
-    """An agent's settings in force."""
-    return Call(method="GET", path=path_of(agent), read=dict)
-
-
 def remember(
     agent: str, user_id: str, content: str, *, idempotency_key: str | None = None, **options: Unpack[MemoryOptions]
 ) -> Call[Stored]:

@@ -128,6 +128,7 @@ class SearchResult(Answer):
         generation: of the object whose settings ranked.
         warnings: what makes the search dear, with the way out.
         candidates: how far the engine looked, and how many a threshold removed; only with `explain`.
+        threshold, min_similarity: what was in force on the score and on the similarity; None: nothing, or an older API.
     """
 
     results: tuple[Found, ...]
@@ -137,6 +138,8 @@ class SearchResult(Answer):
     took_ms: float
     warnings: tuple[str, ...] = ()
     candidates: Json | None = None
+    threshold: float | None = None
+    min_similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,3 +71,6 @@ def test_it_works_where_nothing_else_is_installed(wheel: Path, tmp_path: Path) -
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
 
     assert (done.stderr, done.stdout) == ("", "\n")
+    # What docs/client.md says of it; how long it takes says the machine.
+    sources = [file for file in tmp_path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert sum(file.stat().st_size for file in sources) < 5_000_000

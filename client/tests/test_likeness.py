@@ -24,7 +24,8 @@ def shown(method: Callable[..., Any]) -> tuple[list[str], str]:
     """Return the parameters and the answer, as one has it or the other."""
     signature = inspect.signature(method)
     answer = re.sub(r"\bAsync(?=Iterator|Client|Agent|User)", "", str(signature.return_annotation))
-    return [str(part) for part in signature.parameters.values()], answer
+    parameters = [str(part) for part in signature.parameters.values()]
+    return [re.sub(r"[\w.]*\bAwaitable\[([\w.]+)\]", r"\1", part) for part in parameters], answer
 
 
 @pytest.mark.parametrize(("waiting", "awaited", "name"), METHODS)

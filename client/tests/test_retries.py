@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentmemory_client import ApiError, AsyncClient, Client
+from agentmemory_client import ApiError, ApiUnreachable, AsyncClient, Client
 from agentmemory_client.exchange import Connection
 from tests.support.web.http_server import serve
 
@@ -24,11 +24,13 @@ class Script:
     answers: list[Response] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     url: str = ""
 
     async def answer(self, request: Request) -> Response:
         self.keys.append(request.headers.get("idempotency-key"))
         self.tokens.append(request.headers.get("authorization"))
+        self.bodies.append(await request.body())
         return self.answers.pop(0)
 
 
@@ -123,6 +125,59 @@ def test_a_deletion_of_what_never_was_is_an_error(script: Script) -> None:
         api.agent("a").user("u").delete("i")
 
     assert raised.value.status == 404
+
+
+EXPORTED = b'{"id":"i"}\n{"counts":{"memories":1}}\n'
+IMPORTED = {"counts": {"lines": 1, "imported": 1, "present": 0, "failed": 0}, "errors": [], "more_errors": 0}
+
+
+def test_an_export_is_asked_for_again_until_it_begins(script: Script) -> None:
+    script.answers = [refused(503), Response(EXPORTED)]
+    tokens = iter(["old", "new"])
+
+    with Client(script.url, token=lambda: next(tokens)) as api:
+        exported = list(api.agent("a").user("u").export())
+
+    assert exported == [{"id": "i"}]
+    assert script.tokens == ["Bearer old", "Bearer new"]
+
+
+def test_an_export_that_breaks_off_is_not_begun_again(script: Script) -> None:
+    script.answers = [Response(EXPORTED[:11]), Response(EXPORTED)]
+
+    with Client(script.url) as api, pytest.raises(ApiUnreachable, match="broke off"):
+        list(api.agent("a").user("u").export())
+
+    assert len(script.answers) == 1
+
+
+def test_an_import_of_lines_that_can_be_read_again_is_repeated_whole(script: Script) -> None:
+    script.answers = [refused(503), JSONResponse(IMPORTED)]
+
+    with Client(script.url) as api:
+        told = api.agent("a").user("u").import_memories([b"{}\n", b"{}\n"])
+
+    assert told.imported == 1
+    assert script.bodies == [b"{}\n{}\n"] * 2
+
+
+def test_an_import_of_an_iterator_is_sent_once(script: Script) -> None:
+    script.answers = [refused(503), JSONResponse(IMPORTED)]
+
+    with Client(script.url) as api, pytest.raises(ApiError, match="503"):
+        api.agent("a").user("u").import_memories(iter([b"{}\n"]))
+
+    assert len(script.answers) == 1
+
+
+async def test_the_asynchronous_client_repeats_both(script: Script) -> None:
+    script.answers = [refused(503), Response(EXPORTED), refused(429), JSONResponse(IMPORTED)]
+
+    async with AsyncClient(script.url) as api:
+        exported = [line async for line in api.agent("a").user("u").export()]
+        told = await api.agent("a").user("u").import_memories([b"{}\n"])
+
+    assert (exported, told.imported, script.answers) == ([{"id": "i"}], 1, [])
 
 
 @pytest.mark.parametrize("make", [lambda: Response("<html>", 502), lambda: JSONResponse(["x"], 502)])

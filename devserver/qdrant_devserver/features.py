@@ -42,5 +42,5 @@ def features_of(version: str) -> Features:
     if minor < MINIMUM:
         raise VersionNotServed(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
     full = ".".join([*parts, "0"][:3])
-    latest = minor >= (1, 20)
-    return Features(version=full, memory_tiers=minor >= (1, 19), formula_extremes=latest, idf_corpus=latest)
+    has_1_19 = minor >= (1, 19)
+    return Features(version=full, memory_tiers=has_1_19, formula_extremes=minor >= (1, 20), idf_corpus=has_1_19)

@@ -113,8 +113,8 @@ def test_rarity_counts_every_point_of_the_collection(server: DevServer) -> None:
     assert everywhere[1] < alone[1]
 
 
-def test_from_1_20_rarity_counts_the_points_of_a_filter(start_server: StartServer) -> None:
-    later = start_server("--qdrant-version", "1.20")
+def test_from_1_19_rarity_counts_the_points_of_a_filter(start_server: StartServer) -> None:
+    later = start_server("--qdrant-version", "1.19")
     later.call("PUT", "/collections/s", {"sparse_vectors": {"bm25": {"modifier": "idf"}}})
     points = [{"id": n, "vector": {"bm25": sparse(5)}, "payload": {"n": n % 3}} for n in range(9)]
     later.call("PUT", f"{POINTS}?wait=true", {"points": [*points, {"id": 9, "vector": {"bm25": sparse(6)}}]})

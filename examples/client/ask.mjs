@@ -1,5 +1,4 @@
 // Store a memory and ask for it, with what Node 18 and newer bring along. See docs/http-api.md.
-import { randomUUID } from "node:crypto";
 
 const base = `${process.env.AGENTMEMORY_URL ?? "http://127.0.0.1:8080"}/v1/agents/support-bot`;
 const user = process.env.EXAMPLE_USER ?? "ada";
@@ -17,8 +16,8 @@ async function call(path, body, headers = {}) {
   }
 }
 
-// One key for all attempts: however often the request is repeated, it ends in one memory.
-const key = { "Idempotency-Key": randomUUID() };
+// One key for all attempts: however often the request is repeated, and this example run, it ends in one memory.
+const key = { "Idempotency-Key": `example-js-${user}` };
 const content = "Ada pays by invoice, 30 days";
 await call("/memories", { user_id: user, content, type: "preference", tags: ["billing"] }, key);
 

@@ -10,8 +10,11 @@ USER = os.environ.get("EXAMPLE_USER", "ada")
 
 with Client(URL, token=os.environ.get("AGENTMEMORY_TOKEN")) as client:
     memory = client.agent(AGENT).user(USER)
-    old = memory.add("Ada pays by credit card", type="preference", tags=["billing"])
-    memory.add("Ada pays by invoice, 30 days", type="preference", tags=["billing"], supersedes=old.id)
+    # With keys of their own they are stored once, however often this runs; without, each call has a new one.
+    told = {"type": "preference", "tags": ["billing"]}
+    old = memory.add("Ada pays by credit card", **told, idempotency_key=f"example-card-{USER}")
+    new = f"example-invoice-{USER}"
+    memory.add("Ada pays by invoice, 30 days", **told, supersedes=old.id, idempotency_key=new)
 
     answer = memory.search("how does she pay?", tags=["billing"], top_k=3)
     for found in answer.results:

@@ -1,15 +1,10 @@
 #!/bin/sh
 # Keep episodes, knowledge and what a session has in mind. README.md says what comes out.
-set -eu
-url="${AGENTMEMORY_URL:-http://127.0.0.1:8080}/v1/agents/analyst"
-user="${EXAMPLE_USER:-ada}"
-post() {
-  curl -fsS "$url/$1" -H 'Content-Type: application/json' -d "$2"
-  echo
-}
+agent=analyst
+. "$(dirname "$0")/../calls.sh"
 
-post memories "{\"user_id\": \"$user\", \"content\": \"The nightly import failed: disk full\", \"type\": \"episodic\", \"event_type\": \"error_event\", \"context\": \"etl\", \"importance\": 0.9}"
-post memories "{\"user_id\": \"$user\", \"content\": \"Imports need twice the size of their file on disk\", \"type\": \"semantic\", \"domain\": \"operations\"}"
+remember episode "{\"user_id\": \"$user\", \"content\": \"The nightly import failed: disk full\", \"type\": \"episodic\", \"event_type\": \"error_event\", \"context\": \"etl\", \"importance\": 0.9}"
+remember knowledge "{\"user_id\": \"$user\", \"content\": \"Imports need twice the size of their file on disk\", \"type\": \"semantic\", \"domain\": \"operations\"}"
 for thought in one two three four five; do
   curl -fsS -X PUT "$url/sessions/s1/working?user_id=$user" -H 'Content-Type: application/json' -d "{\"content\": \"Thought $thought\"}"
   echo

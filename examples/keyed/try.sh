@@ -1,8 +1,7 @@
 #!/bin/sh
 # Keep notes under keys of a namespace, the last write wins. README.md says what comes out.
-set -eu
-url="${AGENTMEMORY_URL:-http://127.0.0.1:8080}/v1/agents/notes"
-user="${EXAMPLE_USER:-ada}"
+agent=notes
+. "$(dirname "$0")/../calls.sh"
 put() {
   curl -fsS -X PUT "$url/items?namespace=memories&namespace=$user&key=$1" -H 'Content-Type: application/json' -d "$2"
   echo

@@ -12,7 +12,6 @@ import operator
 import os
 from typing import Annotated, Any, TypedDict
 
-import httpx
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
@@ -42,7 +41,8 @@ def retrieve_memories(talk: Talk) -> Talk:
 
 def call_model(talk: Talk) -> Talk:
     """Ask the model: what is remembered goes into its prompt, the tools beside it."""
-    tools = httpx.get(f"{URL}/v1/tools", params={"format": "openai", "agent": AGENT}).json()["tools"]
+    with Client(URL) as memory:
+        tools = memory.agent(AGENT).tools()
     upsert = [tool for tool in tools if tool["function"]["name"] == "upsertMemory"]
     prompt = {"role": "system", "content": f"What you know of the user:\n{talk['remembered']}"}
     return {"messages": [ask_model([prompt, *talk["messages"]], upsert)]}

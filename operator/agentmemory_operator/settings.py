@@ -52,7 +52,9 @@ class Settings:
         zone_keys_namespace: where the data keys of privacy zones are kept; empty is nowhere, and zones are refused.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed and of the cross-encoders.
-        api_url: the retrieval API that `search` and `remember` ask.
+        api_url: the retrieval API that `search` and `remember` ask; None: a development stack that runs here, else
+            `DEFAULT_API_URL`.
+        place: folder for what `agentmemory dev` keeps of this person's; None where neither HOME nor XDG_DATA_HOME says.
         secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
         is_in_cluster: decides the defaults of `auth`, `log_format` and `secret_hosts`.
     """
@@ -79,7 +81,8 @@ class Settings:
     cluster_id: str | None = None
     zone_keys_namespace: str = ""
     exports_traces: bool = False
-    api_url: str = DEFAULT_API_URL
+    api_url: str | None = None
+    place: Path | None = None
     models: Path | None = None
     may_download_models: bool = False
     secret_hosts: SecretHosts | None = None
@@ -125,7 +128,8 @@ class Settings:
             cluster_id=_cluster_id(environ),
             zone_keys_namespace=_zone_keys_namespace(environ),
             exports_traces=_exports_traces(environ),
-            api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
+            api_url=_url(environ, "AGENTMEMORY_URL"),
+            place=_place(environ),
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
@@ -178,7 +182,8 @@ VARIABLES = (
     Variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
     Variable("OTEL_TRACES_EXPORTER", "otlp", "otlp"),
     Variable("OTEL_SDK_DISABLED"),
-    Variable("AGENTMEMORY_URL", DEFAULT_API_URL, DEFAULT_API_URL),
+    Variable("AGENTMEMORY_URL"),
+    Variable("XDG_DATA_HOME", "~/.local/share", "~/.local/share"),
     Variable("AGENTMEMORY_MODELS"),
     Variable("AGENTMEMORY_MODEL_DOWNLOADS"),
 )
@@ -274,6 +279,14 @@ def _is_yes(environ: Mapping[str, str], name: str) -> bool:
 def _api_server(environ: Mapping[str, str]) -> tuple[str, int] | None:
     host, port = environ.get(IN_CLUSTER), environ.get("KUBERNETES_SERVICE_PORT") or "443"
     return (host, int(port)) if host and port.isascii() and port.isdecimal() else None
+
+
+def _place(environ: Mapping[str, str]) -> Path | None:
+    """As the XDG Base Directory Specification has it: a relative path counts as not set."""
+    for value, below in ((environ.get("XDG_DATA_HOME"), ""), (environ.get("HOME"), ".local/share")):
+        if value and Path(value).is_absolute():
+            return Path(value, below, "agentmemory")
+    return None
 
 
 def _url(environ: Mapping[str, str], name: str) -> str | None:

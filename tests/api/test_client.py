@@ -103,7 +103,7 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
     assert [result.id for result in found.results] == [memory.id] == [one.id for one in listed] == [stored.id]
     assert (page.results, page.next_cursor) == ((), None)
     assert "probe" in [agent.agent for agent in agents]
-    assert settings["distance"] == "Cosine"
+    assert (settings.distance, settings.embedding["dimensions"]) == ("Cosine", 8)
     assert isinstance(batch[0], Stored)
     assert ([memory.id for memory in in_mind], ended) == ([kept.id], {"working": 1})
     assert versions == (changed,)

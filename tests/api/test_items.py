@@ -149,7 +149,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"namespace": ["memories", ""]}, {}, "namespace[1]", "at least 1 character"),
     ({"namespace": ["memories", "u", " "]}, {}, "namespace[2]", "must not be blank"),
     ({"namespace": ["memories", "u\n"]}, {}, "namespace[1]", "control characters"),
-    ({"namespace": ["memories", "group:"]}, {}, "namespace[1]", "is no scope"),
+    ({"namespace": ["memories", "group:"]}, {}, "namespace[1]", "is not a scope"),
     ({"namespace": ["a"] * 17, "user_id": "u"}, {}, "namespace", "at most 16"),
     ({"key": ""}, {}, "key", "at least 1 character"),
     ({"key": " "}, {}, "key", "must not be blank"),

@@ -66,10 +66,20 @@ async def test_who_it_is_about_need_not_be_known_to_connect_and_to_list(stack: S
 
 async def test_the_tools_have_the_types_of_the_agent(stack: Stack, user: str) -> None:
     async with connected(stack, f"?agent=mind&user_id={user}") as client:
-        [remember, search, _] = (await client.list_tools()).tools
+        [remember, search, upsert] = (await client.list_tools()).tools
 
     assert remember.input_schema["properties"]["type"]["enum"] == ["semantic", "working"]
-    assert (search.annotations and search.annotations.read_only_hint) is True
+    assert [tool.annotations and tool.annotations.read_only_hint for tool in (remember, search, upsert)] == [
+        False,
+        True,
+        False,
+    ]
+    # A host may ask a person before it lets a model replace something.
+    assert [tool.annotations and tool.annotations.destructive_hint for tool in (remember, search, upsert)] == [
+        False,
+        False,
+        True,
+    ]
     assert "user_id" not in remember.input_schema["properties"]
 
 

@@ -165,3 +165,20 @@ def test_zones_show_a_memory_to_who_may_read_it_and_seal_it_in_an_export_until_i
     assert (plain["content"], "content" in sealed, sealed["zone"]) == ("Likes tea", False, "SENSITIVE")
     assert (receipt["counts"]["total"], receipt["keys_deleted"]) == (1, ["SENSITIVE"])
     assert contents(left) == ["Likes tea"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_that_is_run_again_stores_nothing_twice(api_url: str, name: str) -> None:
+    (agent,) = re.findall(r"^agent=(.*)$", (EXAMPLES / name / "try.sh").read_text(), re.M)
+
+    def stored() -> list[str]:
+        url = f"{api_url}/v1/agents/{agent}/memories?user_id=ada&include_superseded=true"
+        listed = httpx.get(url, timeout=READY_S, trust_env=False).raise_for_status().json()["results"]
+        return sorted(memory["content"] for memory in listed)
+
+    run(api_url, name)
+    once = stored()
+    run(api_url, name)
+
+    assert stored() == once
+    assert once

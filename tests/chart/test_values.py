@@ -16,7 +16,7 @@ from tests.support.spec.documents import Document
 
 # For development, for commands of people, or secret, or a value's own: not for settings.
 NOT_OF_THE_CHART = {"QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "AGENTMEMORY_TOKEN", "AGENTMEMORY_URL"}
-NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE"}
+NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE", "XDG_DATA_HOME"}
 # Of charts above this one; Helm passes it to every chart.
 OPEN = {"global"}
 
@@ -108,7 +108,7 @@ def test_the_limits_of_memory_hold_what_the_default_settings_allow() -> None:
     (told,) = re.findall(r"which is ([\d,]+) MiB with wordllama and the defaults", page)
 
     assert int(told.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
-    (used,) = re.findall(r"About (\d+) MiB at 1,000 agents", (CHART / "values.yaml").read_text())
+    (used,) = re.findall(r"about (\d+) MiB for 1,000 agents", (CHART / "values.yaml").read_text())
     requested, limit = (mebibytes(at(("operator", "resources", kind, "memory"))) for kind in ("requests", "limits"))
     assert int(used) <= requested <= limit
 

@@ -17,7 +17,7 @@ from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.spec.naming import alias_of
-from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, USE_INDEXES
+from agentmemory_operator.spec.presets.table import NEEDED_INDEXES
 from tests.support.engine.fakes import FakeCluster, FakeSecrets
 from tests.support.engine.passes import passes_over
 from tests.support.spec.documents import connection_document, memory_document
@@ -111,8 +111,7 @@ class SpecPasses:
         assert found is not None
         assert found.is_aliased
         assert found.collection.marker is not None
-        # Where the preset is standard, nothing scores by use.
-        assert set(RETRIEVAL_INDEXES) - set(USE_INDEXES) <= set(found.collection.indexes)
+        assert set(NEEDED_INDEXES) <= set(found.collection.indexes)
 
     async def end(self, slug: str) -> None:
         """Look at the collection of an object once more, and drop both."""

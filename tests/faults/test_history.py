@@ -1,6 +1,6 @@
 """Histories of many clients while everything is moved, killed and stopped: what was answered is true, whatever comes.
 
-`HISTORY_SECONDS` and `HISTORY_SEEDS` (numbers with commas) run others, for as long as one likes; docs/faults.md.
+`HISTORY_SECONDS` and `HISTORY_SEEDS` (numbers with commas) run others, for as long as one likes; see README.md.
 """
 
 import os

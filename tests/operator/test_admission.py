@@ -63,8 +63,9 @@ def test_a_bad_manifest_is_refused_by_name_of_the_field(
     assert [word for word in case.words if word not in message] == [], message
 
 
-@pytest.mark.parametrize("case", load_cases("good.yaml"), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*load_cases("good.yaml"), *load_cases("by_preset.yaml")], ids=lambda case: case.name)
 def test_a_good_manifest_is_taken(control_plane: ControlPlane, namespace: str, case: ManifestCase) -> None:
+    """So is what only a preset's figures make wrong: those are the operator's, and the status says it."""
     answer = send(control_plane, namespace, case)
 
     assert answer.status_code == 201, answer.text

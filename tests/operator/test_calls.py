@@ -4,7 +4,7 @@ import re
 import time
 from collections import Counter
 
-from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets import CORTEX
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import Workspace, is_ready
 from tests.support.patience import wait_until
@@ -38,7 +38,7 @@ def test_a_new_object_takes_these_calls_of_qdrant_and_no_others(
         *[("PUT", physical), *made, ("POST", ALIASES)],
         *[("GET", f"{physical}/aliases"), ("GET", alias)],
     ]
-    assert len(made) >= len(RETRIEVAL_INDEXES)
+    assert len(made) <= len(CORTEX.payload_indexes), "the default preset costs no more than a design"
 
 
 def test_many_new_objects_are_one_status_and_one_event_each_and_few_claims(

@@ -261,7 +261,7 @@ def test_a_plugin_says_how_kubectl_calls_it_and_tells_it_what_may_follow(control
     assert "Usage: kubectl agentmemory status [OPTIONS]" in told("agentmemory", "status", "--help")
     assert "Try 'kubectl agentmemory -h' for help." in told("agentmemory", "statsu")
     # As kubectl's own completion script asks.
-    assert "snapshot\tMake snapshots" in told("__complete", "agentmemory", "sna")
+    assert "snapshot\tCreate, list" in told("__complete", "agentmemory", "sna")
 
 
 def test_every_command_is_a_kubectl_plugin(control_plane: ControlPlane) -> None:

@@ -4,7 +4,10 @@ The operator here is the ordinary one with shorter waiting times; the developmen
 """
 
 import base64
+import os
 import pathlib
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +23,7 @@ from agentmemory_operator.connections.rules.secret_hosts import goes_to
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import MERGE, SIZE, Workspace
 from tests.support.patience import wait_until
-from tests.support.programs import free_port, running, start_qdrant
+from tests.support.programs import ROOT, free_port, running, start_qdrant
 from tests.support.web.http_server import serve
 from tests.support.web.services import FakeOpenAI, failure
 
@@ -103,6 +106,32 @@ def test_the_api_works_with_a_token_that_opens_its_agents_points_only(
     assert ask("aliases") == 403
     assert KEY not in [base64.b64decode(value).decode() for value in secret_of(guarded).json()["data"].values()]
     other.clean()
+
+
+def test_an_application_reads_its_agents_points_with_the_token_and_qdrants_own_client(
+    guarded: Workspace, guarded_url: str, api: httpx.Client
+) -> None:
+    memory = {"user_id": "ada", "content": "pays by invoice", "tags": ["billing"], "vector": VECTOR}
+    assert api.post(f"/v1/agents/{guarded.slug}/memories", json=memory).status_code == 201
+    example = ROOT / "examples" / "qdrant-client"
+
+    def run(name: str, given: str = "", **environment: str) -> str:
+        command = [sys.executable, str(example / name)]
+        environment |= {
+            "QDRANT_URL": guarded_url,
+            "EXAMPLE_AGENT": guarded.slug,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        done = subprocess.run(
+            command, input=given, env=os.environ | environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    token = run("token_of.py", secret_of(guarded).text).strip()
+
+    assert token == handed_over(guarded)
+    assert run("read.py", QDRANT_TOKEN=token) == "billing: pays by invoice\nfact: 1\n"
 
 
 def test_a_token_that_has_ended_is_replaced_and_the_api_goes_on(guarded: Workspace, api: httpx.Client) -> None:

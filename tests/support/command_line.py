@@ -17,6 +17,7 @@ from agentmemory_operator.entrypoints.cli.composition import (
     Serving,
     Verbs,
 )
+from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
 
 
@@ -56,6 +57,7 @@ def verbs_of(
         downloads=downloads or Downloads(absent, absent),
         asking=Asking(absent, "http://127.0.0.1:9", None),
         open_installed=absent,
+        stacks=Stacks(),
     )
 
 

@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 
+import yaml
+
 from tests.support.cluster.workspace import Workspace
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+COMMANDS = DOCS.parent / "tests" / "golden" / "commands.yaml"
 # There are no Deployments, nor a namespace of the product, where the operator runs as a process.
 NEEDS_PODS = "agentmemory-system"
-NAMED_TESTS = re.compile(r"`((?:devserver/)?tests/[\w/]+\.py)::(\w+)`")
 
 
 def commands_of(page: str, heading: str = "") -> list[str]:
@@ -26,16 +28,60 @@ def commands_of(page: str, heading: str = "") -> list[str]:
     return [re.sub(r"\s+# .*", "", line[2:]) for line in lines]
 
 
+def blocks_of(page: str) -> dict[str, list[str]]:
+    """Return the commands of a page of the repository by heading, each with all of its lines, without comments."""
+    found: dict[str, list[str]] = {}
+    heading, open_fence = "", ""
+    for line in (DOCS.parent / page).read_text().splitlines():
+        fence = re.match(r"```(\w*)", line)
+        if fence:
+            open_fence = "" if open_fence else fence[1] or "text"
+        elif not open_fence and (title := re.match(r"#+ (.+)", line)):
+            heading = title[1]
+        elif open_fence == "console" and line.startswith("$ "):
+            found.setdefault(heading, []).append(re.sub(r"\s+# .*", "", line[2:]))
+        elif open_fence == "console" and found.get(heading) and _goes_on(found[heading][-1]):
+            found[heading][-1] += f"\n{line}"
+    return found
+
+
+def _goes_on(command: str) -> bool:
+    return command.endswith("\\") or command.count("'") % 2 == 1
+
+
+def commands_to_run(how: str) -> dict[str, list[str]]:
+    """Return the commands of each page that are run in that way, in their order, but for those that no run includes."""
+    told = yaml.safe_load(COMMANDS.read_text())
+    return {
+        page: [
+            command
+            for heading, commands in blocks_of(page).items()
+            if headings.get(heading) == how
+            for command in commands
+            if not command.startswith(tuple(told["except"]))
+        ]
+        for page, headings in told["pages"].items()
+        if how in headings.values()
+    }
+
+
 def write_manifests(workspace: Workspace, page: str, heading: str, *, folder: pathlib.Path, **values: str) -> None:
     """Write what a page shows as manifests, for the test's objects, each into the file that its first line names."""
-    text = (DOCS / page).read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
-    for name, manifest in re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", text, re.M | re.S):
+    for name, manifest in manifests_of(f"docs/{page}", heading).items():
         said = manifest.replace("namespace: agents", f"namespace: {workspace.namespace}").replace(
             "support-bot", "memory"
         )
         for word, value in values.items():
             said = said.replace(word, value)
         (folder / name).write_text(said)
+
+
+def manifests_of(page: str, heading: str = "") -> dict[str, str]:
+    """Return the manifests of a page of the repository, or of a part, whose first line names a file, by that name."""
+    text = (DOCS.parent / page).read_text()
+    if heading:
+        text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", text, re.M | re.S))
 
 
 def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.Path, **values: str) -> list[str]:

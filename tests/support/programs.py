@@ -59,11 +59,11 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment without what would change what our programs do."""
+    """Return the environment without what would change what our programs do; no stack is found, none lets itself be."""
     kept = os.environ.items()
     return {
         name: value for name, value in kept if not name.startswith(("AGENTMEMORY_", "OTEL_")) and name not in FOREIGN
-    }
+    } | {"XDG_DATA_HOME": os.devnull}
 
 
 class Program:

@@ -384,7 +384,9 @@ def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:
 
 def unknown_agent(slug: str) -> NotFound:
     """The error for an agent that is not there, and for one that the caller may not see."""
+    if slug != slug.lower():
+        return NotFound(f"there is no agent {slug!r}: their names have no capitals, as {slug.lower()!r}")
     return NotFound(
         f"there is no agent {slug!r}, or you may not see it: apply an AgentMemory with this slug, or name the caller in"
-        " its spec.access.subjects"
+        " its spec.access.subjects; GET /v1/agents lists those that you may see"
     )

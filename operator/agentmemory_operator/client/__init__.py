@@ -13,6 +13,7 @@ import agentmemory_client.memory_calls as memory_calls
 from agentmemory_client import *  # noqa: F403 # what it was and what it is
 from agentmemory_client import AsyncClient, AsyncUser, Client, Imported, User
 from agentmemory_client.exchange import DEFAULT_URL as DEFAULT_URL
+from agentmemory_client.exchange import Call, path_of
 from agentmemory_client.methods import of_client
 
 warnings.warn(
@@ -21,6 +22,11 @@ warnings.warn(
     DeprecationWarning,
     stacklevel=2,
 )
+
+
+def settings_of(agent: str) -> Call[dict[str, Any]]:
+    """An agent's settings in force, as the API sends them."""
+    return Call(method="GET", path=path_of(agent), read=dict)
 
 
 class FormerCalls:
@@ -58,7 +64,7 @@ class FormerCalls:
 class MemoryClient(FormerCalls, Client):
     """`Client` with the former calls."""
 
-    agent = of_client(memory_calls.agent)  # type: ignore[assignment] # it gave an agent's settings
+    agent = of_client(settings_of)  # type: ignore[assignment] # it gave an agent's settings
 
     def export(
         self, agent: str, user_id: str, *, vectors: bool = False, plain: bool = False
@@ -76,7 +82,7 @@ class MemoryClient(FormerCalls, Client):
 class AsyncMemoryClient(FormerCalls, AsyncClient):
     """`AsyncClient` with the former calls."""
 
-    agent = of_client(memory_calls.agent)  # type: ignore[assignment] # it gave an agent's settings
+    agent = of_client(settings_of)  # type: ignore[assignment] # it gave an agent's settings
 
     def export(
         self, agent: str, user_id: str, *, vectors: bool = False, plain: bool = False

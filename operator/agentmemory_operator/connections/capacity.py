@@ -259,7 +259,7 @@ class Capacity:
     @property
     def metrics(self) -> list[Metric]:
         """How full the fullest server is."""
-        told = "Part of a limit that a Qdrant server's process uses, of the server where it is most."
+        told = "Used share of a limit of the Qdrant process, of the server with the highest one."
         return [Gauge("agentmemory_server_used_ratio", told, ("resource",), self._fullest)]
 
     def _fullest(self) -> Mapping[tuple[str, ...], float]:

@@ -14,16 +14,18 @@ class ConsolidationMeter:
     def __init__(self) -> None:
         self._runs = Counter(
             "agentmemory_consolidations_total",
-            "Consolidations by action and outcome.",
+            "Consolidations by action and result.",
             ("action", "outcome"),
         )
-        self._results = Counter("agentmemory_consolidation_results_total", "Results of consolidations.", ("result",))
+        self._results = Counter(
+            "agentmemory_consolidation_results_total", "Results of consolidations by kind.", ("result",)
+        )
         self._tokens = Counter(
             "agentmemory_consolidation_tokens_total", "Tokens that language models read and wrote.", ("direction",)
         )
         self._calls = Counter("agentmemory_consolidation_calls_total", "Requests to language models.", ("outcome",))
         self._durations = Histogram(
-            "agentmemory_consolidation_duration_seconds", "Seconds a consolidation took.", (), SECONDS
+            "agentmemory_consolidation_duration_seconds", "Duration of consolidations in seconds.", (), SECONDS
         )
 
     @property

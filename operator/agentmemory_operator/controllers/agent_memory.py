@@ -314,7 +314,8 @@ class Passes:
         def decide(live: Marker | None) -> tuple[Collection, PassTerms]:
             decided = on_record(memory, live)
             terms = replace(terms_of(decided, cluster_id=cluster_id), takeover=terms_for(decided, self.table))
-            return newest_collection(decided, cluster_id=cluster_id), terms
+            wanted = desired if decided is memory else newest_collection(decided, cluster_id=cluster_id)
+            return wanted, terms
 
         async def take_turn() -> str | None:
             return await self._take_turn(key, document, memory)

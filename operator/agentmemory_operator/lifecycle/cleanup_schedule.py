@@ -49,9 +49,11 @@ class CleaningMeter:
     """Counts cleanups."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by how they ended.", ("outcome",))
+        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by result.", ("outcome",))
         self._removed = Counter("agentmemory_cleanup_removed_total", "Memories removed by cleanups.", ("reason",))
-        self._durations = Histogram("agentmemory_cleanup_duration_seconds", "Seconds a cleanup took.", (), SECONDS)
+        self._durations = Histogram(
+            "agentmemory_cleanup_duration_seconds", "Duration of cleanups in seconds.", (), SECONDS
+        )
 
     @property
     def metrics(self) -> list[Metric]:

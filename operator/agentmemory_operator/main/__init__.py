@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from agentmemory_operator.entrypoints.cli.commands import build_cli
 from agentmemory_operator.entrypoints.cli.composition import AgentSource, Asking, Downloads, Inspection, Serving, Verbs
 from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM, called_as, complete_plugin
+from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid, Settings
 
 if TYPE_CHECKING:
     from agentmemory_client import AsyncClient
+
+RUNNING = "agentmemory_operator.adapters.folder.running"
 
 
 def run() -> None:
@@ -51,6 +54,17 @@ def _prepare(settings: Settings) -> None:
     logs.configure_logging(settings.log_level, settings.log_format)
 
 
+def _serving(settings: Settings) -> Serving:
+    return Serving(
+        operator=lambda options: _room("operator").run_operator(settings, options),
+        api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
+        api_files=lambda options, manifests, data: _room("api_files").run_api_files(settings, options, manifests, data),
+        dev=lambda options: _room("development").run_dev(settings, options),
+        devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
+        default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
+    )
+
+
 def _verbs(settings: Settings) -> Verbs:
     url, key = settings.qdrant_url, settings.qdrant_api_key
 
@@ -59,18 +73,7 @@ def _verbs(settings: Settings) -> Verbs:
 
     return Verbs(
         prepare=lambda: _prepare(settings),
-        servers=Serving(
-            operator=lambda options: _room("operator").run_operator(settings, options),
-            api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
-            api_files=lambda options, manifests, data: _room("api_files").run_api_files(
-                settings, options, manifests, data
-            ),
-            dev=lambda manifests, data, port, qdrant: _room("development").run_dev(
-                settings, manifests, data, port, qdrant
-            ),
-            devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
-            default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
-        ),
+        servers=_serving(settings),
         inspection=Inspection(
             lambda endpoint: _room("stores").open_collections(settings, endpoint),
             lambda endpoint: _room("stores").open_points(settings, endpoint),
@@ -89,6 +92,15 @@ def _verbs(settings: Settings) -> Verbs:
         ),
         asking=Asking(open_client, settings.api_url, settings.token),
         open_installed=lambda context: _room("stores").open_installed(context),
+        stacks=_stacks(settings),
+    )
+
+
+def _stacks(settings: Settings) -> Stacks:
+    return Stacks(
+        find=lambda: import_module(RUNNING).RunningStacks(settings.place).find(),
+        has_cluster=has_kubernetes(settings),
+        means_cluster=settings.is_in_cluster or called_as() != PROGRAM,
     )
 
 
@@ -99,7 +111,9 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
     try:
         async with client.AsyncClient(url, token=token, retries=1) as opened:
             yield opened
-    except (client.ApiError, client.ApiUnreachable) as exc:
+    except client.ApiUnreachable as exc:
+        raise AgentMemoryError(f"{exc} `{called_as()} dev` starts one on this machine") from exc
+    except client.ApiError as exc:
         raise AgentMemoryError(str(exc)) from exc
 
 

@@ -1,9 +1,12 @@
 """`agentmemory dev` and `agentmemory devserver`."""
 
 import asyncio
+import errno
 import importlib
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +15,7 @@ from types import ModuleType
 from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id
 from agentmemory_operator.adapters.folder.kept_files import FileClaims, FileSigningKey
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.folder.running import RunningStack, RunningStacks
 from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
@@ -19,20 +23,25 @@ from agentmemory_operator.collections.former_markers import FORMER_ID, adopt_for
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.entrypoints.cli.composition import DevOptions
 from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, Outside
 from agentmemory_operator.main.consolidation import open_models
+from agentmemory_operator.main.dev_banner import say_first_calls, say_where
+from agentmemory_operator.main.dev_folders import DevFolders, check_free, open_folders
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
-from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
+from agentmemory_operator.main.processes import LOOPBACK, open_tracer, until_stopped
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics import call_counter
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
+
+log = logging.getLogger(__name__)
 
 # Of each call before anything is served.
 DEADLINE_S = 60
@@ -53,46 +62,96 @@ class StandIn:
     former_id: str | None
 
 
-async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qdrant: str | None) -> None:
-    """Run dev Qdrant, reconcile of a folder and API in one process, until it is told to stop."""
+async def run_dev(settings: Settings, options: DevOptions) -> None:
+    """Run dev Qdrant, reconcile of a folder and API in one process, until it is told to stop.
+
+    Raises:
+        AgentMemoryError: the folders cannot be made, or another stack works on them.
+    """
+    folders, running = open_folders(settings, options), RunningStacks(settings.place)
+    check_free(folders, running.find())
     async with AsyncExitStack() as stack:
-        stand_in = await _open_stand_in(qdrant or settings.qdrant_url, settings.qdrant_api_key, data, stack)
-        cluster_id = settings.cluster_id or keep_cluster_id(data)
-        tracer = open_tracer(settings, stack, service="agentmemory-dev")
-        meter = ApiMeter(tracer)
-        folder = ManifestFolder(manifests, identify=lambda: cluster_id, former_id=stand_in.former_id)
-        # Nobody else writes here, and nobody asks for the counts: what is wanted are the traces.
-        watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
-        egress = egress_of(settings)
-        stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
-        open_server = await _adopt(stand_in, stores, cluster_id)
-        secrets = GuardedSecrets(folder, settings.secret_hosts)
-        embedders = RebuildEmbedders(settings, secrets)
-        stack.push_async_callback(embedders.close)
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
-        api = Api(settings, folder, stores.points, meter=meter, place=place)
-        ports = OperatorPorts(
-            cluster=folder,
-            secrets=secrets,
-            claim_store=FileClaims(data / "claims.json"),
-            key_shards=place.key_shards,
-            collections=stores.collections,
-            points=stores.points,
-            server=open_server,
-            objects=stores.objects,
-            embedder=embedders.open,
-            language_model=open_models(settings, stack),
-            egress=egress,
+        stand_in = await _open_stand_in(
+            options.qdrant or settings.qdrant_url, settings.qdrant_api_key, folders.data, stack
         )
-        operator = Operator(ports, settings, publish=api.feed.take_claims, tracer=tracer)
+        folder, api, operator = await _compose(settings, folders, stand_in, stack)
         works = (operator.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
         tasks = [asyncio.create_task(work) for work in works]
         stack.push_async_callback(cancel, *tasks)
-        api_url = await stack.enter_async_context(api.serving(LOOPBACK, port))
-        say(f"{stand_in.name} is used for every QdrantConnection, whatever its URL")
-        say(f"Qdrant {stand_in.url}")
-        say(f"API {api_url}")
+        api_url = await stack.enter_async_context(_serving(api, options.port, running))
+        _announce(folders, stand_in.url, api_url, running, stack)
+        say_where(folders, stand_in.name, stand_in.url, api_url)
+        # Not waited for: what it cannot say ends nothing.
+        telling = asyncio.create_task(say_first_calls(api, api_url, folders, settings.auth))
+        stack.push_async_callback(cancel, telling)
         await until_stopped(*tasks)
+
+
+async def _compose(
+    settings: Settings, folders: DevFolders, stand_in: StandIn, stack: AsyncExitStack
+) -> tuple[ManifestFolder, Api, Operator]:
+    """The folder in Kubernetes' place, and both halves over it."""
+    data = folders.data
+    cluster_id = settings.cluster_id or keep_cluster_id(data)
+    tracer = open_tracer(settings, stack, service="agentmemory-dev")
+    meter = ApiMeter(tracer)
+    folder = ManifestFolder(
+        folders.manifests, implies_connections=True, identify=lambda: cluster_id, former_id=stand_in.former_id
+    )
+    # Nobody else writes here, and nobody asks for the counts: what is wanted are the traces.
+    watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
+    egress = egress_of(settings)
+    stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
+    open_server = await _adopt(stand_in, stores, cluster_id)
+    secrets = GuardedSecrets(folder, settings.secret_hosts)
+    embedders = RebuildEmbedders(settings, secrets)
+    stack.push_async_callback(embedders.close)
+    place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+    api = Api(settings, folder, stores.points, meter=meter, place=place)
+    ports = OperatorPorts(
+        cluster=folder,
+        secrets=secrets,
+        claim_store=FileClaims(data / "claims.json"),
+        key_shards=place.key_shards,
+        collections=stores.collections,
+        points=stores.points,
+        server=open_server,
+        objects=stores.objects,
+        embedder=embedders.open,
+        language_model=open_models(settings, stack),
+        egress=egress,
+    )
+    return folder, api, Operator(ports, settings, publish=api.feed.take_claims, tracer=tracer)
+
+
+@asynccontextmanager
+async def _serving(api: Api, port: int, running: RunningStacks) -> AsyncIterator[str]:
+    """Serve the API on loopback; yield its URL.
+
+    Raises:
+        AgentMemoryError: the port is taken; says by whom where that is known.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            url = await stack.enter_async_context(api.serving(LOOPBACK, port))
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                raise
+            known = [str(other) for other in running.find() if other.api == f"http://{LOOPBACK}:{port}"]
+            who = known[0] if known else "another program"
+            raise AgentMemoryError(
+                f"port {port} is taken by {who}: give another --port, or 0 for any free one"
+            ) from exc
+        yield url
+
+
+def _announce(folders: DevFolders, qdrant: str, api: str, running: RunningStacks, stack: AsyncExitStack) -> None:
+    """Let other commands find what runs; where nothing can be written, they have to be told."""
+    found = RunningStack(api=api, qdrant=qdrant, manifests=folders.manifests, data=folders.data, pid=os.getpid())
+    try:
+        stack.enter_context(running.announced(found))
+    except OSError as exc:
+        log.warning("other commands need --url or --manifests to find this: %s", exc)
 
 
 async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> StandIn:

@@ -121,7 +121,7 @@ class AccessCounts:
         self._sent: dict[str, _Sent] = {}
         self._noted_count = 0
         self._lock = asyncio.Lock()
-        self.drops = Counter("agentmemory_api_access_dropped_total", "Accesses dropped.", ())
+        self.drops = Counter("agentmemory_api_access_dropped_total", "Access counts that were dropped.", ())
 
     @property
     def dropped(self) -> int:
@@ -133,13 +133,13 @@ class AccessCounts:
         return [
             Gauge(
                 "agentmemory_api_access_flush_lag_seconds",
-                "Age of the oldest unwritten access.",
+                "Age of the oldest access count that is not written yet, in seconds.",
                 (),
                 lambda: {(): self.lag_s},
             ),
             Gauge(
                 "agentmemory_api_access_waiting",
-                "Memories with unwritten accesses.",
+                "Memories whose access counts are not written yet.",
                 (),
                 lambda: {(): float(self.waiting)},
             ),

@@ -6,6 +6,7 @@ Items of one request that say the same are one memory: the first is stored, the 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import zip_longest
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
@@ -18,6 +19,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, other_request, put, repeated, stored_of
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.predecessors import check_predecessor, superseded, updates_after
+from agentmemory_operator.memories.rules.expiry import ttl_of
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, MemoryRecord, is_long
 from agentmemory_operator.memories.session_use import note_stored
 
@@ -49,12 +51,13 @@ class Remember:
         distinct = list(dict.fromkeys(places))
         drafts = await drafts_of(agent, [cleaned[place] for place in distinct])
         written: list[Outcome] = []
+        since_s = agent.sizes.now_s()
         try:
             written = await self._write(agent, drafts)
         finally:
             await session_keywords.settle(agent, _changed(drafts, written))
-            for memory in memories:
-                agent.sizes.forget(memory.user_id)
+            for user_id in {memory.user_id for memory in memories}:
+                _count_anew(agent, user_id, drafts, written, since_s=since_s)
         if moved := _moved(written):
             raise moved
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
@@ -132,6 +135,39 @@ def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequenc
     for draft, outcome in zip(drafts, outcomes, strict=False):
         if isinstance(draft, MemoryDraft) and isinstance(outcome, StoredMemory) and draft.rule != "plain":
             yield from (outcome.id, outcome.supersedes)
+
+
+def _count_anew(
+    agent: Agent,
+    user_id: str,
+    drafts: Sequence[MemoryDraft | AgentMemoryError],
+    outcomes: Sequence[Outcome],
+    *,
+    since_s: float,
+) -> None:
+    """Have the counts of a user made again, or add what was stored where it is known what that adds."""
+    of_user = [
+        _added(agent, draft.record, outcome)
+        for draft, outcome in zip_longest(drafts, outcomes)
+        if isinstance(draft, MemoryDraft) and draft.record.user_id == user_id
+    ]
+    if None in of_user:
+        agent.sizes.forget(user_id)
+    else:
+        agent.sizes.added(user_id, sum(number or 0 for number in of_user), since_s=since_s)
+
+
+def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int | None:
+    """By how many memories that any search finds there are more; None where that is not certain."""
+    if not isinstance(outcome, StoredMemory):
+        return None
+    if outcome.event in ("NONE", "CORROBORATE"):
+        return 0
+    ttl = ttl_of({"type": record.type}, agent.settings.ranking.endings)
+    may_end = record.expires_at is not None or (ttl is not None and ttl.ends)
+    # Where a key came with it, it may have been there before.
+    is_certain = outcome.event == "ADD" and not (record.request_hash or record.zone or record.is_working or may_end)
+    return 1 if is_certain else None
 
 
 def _stored(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[MemoryRecord]:

@@ -82,12 +82,12 @@ class RebuildMeter:
     def __init__(self) -> None:
         self._embeddings = Histogram(
             "agentmemory_rebuild_embed_duration_seconds",
-            "Duration of an embedding for a rebuild in seconds.",
+            "Duration of embeddings for rebuilds in seconds.",
             ("provider", "outcome"),
         )
         self._tokens = Counter(
             "agentmemory_rebuild_embedding_tokens_total",
-            "Tokens used for rebuilds, as reported by embedding services.",
+            "Tokens for rebuilds, as reported by embedding services.",
             ("provider",),
         )
 

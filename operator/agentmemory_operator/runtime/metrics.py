@@ -192,11 +192,11 @@ class OperatorMeter:
         self._started_s: float | None = None
         self._successes: dict[Key, float] = {}
         self._durations = Histogram(
-            "agentmemory_reconcile_duration_seconds", "Duration of a pass in seconds.", ("kind",)
+            "agentmemory_reconcile_duration_seconds", "Duration of passes in seconds.", ("kind",)
         )
-        self._passes = Counter("agentmemory_reconciles_total", "Passes by outcome.", ("kind", "reason"))
+        self._passes = Counter("agentmemory_reconciles_total", "Passes by kind and result.", ("kind", "reason"))
         self._woken = Counter(
-            "agentmemory_collections_woken_total", "Grey collections whose optimizers were triggered.", ()
+            "agentmemory_collections_woken_total", "Grey collections whose optimizers were woken.", ()
         )
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
@@ -233,11 +233,11 @@ class OperatorMeter:
             self._passes,
             self._woken,
             Gauge("agentmemory_queue_length", "Objects waiting for a pass.", (), lambda: {(): queue.length}),
-            Gauge("agentmemory_objects", "Objects by kind and Ready.", ("kind", "ready"), self._objects),
+            Gauge("agentmemory_objects", "Objects by kind and condition Ready.", ("kind", "ready"), self._objects),
             Gauge("agentmemory_drifted_fields", "Fields in status.drift of all objects.", (), self._drift),
             Gauge(
                 "agentmemory_oldest_success_seconds",
-                "Longest time since the last successful pass of an object, in seconds.",
+                "Seconds since the last successful pass, of the object with the oldest one.",
                 (),
                 lambda: {(): self._oldest_s()},
             ),

@@ -56,15 +56,15 @@ class ModelMeter:
 
     def __init__(self) -> None:
         self._distillations = Counter(
-            "agentmemory_api_distillations_total", "Conversations queued for distillation.", ("outcome",)
+            "agentmemory_api_distillations_total", "Conversations for a language model, by result.", ("outcome",)
         )
         self._made = Counter(
             "agentmemory_api_distilled_memories_total",
-            "Memories distilled from conversations.",
+            "Memories that language models created from conversations.",
             ("fate",),
         )
         self._long_chains = Counter(
-            "agentmemory_api_long_chains_total", "Memories that reached 20, 40, 60... versions.", ()
+            "agentmemory_api_long_chains_total", "Memories that reached 20 versions, 40, and so on.", ()
         )
         self._tokens = Counter(
             "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",)
@@ -94,6 +94,10 @@ class ModelMeter:
         return [self._distillations, self._made, self._tokens, self._long_chains]
 
 
+def _durations(name: str, of: str, labels: tuple[str, ...]) -> Histogram:
+    return Histogram(f"agentmemory_{name}_duration_seconds", f"Duration of {of} in seconds.", labels, LATENCIES)
+
+
 class ApiMeter:
     """Counts, measures and traces.
 
@@ -103,43 +107,27 @@ class ApiMeter:
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
         self._tracer, self._now_s = tracer, now_s
-        self._requests = Histogram(
-            "agentmemory_api_request_duration_seconds",
-            "Duration of a request in seconds.",
-            ("method", "route", "status"),
-            LATENCIES,
-        )
-        self._embeddings = Histogram(
-            "agentmemory_api_embed_duration_seconds",
-            "Duration of an embedding in seconds.",
-            ("provider", "outcome"),
-            LATENCIES,
-        )
-        self._rerankings = Histogram(
-            "agentmemory_api_rerank_duration_seconds",
-            "Duration of a reranking in seconds.",
-            ("outcome",),
-            LATENCIES,
-        )
-        self._calls = Histogram(
-            "agentmemory_api_engine_duration_seconds",
-            "Duration of a call to Qdrant in seconds.",
-            ("operation", "outcome"),
-            LATENCIES,
-        )
+        self._requests = _durations("api_request", "requests", ("method", "route", "status"))
+        self._embeddings = _durations("api_embed", "embeddings", ("provider", "outcome"))
+        self._rerankings = _durations("api_rerank", "reranking", ("outcome",))
+        self._calls = _durations("api_engine", "calls to Qdrant", ("operation", "outcome"))
         self._repeated = Counter(
             "agentmemory_api_engine_retries_total",
-            "Reads of Qdrant that timed out and were retried.",
+            "Reads from Qdrant that timed out and were retried.",
             ("operation",),
         )
-        self._cached = Counter("agentmemory_api_embedding_cache_total", "Lookups in the embedding cache.", ("result",))
+        self._cached = Counter(
+            "agentmemory_api_embedding_cache_total", "Lookups in the embedding cache, by result.", ("result",)
+        )
         self._tokens = Counter(
             "agentmemory_api_embedding_tokens_total",
-            "Tokens used, as reported by embedding services.",
+            "Tokens, as reported by embedding services.",
             ("provider",),
         )
         self.models = ModelMeter()
-        self._candidates = Histogram("agentmemory_api_search_candidates", "Candidates of a search.", (), CANDIDATES)
+        self._candidates = Histogram(
+            "agentmemory_api_search_candidates", "Candidates scored in a search.", (), CANDIDATES
+        )
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator[ServedRequest]:

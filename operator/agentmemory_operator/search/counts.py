@@ -1,18 +1,39 @@
-"""Count what an agent holds: the engine does, in seven requests; how far confidence has faded is reckoned here."""
+"""Count what an agent holds, and what a search chooses from.
+
+The engine counts, all that an agent holds in seven requests; how far confidence has faded is reckoned here.
+"""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
+from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories.point_pages import read_memories, read_pages
-from agentmemory_operator.memories.rules.filters import Filter
+from agentmemory_operator.memories.rules.filters import Filter, Selection
 from agentmemory_operator.search.rules.counts import DECAY_KEYS, STATES, State, Statistics, count_decayed, state_filters
 from agentmemory_operator.spec.expression.models import Confidence
 
+# Memories that a search lists to count them, in ten calls, where the strict mode forbids to count.
+LISTED_MAX = 20_000
 # Memories or types in one answer of the engine.
 PAGE = 1_000
 # Beyond so many, how far they have faded is not reckoned: 10 requests, some 100 ms in all.
 DECAYED_MAX = 10_000
+
+
+async def count_eligible(agent: Agent, selection: Selection, filter_: Filter) -> int:
+    """How many memories a search chooses from, with all that this process has stored; `agents/sizes.py`."""
+    is_whole = selection == Selection(user_id=selection.user_id, scopes=selection.scopes)
+    return await agent.sizes.get(selection.user_id, selection, partial(_count, agent, filter_), is_whole=is_whole)
+
+
+async def _count(agent: Agent, filter_: Filter) -> int:
+    """How many memories match; of many, where they cannot be counted at once, the engine's estimate."""
+    if not agent.allows_exact:
+        estimate = await agent.store.count(agent.alias, filter_, exact=False)
+        if estimate > LISTED_MAX:
+            return estimate
+    return await agent.store.count(agent.alias, filter_)
 
 
 async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
@@ -40,8 +61,19 @@ async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int 
 
 
 async def _by_type(agent: Agent, filter_: Filter) -> dict[str, int]:
+    """How many memories each type has; the engine counts where it has an index, else they are read."""
+    if agent.settings.indexes.get("type") != "keyword":
+        return await _listed_types(agent, filter_)
     most = agent.settings.ranking.max_query_limit
     return await agent.store.facet(agent.alias, "type", filter_, limit=PAGE if most is None else min(PAGE, most))
+
+
+async def _listed_types(agent: Agent, filter_: Filter) -> dict[str, int]:
+    body = {"filter": filter_, "limit": PAGE, "with_payload": ["type"], "with_vector": False}
+    counts = Counter[str]()
+    async for points in read_pages(agent, body):
+        counts.update(point["payload"]["type"] for point in points if "type" in point["payload"])
+    return counts
 
 
 def _by_state(counted: list[dict[str, int]]) -> dict[str, dict[State, int]]:

@@ -9,7 +9,7 @@ from functools import partial
 from agentmemory_operator.agents.checks import scaled
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_question
-from agentmemory_operator.connections.rules.capabilities import MIN_MAX
+from agentmemory_operator.connections.rules.capabilities import IDF_CORPUS, MIN_MAX
 from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
@@ -21,6 +21,7 @@ from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.search.along import memories_along
+from agentmemory_operator.search.counts import count_eligible
 from agentmemory_operator.search.neighbours import Neighbours, read_neighbours
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
 from agentmemory_operator.search.rerank import read_again
@@ -33,6 +34,7 @@ from agentmemory_operator.search.rules.hybrid import (
     ask_by_both,
     ask_by_meaning,
     fusion_of,
+    look_by_words,
     ranks_evidence,
     scoring_of,
 )
@@ -48,9 +50,6 @@ from agentmemory_operator.search.rules.score_trees import LEFT_OUT
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
-
-LISTED_MAX = 20_000
-"""Memories that a search lists to count them, in ten calls, where the strict mode forbids to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,8 @@ class SearchAnswer:
         has_terms: similarity, recency and utility were asked for.
         total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
             It may lag 10 s behind what another process writes.
-        removed_by_threshold: results that the answer would hold besides, were there no threshold on the score and none
-            on the similarity.
+        removed_by_threshold: results that there would be besides, with no threshold on the score or the similarity.
+        threshold: on the score; minus infinity where there is none.
         took_ms: embedding, engine and reranking together.
         neighbours: of results, where they were asked for.
         warnings: what makes this search dear, or why nothing was reranked, with the way out.
@@ -112,6 +111,7 @@ class SearchAnswer:
     has_terms: bool
     total_candidates: int
     removed_by_threshold: int
+    threshold: float
     took_ms: float
     candidates: Candidates | None = None
     neighbours: Neighbours | None = None
@@ -139,17 +139,16 @@ class Recall:
         started_s = time.perf_counter()
         if errors := errors_of(request, agent):
             raise RequestInvalid(errors)
-        look = await _look(agent, request, now_ms=self._clock.now_ms())
-        vector, along = await asyncio.gather(
-            _vector_of(agent, request), memories_along(self._graphs, agent, request, look.fusion)
-        )
-        asked = await _ask(agent, request, replace(look, along=along), vector)
+        look, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
+        asked = await _ask(agent, request, look, vector)
         points, kept, matches = _ranked(asked.points), look.kept(asked.points), asked.matches
         reread = await read_again(self._reranker, look.rerank, request.query, kept)
         answered = reread.points[: look.top_k]
         neighbours = await read_neighbours(agent, answered, request.neighbours, now_ms=look.now_ms)
         self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
         total = max(len(points), min(look.eligible, look.plan.total))
+        # Whatever the threshold.
+        left_out_by_model = len(asked.points) - len(points)
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
         return SearchAnswer(
             results=tuple(
@@ -160,12 +159,27 @@ class Recall:
             ranking=look.ranking,
             has_terms=request.terms,
             total_candidates=total,
-            removed_by_threshold=max(0, min(look.top_k, total - asked.left_out) - len(kept[: look.top_k])),
+            removed_by_threshold=max(0, min(look.top_k, total - left_out_by_model) - len(kept[: look.top_k])),
+            threshold=look.threshold,
             took_ms=(time.perf_counter() - started_s) * 1000,
             candidates=asked.candidates(look.eligible) if request.explain else None,
             neighbours=neighbours if request.neighbours else None,
             warnings=_warnings_of(agent, request) + reread.warnings,
         )
+
+    async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_Look", Vector]:
+        """How the search looks, and for what: what has to be counted, embedded and read for that, at the same time."""
+        endings = agent.settings.ranking.endings
+        filter_ = both(visible(request.selection, now_ms, endings), *_searchable(agent))
+        count = partial(count_eligible, agent, request.selection, filter_)
+        follow = partial(memories_along, self._graphs, agent, request, _fusion(agent, request))
+        if request.vector is not None:
+            # Mostly nothing is waited for: tasks would cost more than they save.
+            vector, eligible, along = scaled(request.vector, distance=agent.distance), await count(), await follow()
+        else:
+            embedding = embed_question(agent.embedder, request.query or "")
+            vector, eligible, along = await asyncio.gather(embedding, count(), follow())
+        return _look(agent, request, filter_, eligible=eligible, along=along, now_ms=now_ms), vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +205,7 @@ class _Look:
     fusion: Fusion | None
     clues: Clues | None
     solves_terms: bool
-    along: Mapping[str, float] = field(default_factory=dict)
+    along: Mapping[str, float]
 
     def kept(self, points: Sequence[Json]) -> list[Json]:
         """The points that are good enough for the answer."""
@@ -202,11 +216,16 @@ def _ranked(points: Sequence[Json]) -> list[Json]:
     return [point for point in points if point["score"] > LEFT_OUT]
 
 
-async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
+def _look(
+    agent: Agent,
+    request: SearchRequest,
+    filter_: Filter,
+    *,
+    eligible: int,
+    along: Mapping[str, float],
+    now_ms: int,
+) -> _Look:
     ranking = ranking_of(agent, request)
-    selection = request.selection
-    filter_ = both(visible(selection, now_ms, ranking.endings), *_searchable(agent))
-    eligible = await agent.sizes.get(selection.user_id, selection, lambda: _count(agent, filter_))
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
@@ -228,6 +247,7 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
         fusion=fusion,
         clues=_clues(agent, request),
         solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
+        along=along,
     )
 
 
@@ -235,15 +255,6 @@ def _searchable(agent: Agent) -> list[Condition]:
     """The condition of being found by meaning: memories of some zones have no vector."""
     hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
     return [{"must_not": [equals_any(ZONE_KEY, hidden)]}] if hidden else []
-
-
-async def _count(agent: Agent, filter_: Filter) -> int:
-    """How many memories match; of many, where they cannot be counted at once, the engine's estimate."""
-    if not agent.allows_exact:
-        estimate = await agent.store.count(agent.alias, filter_, exact=False)
-        if estimate > LISTED_MAX:
-            return estimate
-    return await agent.store.count(agent.alias, filter_)
 
 
 def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:
@@ -275,11 +286,6 @@ class _Asked:
             is_exact=self.is_exact,
         )
 
-    @property
-    def left_out(self) -> int:
-        """How many of the points the model leaves out, whatever the threshold."""
-        return len(self.points) - len(_ranked(self.points))
-
 
 async def _ask(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> _Asked:
     question = _question(agent, request, look, vector)
@@ -305,8 +311,8 @@ async def _explained(
     # All candidates and not just the best, to know how many the threshold removes.
     every = {"limit": max(look.fetched, look.plan.total)}
     proof = _body(agent, _question(agent, request, thorough, vector), look) | every
-    document = _document_of(agent, request, look)
-    ends = ask_ends(look.plan, vector, distance=agent.distance, document=document) if agent.allows_exact else []
+    words = _words_of(agent, request, look)
+    ends = ask_ends(look.plan, vector, distance=agent.distance, words=words) if agent.allows_exact else []
     asked = [*bodies, proof, *ends]
     points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, asked), lambda answers: answers[0])
     lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
@@ -330,14 +336,13 @@ async def _explained(
 
 
 def _body(agent: Agent, question: Question, look: _Look) -> Json:
-    has_extremes = MIN_MAX in agent.capabilities
     # Weights of one request would push those of the objects out of the cache.
     make = scoring_of if look.ranking == agent.settings.ranking else scoring_of.__wrapped__
     clues = question.clues
     template = make(
         *(look.ranking, question.fusion),
         distance=agent.distance,
-        has_extremes=has_extremes,
+        has_extremes=MIN_MAX in agent.capabilities,
         is_along=bool(question.along),
         has_clues=clues is not None,
     )
@@ -346,20 +351,20 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
 
 
 def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
-    document = _document_of(agent, request, look)
-    if look.fusion is None or document is None:
+    words = _words_of(agent, request, look)
+    if look.fusion is None or words is None:
         asked = ask_by_meaning(look.plan, vector, distance=agent.distance)
     else:
-        along, distance = look.along, agent.distance
-        asked = ask_by_both(look.plan, vector, document, distance=distance, fusion=look.fusion, along=along)
+        asked = ask_by_both(look.plan, vector, words, distance=agent.distance, fusion=look.fusion, along=look.along)
     return replace(asked, clues=look.clues)
 
 
-def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
+def _words_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
     """What is looked for by words, None where nothing is."""
     if look.fusion is None or agent.keyword is None:
         return None
-    return keyword_document(request.query or "", agent.keyword)
+    among = request.selection if IDF_CORPUS in agent.capabilities else None
+    return look_by_words(keyword_document(request.query or "", agent.keyword), among)
 
 
 def _clues(agent: Agent, request: SearchRequest) -> Clues | None:
@@ -367,12 +372,6 @@ def _clues(agent: Agent, request: SearchRequest) -> Clues | None:
     if agent.keyword is None or not agent.keyword.is_weighted or request.query is None:
         return None
     return clues_of(request.query, agent.keyword.language)
-
-
-async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
-    if request.vector is not None:
-        return scaled(request.vector, distance=agent.distance)
-    return await embed_question(agent.embedder, request.query or "")
 
 
 def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Hit:

@@ -76,10 +76,10 @@ class SnapshotMeter:
     """Counts snapshots by how they ended."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_snapshots_total", "Snapshots by outcome.", ("outcome",))
-        self._bytes = Counter("agentmemory_snapshot_bytes_total", "Bytes of snapshots taken.", ())
+        self._runs = Counter("agentmemory_snapshots_total", "Snapshots by result.", ("outcome",))
+        self._bytes = Counter("agentmemory_snapshot_bytes_total", "Bytes of created snapshots.", ())
         self._durations = Histogram(
-            "agentmemory_snapshot_duration_seconds", "Duration of a snapshot in seconds.", ("outcome",), SECONDS
+            "agentmemory_snapshot_duration_seconds", "Duration of snapshots in seconds.", ("outcome",), SECONDS
         )
 
     @property

@@ -56,12 +56,17 @@ class ScheduleMeter:
         return [
             Gauge(
                 "agentmemory_snapshot_last_verified_timestamp_seconds",
-                "Start time of the last verified snapshot that the server can restore, for each agent with a schedule;"
+                "Start time of the last verified snapshot that the server can restore, of each agent with a schedule;"
                 " 0 if there is none.",
                 ("namespace", "name"),
                 lambda: {(key.namespace, key.name): last_s for key, last_s in self._last_s.items()},
             ),
-            Gauge("agentmemory_snapshots_overdue", "Agents whose SnapshotFresh is False.", ("reason",), self._reasons),
+            Gauge(
+                "agentmemory_snapshots_overdue",
+                "Agents with condition SnapshotFresh=False.",
+                ("reason",),
+                self._reasons,
+            ),
         ]
 
     def forget(self, key: Key) -> None:

@@ -71,10 +71,10 @@ class WebhookMeter:
     """Counts what is sent."""
 
     def __init__(self) -> None:
-        self.deliveries = Counter("agentmemory_webhook_deliveries_total", "Webhook delivery attempts.", ("outcome",))
-        self.dropped = Counter(
-            "agentmemory_webhook_dropped_total", "Events dropped because they were too old to deliver.", ()
+        self.deliveries = Counter(
+            "agentmemory_webhook_deliveries_total", "Webhook delivery attempts, by result.", ("outcome",)
         )
+        self.dropped = Counter("agentmemory_webhook_dropped_total", "Events that became too old to be delivered.", ())
 
     @property
     def metrics(self) -> list[Metric]:

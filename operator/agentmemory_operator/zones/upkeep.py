@@ -61,7 +61,7 @@ NO_STORE = (
 
 def trouble_gauge(count: Callable[[], dict[Labels, float]]) -> Metric:
     """How many agents lack keys, by the reason; `count` tells them."""
-    return Gauge("agentmemory_zone_keys_unavailable", "Agents whose KeysUnavailable is True.", ("reason",), count)
+    return Gauge("agentmemory_zone_keys_unavailable", "Agents with condition KeysUnavailable=True.", ("reason",), count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

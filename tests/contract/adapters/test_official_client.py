@@ -1,5 +1,10 @@
 """Qdrant's own client reads what the operator made and the API stored: agents' data is not locked in."""
 
+import asyncio
+import os
+import subprocess
+import sys
+import time
 import uuid
 
 from qdrant_client import AsyncQdrantClient, models
@@ -7,7 +12,9 @@ from qdrant_client import AsyncQdrantClient, models
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.stored import delete_head
 from tests.support.engine.agents import World, vector_of
+from tests.support.programs import ROOT
 from tests.support.spec.plans import desired_of
 
 
@@ -22,6 +29,32 @@ async def test_the_official_client_finds_memories_behind_the_alias(qdrant_url: s
 
     await client.close()
     assert [(point.payload or {}).get("content") for point in found.points] == ["near"]
+
+
+async def test_an_application_reads_its_agents_collection_itself(qdrant_url: str, world: World) -> None:
+    now_ms = world.clock.value_ms = int(time.time() * 1000)
+    old = await world.add("pays by card", user_id="ada", tags=("billing",), created_at=now_ms - 3000)
+    await world.add("pays by invoice", user_id="ada", tags=("billing",), created_at=now_ms - 2000, supersedes=old)
+    await world.add("wants invoices in English", user_id="ada", tags=("billing",), created_at=now_ms - 1000)
+    await world.add("offer that has ended", user_id="ada", tags=("billing",), expires_at=now_ms + 1)
+    await world.add("belongs to another", user_id="bob", tags=("billing",))
+    gone = await world.add("was deleted", user_id="ada", tags=("billing",))
+    await delete_head(world.agent, gone, user_id="ada")
+    agent = world.agent.alias.removeprefix("agent_memory_")
+    environment = {"QDRANT_URL": qdrant_url, "EXAMPLE_AGENT": agent, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(ROOT / "examples" / "qdrant-client" / "read.py")]
+
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "billing: wants invoices in English",
+        "billing: pays by invoice",
+        "fact: 2",
+        "like the newest: pays by invoice",
+    ]
 
 
 async def test_the_official_client_reads_the_figures_of_a_collection(qdrant_url: str) -> None:

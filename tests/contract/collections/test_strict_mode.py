@@ -17,8 +17,7 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT
-from agentmemory_operator.search.counts import count_memories
-from agentmemory_operator.search.search import LISTED_MAX
+from agentmemory_operator.search.counts import LISTED_MAX, count_memories
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.presets import Lifecycle
 from tests.contract.controllers.test_release import Stage

@@ -23,9 +23,9 @@ DAY_MS = 86_400_000
 SOURCE = KeywordSource(language="english", window=2)
 
 
-@pytest.fixture
-async def world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, keyword=SOURCE) as world:
+@pytest.fixture(params=[False, True], ids=["plain", "weighted"])
+async def world(qdrant_url: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, keyword=replace(SOURCE, is_weighted=request.param)) as world:
         yield world
 
 
@@ -228,7 +228,7 @@ async def test_memories_from_before_there_were_keywords_get_theirs(qdrant_url: s
         await say(world, "cherry", session_id=None)
         memories = [IncomingMemory(user_id="v", content=f"w{n}", vector=vector_of(n)) for n in range(PAGE + 5)]
         await world.remember.store(world.agent, memories)
-        await add_keyword(qdrant_url, world.agent.settings)
+        await add_keyword(qdrant_url, world.agent.settings, SOURCE)
         world.agent = replace(world.agent, keyword=SOURCE)
 
         filled = [await session_keywords.sweep(world.agent) for _ in range(2)]

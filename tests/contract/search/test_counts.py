@@ -34,6 +34,19 @@ async def counts(world: World, user_id: str | None = "u") -> dict[str, dict[str,
     return {name: {str(state): count for state, count in states.items()} for name, states in found.types.items()}
 
 
+async def test_without_an_index_of_types_the_memories_are_read_page_by_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "PAGE", 2)
+    for number in range(5):
+        await world.add(str(number), type="fact" if number % 2 else "task")
+    counted = await counts(world)
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, indexes={}))
+
+    assert await counts(world) == counted
+    assert {name: states["active"] for name, states in counted.items()} == {"fact": 2, "task": 3}
+
+
 async def test_every_memory_is_in_one_state(brain: World) -> None:
     now = brain.clock.now_ms()
     old = now - 20 * DAY_MS

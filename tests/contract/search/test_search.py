@@ -12,6 +12,7 @@ import pytest
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.filters import Selection, visible
 from agentmemory_operator.memories.stored import delete_head, list_page
 from agentmemory_operator.search.rules.score import score
 from agentmemory_operator.search.search import SearchAnswer
@@ -28,6 +29,7 @@ from tests.support.engine.agents import (
     search_request,
     vector_of,
 )
+from tests.support.engine.meanwhile import CrashingStore
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))
@@ -199,6 +201,36 @@ async def test_what_is_too_dissimilar_is_not_scored(world: World) -> None:
     assert contents(answer) == ["q"]
     assert answer.candidates is not None
     assert (answer.candidates.scored, answer.candidates.eligible) == (1, 2)
+
+
+async def test_a_search_after_a_store_asks_the_engine_once_and_counts_right(world: World) -> None:
+    await world.add("a")
+    await search(world)
+    store = CrashingStore(world.agent.store, 1000)
+    asking: Any = replace(world.agent, store=store)  # type: ignore[arg-type]
+    for number in range(5):
+        await world.add(f"b{number}")
+        store.calls = 0
+        answer = await world.recall.search(asking, search_request(vector=vector_of("q")))
+
+        assert (store.calls, answer.total_candidates) == (1, 2 + number)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"expires_at": 1}, {"idempotency_key": "k"}, {"supersedes": "first"}],
+    ids=["that expired", "that may have been there", "in the place of another"],
+)
+async def test_a_store_whose_effect_is_not_certain_is_counted_anew(world: World, more: dict[str, Any]) -> None:
+    first = await world.add("a")
+    await search(world)
+    given = {name: first if value == "first" else value for name, value in more.items()}
+
+    for _ in range(2):
+        await world.try_add("b", **given)
+        now = visible(Selection(user_id="u"), world.clock.now_ms())
+        counted = (await search(world)).total_candidates
+        assert counted == await world.agent.store.count(world.agent.alias, now)
 
 
 async def test_a_write_is_counted_by_the_next_search(world: World) -> None:

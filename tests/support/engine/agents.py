@@ -47,6 +47,7 @@ from agentmemory_operator.spec.access import ANYBODY, Verb, scopes_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets.table import TERSE_INDEXES, WEIGHTED_INDEXES, Indexes
 from tests.support.engine.fakes import FakeClock, FakeReranker
 from tests.support.engine.meanwhile import CrashingStore, Moment
 from tests.support.spec.documents import marker_for
@@ -236,7 +237,7 @@ async def open_world(
     async with QdrantPoints(url) as store:
         await create_collection(url, settings, distance=distance)
         if keyword:
-            await add_keyword(url, settings)
+            await add_keyword(url, settings, keyword)
         try:
             yield World(agent_of(settings, store, distance=distance, keyword=keyword))
             # It may be gone by now.
@@ -292,7 +293,7 @@ async def create_copy(
         marker["keyword"] = asdict(keyword)
         body["sparse_vectors"] = {KEYWORD_VECTOR: {"modifier": "idf"}}
     await _call(url, "PUT", f"/collections/{physical}", body | {"metadata": {METADATA_KEY: marker}})
-    for name, schema in (*RETRIEVAL_INDEXES, *(KEYWORD_INDEXES if keyword else ())):
+    for name, schema in (*RETRIEVAL_INDEXES, *_keyword_indexes(keyword)):
         await _index(url, physical, name, schema)
     return physical
 
@@ -317,12 +318,18 @@ async def move_alias(url: str, settings: AgentSettings, physical: str) -> None:
     await _call(url, "POST", "/collections/aliases", {"actions": [action]})
 
 
-async def add_keyword(url: str, settings: AgentSettings) -> None:
+async def add_keyword(url: str, settings: AgentSettings, keyword: KeywordSource) -> None:
     """Give the collection what the operator gives it for keywords."""
     physical = f"{settings.alias}__1"
     await _call(url, "PUT", f"/collections/{physical}/vectors/{KEYWORD_VECTOR}", {"sparse": {"modifier": "idf"}})
-    for name, schema in KEYWORD_INDEXES:
+    for name, schema in _keyword_indexes(keyword):
         await _index(url, physical, name, schema)
+
+
+def _keyword_indexes(keyword: KeywordSource | None) -> Indexes:
+    if keyword is None:
+        return ()
+    return (*WEIGHTED_INDEXES, *TERSE_INDEXES) if keyword.is_weighted else KEYWORD_INDEXES
 
 
 async def _index(url: str, physical: str, name: str, schema: str) -> None:

@@ -43,7 +43,7 @@ def manifest(kind: str = "AgentMemory", name: str = "probe", **spec: Any) -> dic
 
 
 def load_cases(file: str) -> list[ManifestCase]:
-    """Return the cases of `good.yaml` or `bad.yaml`, in order."""
+    """Return the cases of `good.yaml`, `bad.yaml` or `by_preset.yaml`, in order."""
     return [_case(entry) for entry in read_table(f"manifests/{file}")]
 
 

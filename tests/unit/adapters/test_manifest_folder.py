@@ -57,7 +57,7 @@ class Folder:
         (self.path / file).write_text(yaml.safe_dump_all(documents))
 
     def status_files(self) -> dict[str, Any]:
-        return {path.name: json.loads(path.read_text()) for path in sorted((self.path / ".status").iterdir())}
+        return {path.name: json.loads(path.read_text()) for path in sorted((self.path / ".status").glob("*.json"))}
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ class CountedSizes:
         self.asked += 1
         return self.size
 
-    async def get(self, user_id: str = "u", key: object = ()) -> int:
-        return await self.sizes.get(user_id, key, self.count)
+    async def get(self, user_id: str = "u", key: object = (), *, is_whole: bool = False) -> int:
+        return await self.sizes.get(user_id, key, self.count, is_whole=is_whole)
 
 
 async def test_a_count_is_remembered_for_ten_seconds() -> None:
@@ -108,3 +108,67 @@ async def test_a_write_to_a_scope_ends_the_counts_of_all() -> None:
     await engine.get("v")
 
     assert engine.asked == 4
+
+
+async def test_what_is_stored_is_added_to_the_whole_counts_of_its_user_alone() -> None:
+    engine = CountedSizes()
+    await engine.get("u", "whole", is_whole=True)
+    await engine.get("u", "narrowed")
+    await engine.get("v", "whole", is_whole=True)
+    engine.now_s = 1.0
+
+    engine.sizes.added("u", 3, since_s=1.0)
+    engine.size = 8
+
+    assert [await engine.get("u", "whole", is_whole=True), await engine.get("v", "whole", is_whole=True)] == [8, 5]
+    assert engine.asked == 3
+    await engine.get("u", "narrowed")
+    assert engine.asked == 4
+
+
+async def test_a_count_that_may_have_seen_what_was_stored_is_made_again() -> None:
+    engine = CountedSizes()
+    engine.now_s = 2.0
+    await engine.get(is_whole=True)
+    engine.now_s = 3.0
+
+    engine.sizes.added("u", 1, since_s=1.0)
+    await engine.get(is_whole=True)
+
+    assert engine.asked == 2
+
+
+async def test_a_count_that_was_under_way_while_something_was_stored_is_not_kept() -> None:
+    engine = CountedSizes()
+
+    async def count_while_stored() -> int:
+        engine.sizes.added("u", 1, since_s=0.0)
+        return 5
+
+    await engine.sizes.get("u", (), count_while_stored, is_whole=True)
+    await engine.get(is_whole=True)
+
+    assert engine.asked == 1
+
+
+async def test_what_is_added_makes_no_count_younger() -> None:
+    engine = CountedSizes()
+    await engine.get(is_whole=True)
+    for engine.now_s in (1.0, 5.0, 9.0):
+        engine.sizes.added("u", 1, since_s=engine.now_s)
+    engine.now_s = 10.0
+
+    await engine.get(is_whole=True)
+
+    assert engine.asked == 2
+
+
+async def test_what_is_stored_in_a_scope_ends_the_counts_of_all() -> None:
+    engine = CountedSizes()
+    await engine.get("u", is_whole=True)
+    engine.now_s = 1.0
+
+    engine.sizes.added("global", 1, since_s=1.0)
+    await engine.get("u", is_whole=True)
+
+    assert engine.asked == 2

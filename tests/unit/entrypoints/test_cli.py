@@ -109,8 +109,8 @@ SPEC = {"connectionRef": {"name": "main"}, "embedding": {"provider": "none", "di
 @pytest.mark.parametrize(
     ("shell", "typed", "found"),
     [
-        ("zsh", {"_TYPER_COMPLETE_ARGS": "agentmemory sna"}, '"snapshot":"'),
-        ("fish", {"_TYPER_COMPLETE_ARGS": "agentmemory sna", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "snapshot\t"),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "agentmemory sea"}, '"search":"'),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "agentmemory sea", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "search\t"),
     ],
 )
 def test_other_shells_are_told_what_a_verb_does(shell: str, typed: dict[str, str], found: str) -> None:
@@ -123,15 +123,15 @@ def test_other_shells_are_told_what_a_verb_does(shell: str, typed: dict[str, str
         timeout=60,
     )
 
-    assert f"{found}Make snapshots of an agent's memories".replace("'", "''" if shell == "zsh" else "'") in done.stdout
+    assert f"{found}Search a user's memories".replace("'", "''" if shell == "zsh" else "'") in done.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["sna"], ["snapshot\tMake snapshots of an agent's", ":4"]),
+        (["sna"], ["snapshot\tCreate, list", ":4"]),
         (["snapshot", "ver"], ["verify\t", ":4"]),
-        (["status", "--ful"], ["--full\tThe figures in force too.", ":4"]),
+        (["status", "--ful"], ["--full\tShow the settings in force too.", ":4"]),
         (["status", "it's; rm", ""], [":0"]),
     ],
 )

@@ -231,7 +231,7 @@ def validated(*arguments: object, given: str | bytes = "") -> tuple[int, list[st
         (
             "agentmemory.dev/v1alpha1",
             "Agentmemory",
-            '2 kind: "Agentmemory" is no kind of agentmemory.dev: did you mean Ag',
+            '2 kind: "Agentmemory" is not a kind of agentmemory.dev: did you mean Ag',
         ),
         ("agentmemory.dev/v1alpha1", "QdrantConection", "2 kind: .* did you mean QdrantConnection"),
         ("agentmemory.dev/v1alpha1", "Snapshot", "2 kind: .* did you mean MemorySnapshot"),

@@ -18,7 +18,15 @@ from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.memory_types import MemoryType
-from agentmemory_operator.spec.presets import BRAIN, CORTEX, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
+from agentmemory_operator.spec.presets import (
+    BRAIN,
+    CORTEX,
+    NEEDED_INDEXES,
+    PRESETS,
+    RETRIEVAL_INDEXES,
+    Preset,
+    Weights,
+)
 from agentmemory_operator.spec.presets.table import ScalarQuantization
 from tests.support.spec.plans import desired_of, observed_of, probe
 from tests.support.spec.scores import NOW_MS, Case, preset_cases
@@ -108,6 +116,31 @@ def test_a_preset_lays_its_collection_out(
 )
 def test_a_preset_indexes_what_it_looks_memories_up_by(preset: str, own: set[str]) -> None:
     assert set(settings_of(preset).indexes) == set(dict(RETRIEVAL_INDEXES)) | own
+
+
+@pytest.mark.parametrize(
+    ("more", "added"),
+    [
+        ({}, set()),
+        ({"types": [{"name": "fact", "decay": False}]}, {"type", "tags"}),
+        ({"scoring": {"model": "Importance"}}, {"type", "tags", "importance", "accessCount", "lastAccessedAt"}),
+        ({"scoring": {"weights": {"similarity": 0.9, "recency": 0, "utility": 0.1}}}, {"importance", "accessCount"}),
+        ({"lifecycle": {"sessionIdleHours": 24}}, {"type", "tags", "sessionUsedAt"}),
+        ({"scoring": {"evidence": {"terse": 0}}}, {"-evidence.says"}),
+        ({"index": {"payloadIndexes": [{"field": "tags", "type": "keyword"}]}}, {"tags"}),
+    ],
+)
+def test_the_default_preset_indexes_what_its_searches_read_and_no_more_than_the_designs(
+    more: dict[str, Any], added: set[str]
+) -> None:
+    """A small agent of it is to cost a server no more than one of a design."""
+    own = {"lookupIds", "sessionOrder", "evidence.says", "evidence.marks"}
+    least = set(dict(NEEDED_INDEXES)) | own
+
+    found = set(dict(desired_of({"preset": "standard", **more}).indexes))
+
+    assert found == (least | added) - {"-evidence.says", *(name[1:] for name in added if name[0] == "-")}
+    assert len(least) <= len(desired_of({"preset": "cortex"}).indexes)
 
 
 def test_no_index_of_the_object_replaces_one_of_its_preset() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from agentmemory_operator.adapters.folder.objects import CLUSTER_ID, ManifestFolder
+from agentmemory_operator.adapters.folder.own_files import write_file
 from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -114,7 +115,8 @@ class ManifestFiles:
         """What the manifests and the operator of the development stack declare, as it has taken them in."""
         status = self._folder / ".status"
         taken = {_name_of(found): found for found in _documents_in(status)}
-        declared = [document for _, document in ManifestFolder(self._folder, keeps_status=False).scan()]
+        manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
+        declared = [document for _, document in manifests.scan()]
         declared += _documents_in(status / "created")
         return {_name_of(found): taken.get(_name_of(found), found) for found in declared}
 
@@ -143,10 +145,7 @@ class ManifestFiles:
 
     @staticmethod
     def _write(path: Path, document: Json) -> None:
-        # Whoever watches the folder reads no half of it, and nothing whose name begins with a dot.
-        draft = path.with_name(f".{path.name}.new")
-        draft.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
-        draft.replace(path)
+        write_file(path, yaml.safe_dump(document, sort_keys=False))
 
 
 def _told(annotations: Mapping[str, str | None]) -> str:

@@ -2,6 +2,7 @@
 
 What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
 the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`.
+Git ignores it.
 A file that cannot be read keeps its last good content, `spec.access` included: callers have no identity here that
 it could name (`entrypoints/api/identity/auth.py: build_guard`).
 """
@@ -21,6 +22,8 @@ from typing import Any
 from watchfiles import awatch
 
 from agentmemory_operator.adapters.folder.manifests import SUFFIXES, UnreadableManifest, line_of, manifests_of
+from agentmemory_operator.adapters.folder.own_files import keep_from_git, make_folder, write_file
+from agentmemory_operator.connections.rules.implied import implied_connections
 from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -57,6 +60,7 @@ class ManifestFolder:
 
     Args:
         folder: YAML or JSON manifests; not searched recursively.
+        implies_connections: where no manifest declares a QdrantConnection, those that AgentMemories name are there.
         keeps_status: whether `.status/` is read and written; else everything is as new at each start.
         identify: gives what stands for the cluster in markers of collections; raises where nobody knows.
         former_id: what stood for it before; whom a status names by that is this cluster's.
@@ -67,11 +71,13 @@ class ManifestFolder:
         folder: Path,
         *,
         keeps_status: bool = True,
+        implies_connections: bool = False,
         identify: Callable[[], str] = unidentified,
         former_id: str | None = None,
     ) -> None:
         self._folder = folder
         self._keeps_status = keeps_status
+        self._implies_connections = implies_connections
         self._status_folder = folder / ".status"
         self._created_folder = self._status_folder / "created"
         self._identify = identify
@@ -131,7 +137,7 @@ class ManifestFolder:
             return False
         self._created[name] = document
         if self._keeps_status:
-            self._created_folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._created_folder)
             _write(self._file(self._created_folder, name), document)
         self._tell()
         return True
@@ -174,10 +180,11 @@ class ManifestFolder:
     async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
         """Yield what is there as ADDED, then changes, in batches, until cancelled."""
         if self._keeps_status:
-            self._status_folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._status_folder)
+            keep_from_git(self._status_folder)
             self._load_records()
             with suppress(TransientError):
-                (self._status_folder / CLUSTER_ID).write_text(self._identify(), encoding="utf-8")
+                write_file(self._status_folder / CLUSTER_ID, self._identify())
         for below in sorted(self._folder.iterdir()):
             if below.is_dir() and not below.name.startswith("."):
                 log.warning("%s is ignored: only manifests directly in %s are read", below, self._folder)
@@ -193,6 +200,7 @@ class ManifestFolder:
     def scan(self) -> list[WATCH_EVENT]:
         """Read the folder; return what changed since the last scan."""
         documents = [*self._created.values(), *self._documents()]
+        documents += implied_connections(documents) if self._implies_connections else []
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         wanted = {_name(item): item for item in documents if item["kind"] in KINDS and is_ours(item)}
@@ -236,7 +244,8 @@ class ManifestFolder:
 
     def _documents(self) -> Iterator[Json]:
         for path in sorted(self._folder.iterdir()):
-            if path.suffix in SUFFIXES and not path.name.startswith("."):
+            # A pipe or a device would be read for ever.
+            if path.suffix in SUFFIXES and not path.name.startswith(".") and path.is_file():
                 yield from self._read(path)
 
     def _read(self, path: Path) -> list[Json]:
@@ -285,9 +294,7 @@ class ManifestFolder:
 
 
 def _write(path: Path, record: Json) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    new.replace(path)
+    write_file(path, json.dumps(record, indent=2) + "\n")
 
 
 def _merge(document: Json, record: Json | None) -> Json:

@@ -29,8 +29,8 @@ from agentmemory_operator.spec.effective.settings import (
     effective_indexes,
     effective_tuning,
     endings_of,
-    evidence_indexes,
     has_keyword,
+    weighted_indexes,
 )
 from agentmemory_operator.spec.kinds.agent_memory import (
     APPROVE_PLAN,
@@ -122,8 +122,9 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
 
 def _indexes(memory: AgentMemory, keyword: KeywordSource | None) -> dict[str, str]:
     """The type of each payload index by field."""
-    indexes = effective_indexes(memory) | dict(KEYWORD_INDEXES if keyword else ())
-    return indexes | (evidence_indexes(memory) if keyword and keyword.is_weighted else {})
+    if keyword is None:
+        return effective_indexes(memory)
+    return effective_indexes(memory) | (weighted_indexes(memory) if keyword.is_weighted else dict(KEYWORD_INDEXES))
 
 
 def terms_of(memory: AgentMemory, *, cluster_id: str) -> PassTerms:

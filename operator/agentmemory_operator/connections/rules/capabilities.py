@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 MIN_MAX = "minMax"
+IDF_CORPUS = "idfCorpus"
 
 # Name -> the first version that has it. Sources: qdrant.tech search relevance page (formula: "as of v1.14.0"); Qdrant's
 # OpenAPI document at each tag (metadata and updateFilter from v1.16, updateMode from v1.17, TurboQuant from v1.18,
-# memory tiers from v1.19); release notes of qdrant-client 1.20.0 (max and min in formulas).
+# memory tiers and idf.corpus from v1.19); release notes of qdrant-client 1.20.0 (max and min in formulas).
 SINCE: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
         "formula": (1, 14),
@@ -17,6 +18,7 @@ SINCE: Mapping[str, tuple[int, int]] = MappingProxyType(
         "updateMode": (1, 17),
         "turboQuantization": (1, 18),
         "memoryTiers": (1, 19),
+        IDF_CORPUS: (1, 19),
         MIN_MAX: (1, 20),
     }
 )

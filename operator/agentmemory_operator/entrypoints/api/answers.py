@@ -34,6 +34,7 @@ from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.models import name_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
+from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
@@ -76,7 +77,6 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     for name in _TIMES:
         if rendered[name] is not None:
             rendered[name] = render_time(rendered[name])
-    rendered["entities"] = entities_to_payload(record.entities)
     if record.locked:
         rendered["content"] = None
     rendered["entities"] = entities_to_payload(record.entities)
@@ -166,10 +166,17 @@ def search(answer: SearchAnswer, agent: Agent, view: View) -> Json:
         "generation": answer.generation,
         "total_candidates": answer.total_candidates,
         "removed_by_threshold": answer.removed_by_threshold,
+        "threshold": _gate(answer.threshold),
+        "min_similarity": _gate(answer.ranking.min_similarity),
         "candidates": _candidates(answer),
         "took_ms": round(answer.took_ms, 3),
         "warnings": answer.warnings,
     }
+
+
+def _gate(least: float) -> float | None:
+    """A threshold that is in force; nothing is at or below the least that there is."""
+    return least if least > NO_GATE else None
 
 
 def stored(result: StoredMemory) -> Json:

@@ -4,6 +4,7 @@ Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone sur
 better served with the field's name, so what it refuses is read again by the standard library, which lets those pass.
 """
 
+import difflib
 import json
 import math
 import re
@@ -38,6 +39,8 @@ BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
 # Of a header, or of a key, that is quoted in an error.
 SHOWN_CHARS = 100
+# Longer names are compared with none: a request has many, and comparing takes long.
+NEAR_CHARS = 32
 
 # Plainer than pydantic's own.
 _MESSAGES = {
@@ -46,6 +49,20 @@ _MESSAGES = {
     "dict_type": "must be a JSON object",
     "list_type": "must be a list",
     "string_type": "must be a string",
+}
+# By what other memory stores call a field: ours, the first that the request has.
+_CALLED_ELSEWHERE = {
+    "text": ("content", "query"),
+    "memory": ("content",),
+    "data": ("content",),
+    "q": ("query",),
+    "k": ("top_k",),
+    "n": ("top_k",),
+    "limit": ("top_k",),
+    "run_id": ("session_id",),
+    "thread_id": ("session_id",),
+    "user": ("user_id",),
+    "score_threshold": ("threshold",),
 }
 _SUBJECT = re.compile(r"^\w+ should")
 
@@ -156,7 +173,7 @@ def parse_json(body: bytes) -> ParsedBody:
     except (ValueError, RecursionError):
         faults = ()
     if not faults:
-        raise not_json(reason)
+        raise not_json(reason + (": texts are in double quotes" if b"'" in body.lstrip()[:2] else ""))
     return ParsedBody(value, faults)
 
 
@@ -237,7 +254,7 @@ def field_name(location: Location) -> str:
 def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
     match error["type"]:
         case "extra_forbidden":
-            return f"unknown; use one of {', '.join(known)}" if known else "unknown"
+            return unknown_field(str(error["loc"][-1]), known)
         case "string_pattern_mismatch":
             is_content = error["ctx"]["pattern"] == CONTENT_PATTERN
             return "must not be blank" if is_content else "must not be blank or contain control characters"
@@ -248,6 +265,15 @@ def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
     value = error.get("input")
     is_short = value is None or isinstance(value, (bool, int, float))
     return f"{message}, not {json.dumps(value)}" if is_short else message
+
+
+def unknown_field(name: str, known: Iterable[str]) -> str:
+    """What is said of a field that there is not, with the one that was likely meant."""
+    if not (known := tuple(known)):
+        return "unknown"
+    near = difflib.get_close_matches(name, known, n=1) if len(name) <= NEAR_CHARS else []
+    meant = next((field for field in _CALLED_ELSEWHERE.get(name, ()) if field in known), near[0] if near else None)
+    return f"unknown{f'; did you mean {meant}?' if meant else ''}; known are {', '.join(known)}"
 
 
 def _faults(value: Any, location: Location) -> Iterator[tuple[Location, str]]:

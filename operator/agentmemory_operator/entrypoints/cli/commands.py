@@ -41,95 +41,100 @@ PRINTERS = "install.prints.add_printers"
 VERBS = {
     "operator": ListedVerb(
         "Run",
-        "Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works.",
+        "Run the operator, in a cluster or with a kubeconfig. Only the replica that holds the lease is active.",
         *_SERVERS,
     ),
     "api": ListedVerb("Run", "Run the retrieval API.", *_SERVERS),
     "dev": ListedVerb(
-        "Run", "Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API.", *_SERVERS
+        "Run", "Run a development stack in one process: Qdrant, operator and API for a folder of manifests.", *_SERVERS
     ),
-    "devserver": ListedVerb("Run", "Run only the dev Qdrant server.", *_SERVERS),
+    "init": ListedVerb(
+        "Run",
+        "Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten.",
+        "install.init.add_init",
+    ),
+    "devserver": ListedVerb("Run", "Run the development Qdrant server alone.", *_SERVERS),
     "validate": ListedVerb(
         "Look",
-        "Check manifests as strictly as the API server would; exit 1 where something is wrong.",
+        "Validate manifests as strictly as the API server does; exit 1 if something is wrong.",
         "look.validate.add_checks",
     ),
     "plan": ListedVerb(
         "Look",
-        "Show what applying manifests would do to their collections; change nothing.",
+        "Preview the changes that manifests would make to their collections.",
         "look.plan.add_plan",
         ("inspection",),
     ),
     "orphans": ListedVerb(
         "Look",
-        "List the collections that no AgentMemory owns, with the commands to adopt or delete each; change nothing.",
+        "List collections that no AgentMemory owns, with the commands to adopt or delete each.",
         "look.orphans.add_orphans",
         ("inspection",),
     ),
     "status": ListedVerb(
         "Look",
-        "Show an AgentMemory: its conditions, a held plan with the way out, its collection.",
+        "Show an AgentMemory: conditions, held plan with the suggested fix, and collection.",
         "look.status.add_status",
         _JOBS,
     ),
-    "preset": ListedVerb("Look", "List the presets, or print one in full.", "look.preset.add_presets"),
-    "search": ListedVerb("Memories", "Search an agent's memories of a user, ranked as the object declares.", *_ASKING),
-    "remember": ListedVerb("Memories", "Store a memory of a user, durably.", *_ASKING),
+    "preset": ListedVerb("Look", "List the presets, or print one.", "look.preset.add_presets"),
+    "search": ListedVerb("Memories", "Search a user's memories, ranked by the AgentMemory's settings.", *_ASKING),
+    "remember": ListedVerb("Memories", "Store a memory for a user.", *_ASKING),
     "forget": ListedVerb(
         "Memories",
-        "Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user.",
+        "Erase a user's memories permanently, including copies; all of them without --filters and --older-than.",
         *_ASKING,
     ),
-    "receipts": ListedVerb("Memories", "List what was erased of an agent's memories, and when.", *_ASKING),
-    "export": ListedVerb("Memories", "Write all memories of a user as lines of JSON.", *_TRANSFER),
+    "receipts": ListedVerb("Memories", "List the receipts of erased memories.", *_ASKING),
+    "export": ListedVerb("Memories", "Export all memories of a user as JSON lines.", *_TRANSFER),
     "import": ListedVerb(
-        "Memories", "Take in memories of a user that were exported; what is there already stays as it is.", *_TRANSFER
+        "Memories", "Import exported memories for a user; memories that already exist stay unchanged.", *_TRANSFER
     ),
     "approve": ListedVerb(
         "Decide",
-        "Let a held plan be carried out; with --all those of a preset's newer revision, a few objects at a time.",
+        "Approve a held plan, or with --all every plan that a new preset revision holds.",
         "decide.approve.add_approve",
         _JOBS,
     ),
     "cleanup": ListedVerb(
         "Decide",
-        "Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing.",
+        "Request a cleanup now; with --dry-run, list what it would remove and why.",
         "decide.cleanup.add_cleanup",
         ("inspection",),
     ),
     "consolidate": ListedVerb(
         "Decide",
-        "Ask the operator to consolidate memories now, to undo a run, or to store or drop what a run proposed.",
+        "Request a consolidation now, undo a run, or approve or reject its proposals.",
         "decide.consolidate.add_consolidate",
         ("inspection",),
     ),
     "rebuild": ListedVerb(
         "Decide",
-        "Show where a rebuild of an agent's collection stands; watch, pause, resume, cancel it, or take it back.",
+        "Show a rebuild's progress, or watch, pause, resume, cancel or roll it back.",
         "decide.rebuild.add_rebuild",
         _JOBS,
     ),
     "takeover": ListedVerb(
         "Decide",
-        "Let objects take over collections that a rebuilt cluster, or another object, left behind.",
+        "Transfer collections of a lost cluster, or of another object, to their new AgentMemory objects.",
         "decide.takeover.add_takeover",
         _JOBS,
     ),
     "snapshot": ListedVerb(
         "Snapshots",
-        "Make snapshots of an agent's memories, and see what there is.",
+        "Create, list, verify, download and delete snapshots.",
         "snapshots.snapshot.add_snapshots",
         ("open_jobs", "downloads"),
     ),
     "restore": ListedVerb(
         "Snapshots",
-        "Restore an agent's memories from a snapshot, or take its last restore back; or all that a Qdrant has lost.",
+        "Restore an agent from a snapshot, roll back its last restore, or restore all lost agents with --all.",
         "snapshots.restore.add_restore",
         _JOBS,
     ),
     "uninstall": ListedVerb(
         "Install",
-        "Delete every object and the definitions, once the catalogue of what they say is kept in a file.",
+        "Delete all objects and CustomResourceDefinitions, after saving a catalogue of the objects to a file.",
         "install.uninstall.add_uninstall",
         ("open_installed",),
     ),
@@ -137,7 +142,7 @@ VERBS = {
     "schema": ListedVerb("Install", "Print the JSON Schema of the kinds, for editors.", "install.crds.add_crds"),
     "completion": ListedVerb(
         "Install",
-        "Print what a shell has to read to complete this command: source <(agentmemory completion bash).",
+        "Print a shell completion script: source <(agentmemory completion bash).",
         PRINTERS,
     ),
     "version": ListedVerb("Install", "Print the version.", PRINTERS),
@@ -194,7 +199,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     cli = typer.Typer(
         name=PROGRAM,
         cls=Group,
-        help="Long-term memory of AI agents as Kubernetes objects.",
+        help="Long-term memory for AI agents, managed as Kubernetes objects.",
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
@@ -212,6 +217,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
         _: Annotated[bool, typer.Option("--version", callback=tell, is_eager=True, help="Print the version.")] = False,
     ) -> None:
         """Get ready for a verb."""
+        ctx.obj = verbs.stacks
         if VERBS[str(ctx.invoked_subcommand)].adder != PRINTERS:
             verbs.prepare()
 

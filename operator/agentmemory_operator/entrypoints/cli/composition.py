@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from agentmemory_operator.settings import SecretHosts
 
 if TYPE_CHECKING:
@@ -70,6 +71,23 @@ class ApiOptions:
     api_namespace: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevOptions:
+    """Options of the development stack.
+
+    Attributes:
+        manifests: folder; None is one below `data`.
+        data: folder; None is `.agentmemory` beside manifests that are named, else one for this person's data.
+        port: 0 is any free one.
+        qdrant: URL of a server in the dev Qdrant's place.
+    """
+
+    manifests: Path | None = None
+    data: Path | None = None
+    port: int = 0
+    qdrant: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
     """The verbs that serve: each runs until it is stopped."""
@@ -77,7 +95,7 @@ class Serving:
     operator: Callable[[OperatorOptions], Awaitable[None]]
     api_kubernetes: Callable[[ApiOptions], Awaitable[None]]
     api_files: Callable[[ApiOptions, Path, Path], Awaitable[None]]
-    dev: Callable[[Path, Path, int, str | None], Awaitable[None]]
+    dev: Callable[[DevOptions], Awaitable[None]]
     devserver: Callable[[Path, int, str], Awaitable[None]]
     default_source: AgentSource
 
@@ -130,7 +148,7 @@ class Asking:
     """
 
     open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncClient]]"
-    url: str
+    url: str | None
     token: str | None
 
 
@@ -140,6 +158,7 @@ class Verbs:
 
     Attributes:
         prepare: called before a verb runs: sets up what all of them need.
+        stacks: development stacks that a verb may mean.
     """
 
     prepare: Callable[[], None]
@@ -149,3 +168,4 @@ class Verbs:
     downloads: Downloads
     asking: Asking
     open_installed: OpenInstalled
+    stacks: Stacks

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -20,7 +20,8 @@ from agentmemory_operator.entrypoints.cli.options import (
     print_document,
     take_options,
 )
-from agentmemory_operator.entrypoints.cli.run import run_verb
+from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
+from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
@@ -31,8 +32,8 @@ T = TypeVar("T")
 POLL_S = 0.5
 INTERRUPTED = 130
 
-Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Sentences, or the object for programs.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if it failed.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,15 @@ class JobsPlace:
 
     Attributes:
         manifests: a folder in a cluster's place.
+        qdrant: URL of the server that stands in for all of the folder's connections, where a stack works on it.
+        is_found: nobody named the folder; the stack that runs here has it.
     """
 
     namespace: str | None
     context: str | None
     manifests: Path | None
+    qdrant: str | None = None
+    is_found: bool = False
 
     def __post_init__(self) -> None:
         if self.context and self.manifests:
@@ -54,8 +59,21 @@ class JobsPlace:
     @property
     def options(self) -> str:
         """What leads another command of ours to the same place."""
-        named = (("-n", self.namespace), ("--context", self.context), ("--manifests", self.manifests))
+        folder = None if self.is_found else self.manifests
+        named = (("-n", self.namespace), ("--context", self.context), ("--manifests", folder))
         return "".join(f" {option} {value}" for option, value in named if value)
+
+
+def place_of(stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None) -> JobsPlace:
+    """Where the objects are, by what is named; see `stacks`."""
+    if manifests is not None:
+        place, stack = JobsPlace(namespace, context, manifests), stacks.on(manifests)
+        return replace(place, qdrant=stack.qdrant) if stack else place
+    with ending_in_one_line():
+        stack = None if context else stacks.meant("name one's folder with --manifests")
+    if stack is None:
+        return JobsPlace(namespace, context, None)
+    return JobsPlace(namespace, None, stack.manifests, stack.qdrant, is_found=True)
 
 
 def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, JobsPlace], None]) -> None:
@@ -67,9 +85,17 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
     """
 
     def command(
-        *, namespace: Namespace = None, context: Context = None, manifests: Manifests = None, **chosen: Any
+        *,
+        ctx: typer.Context,
+        namespace: Namespace = None,
+        context: Context = None,
+        manifests: Manifests = None,
+        **chosen: Any,
     ) -> None:
-        run(options(**chosen), JobsPlace(namespace, context, manifests))
+        place = place_of(stacks_of(ctx), namespace, context, manifests)
+        # The stack says where its Qdrant is.
+        found = {"qdrant": place.qdrant} if place.qdrant and chosen.get("qdrant", "") is None else {}
+        run(options(**chosen | found), place)
 
     take_options(command, options)
     cli.command(name, help=options.__doc__)(command)

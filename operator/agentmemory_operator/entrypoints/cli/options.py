@@ -31,17 +31,19 @@ class TableJsonOrYaml(StrEnum):
 
 Files = Annotated[
     list[Path],
-    typer.Option("-f", "--filename", help="A manifest, a folder of them, or - for standard input; repeatable."),
+    typer.Option("-f", "--filename", help="Manifest file, folder of manifests, or - for standard input; repeatable."),
 ]
-Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Look into the folders of a folder too.")]
-Output = Annotated[TableOrJson, typer.Option("-o", "--output", help="For people, or for programs.")]
-Context = Annotated[str | None, typer.Option("--context", help="Of the kubeconfig. Default: the current one.")]
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Default: the context's.")]
+Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Read subfolders too.")]
+Output = Annotated[TableOrJson, typer.Option("-o", "--output", help="Output format.")]
+Context = Annotated[str | None, typer.Option("--context", help="kubeconfig context. Default: the current one.")]
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Namespace of the object. Default: the context's.")
+]
 Manifests = Annotated[
     Path | None,
-    typer.Option(exists=True, file_okay=False, help="The folder that `agentmemory dev` watches, for a cluster's."),
+    typer.Option(exists=True, file_okay=False, help="Folder of `agentmemory dev`, in place of a cluster."),
 ]
-ReachedAt = Annotated[str | None, typer.Option("--qdrant", help="URL of the server, where its own is out of reach.")]
+ReachedAt = Annotated[str | None, typer.Option("--qdrant", help="URL of Qdrant, if the connection's is not reachable.")]
 
 
 def take_options(command: Callable[..., None], of: Callable[..., Any], *, after: int = 0) -> None:

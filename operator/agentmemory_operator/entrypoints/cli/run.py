@@ -18,7 +18,7 @@ from agentmemory_operator.spec.printable import printable_lines
 
 T = TypeVar("T")
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed where there is no terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; required without a terminal.")]
 UNANSWERED = 2
 
 

@@ -1,27 +1,33 @@
 """The verbs that serve: options to calls."""
 
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from agentmemory_operator.entrypoints.cli.composition import AgentSource, ApiOptions, OperatorOptions, Serving
+from agentmemory_operator.entrypoints.cli.composition import (
+    AgentSource,
+    ApiOptions,
+    DevOptions,
+    OperatorOptions,
+    Serving,
+)
 from agentmemory_operator.entrypoints.cli.options import DATA
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
-Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
 Namespaces = Annotated[
-    list[str] | None, typer.Option("--namespace", help="Watch only this one; repeatable. Default: all.")
+    list[str] | None, typer.Option("--namespace", help="Namespace to watch; repeatable. Default: all.")
 ]
 LeaseNamespace = Annotated[
     str | None,
-    typer.Option(help="Where the operator's lease and claims lie. Default: the pod's namespace; outside: default."),
+    typer.Option(help="Namespace of the operator's lease and claims. Default: the pod's, outside a cluster default."),
 ]
 ApiNamespace = Annotated[
     str | None,
-    typer.Option(help="Where the API runs and finds its keys. Default: the pod's namespace; outside: default."),
+    typer.Option(help="Namespace of the API and its keys. Default: the pod's, outside a cluster default."),
 ]
-Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")]
+Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")]
 
 
 def add_servers(cli: typer.Typer, servers: Serving) -> None:
@@ -39,10 +45,12 @@ def _add_operator(cli: typer.Typer, servers: Serving) -> None:
         api_namespace: ApiNamespace = None,
         health_port: Annotated[
             int | None,
-            typer.Option(min=0, max=65_535, help="Of /healthz, /readyz, /metrics. Default: 8081 in a cluster."),
+            typer.Option(
+                min=0, max=65_535, help="Port of /healthz, /readyz and /metrics. Default: 8081 in a cluster, else none."
+            ),
         ] = None,
     ) -> None:
-        """Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works."""
+        """Run the operator, in a cluster or with a kubeconfig. Only the replica that holds the lease is active."""
         named = tuple(namespace or ())
         options = OperatorOptions(
             namespaces=named, lease_namespace=lease_namespace, api_namespace=api_namespace, health_port=health_port
@@ -53,14 +61,21 @@ def _add_operator(cli: typer.Typer, servers: Serving) -> None:
 def _add_api(cli: typer.Typer, servers: Serving) -> None:
     @cli.command()
     def api(  # noqa: PLR0913 # each is an option
-        host: Annotated[str | None, typer.Option(help="Default: loopback, in a cluster every address.")] = None,
+        host: Annotated[
+            str | None, typer.Option(help="Address to listen on. Default: all in a cluster, else loopback.")
+        ] = None,
         port: Port = 8080,
-        source: Annotated[AgentSource, typer.Option(help="Where agents are declared.")] = servers.default_source,
-        manifests: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
+        source: Annotated[
+            AgentSource, typer.Option(help="Source of the AgentMemory objects.")
+        ] = servers.default_source,
+        manifests: Annotated[
+            Path | None,
+            typer.Option(exists=True, file_okay=False, help="Folder of manifests; required with --source files."),
+        ] = None,
         data: Annotated[
             Path | None,
             typer.Option(
-                file_okay=False, help=f"With --source files: that of the `dev` that made them. Default: {DATA}."
+                file_okay=False, help=f"Data folder of `agentmemory dev`; only with --source files. Default: {DATA}."
             ),
         ] = None,
         namespace: Namespaces = None,
@@ -75,36 +90,55 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
             lease_namespace=lease_namespace,
             api_namespace=api_namespace,
         )
-        if source is AgentSource.KUBERNETES and data is not None:
-            raise typer.BadParameter(
-                "--data is only valid with --source files: a Kubernetes cluster has an ID of its own"
-            )
-        if source is AgentSource.KUBERNETES:
-            run_verb(servers.api_kubernetes(options))
-        elif options.namespaces:
-            raise typer.BadParameter("--namespace is only valid with --source kubernetes")
-        elif manifests is None:
-            raise typer.BadParameter("--source files needs --manifests DIR")
-        else:
-            run_verb(servers.api_files(options, manifests, data or DATA))
+        run_verb(_serve_api(servers, options, source, manifests, data))
+
+
+def _serve_api(
+    servers: Serving, options: ApiOptions, source: AgentSource, manifests: Path | None, data: Path | None
+) -> Awaitable[None]:
+    if source is AgentSource.KUBERNETES:
+        if data is not None:
+            raise typer.BadParameter("--data is only valid with --source files: a Kubernetes cluster has its own ID")
+        return servers.api_kubernetes(options)
+    if options.namespaces:
+        raise typer.BadParameter("--namespace is only valid with --source kubernetes")
+    if manifests is None:
+        raise typer.BadParameter("--source files needs --manifests DIR")
+    return servers.api_files(options, manifests, data or DATA)
 
 
 def _add_development(cli: typer.Typer, servers: Serving) -> None:
     @cli.command()
     def dev(
-        manifests: Manifests,
-        data: Annotated[Path, typer.Option(file_okay=False, help="Where the memories lie, and whose they are.")] = DATA,
+        manifests: Annotated[
+            Path | None,
+            typer.Option(
+                exists=True,
+                file_okay=False,
+                help="Folder of manifests to watch. Default: one in your user data folder, with an agent.",
+            ),
+        ] = None,
+        data: Annotated[
+            Path | None,
+            typer.Option(
+                file_okay=False,
+                help=f"Folder for the memories and their owners. Default: {DATA}; without --manifests, your user data"
+                " folder.",
+            ),
+        ] = None,
         port: Port = 8080,
-        qdrant: Annotated[str | None, typer.Option(help="A real server in the dev Qdrant's place.")] = None,
+        qdrant: Annotated[
+            str | None, typer.Option(help="URL of a Qdrant server to use in place of the development one.")
+        ] = None,
     ) -> None:
-        """Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API."""
-        run_verb(servers.dev(manifests, data, port, qdrant))
+        """Run a development stack in one process: Qdrant, operator and API for a folder of manifests."""
+        run_verb(servers.dev(DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant)))
 
     @cli.command()
     def devserver(
-        data: Annotated[Path, typer.Option(file_okay=False, help="Where the collections lie.")],
+        data: Annotated[Path, typer.Option(file_okay=False, help="Folder for the collections.")],
         port: Port = 6333,
-        version: Annotated[str, typer.Option("--qdrant-version", help="The version to answer as.")] = "1.18.3",
+        version: Annotated[str, typer.Option("--qdrant-version", help="Qdrant version to report.")] = "1.18.3",
     ) -> None:
-        """Run only the dev Qdrant server."""
+        """Run the development Qdrant server alone."""
         run_verb(servers.devserver(data, port, version))

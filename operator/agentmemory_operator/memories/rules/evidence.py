@@ -21,7 +21,7 @@ SAYS, MARKS = "says", "marks"
 the engine reads the whole payload of a candidate for one that is not."""
 
 HAS_TIME, ASKED, BY_USER = "time", "asked", "user"
-"""Marks; that of a name is `name_mark`."""
+"""Marks; that of a name is `name_mark`, that of a memory whose words the text holds `held_mark`."""
 
 ENOUGH_WORDS = 30
 """Content words from which on a memory counts as saying all that it can."""
@@ -45,13 +45,16 @@ _TIMES = re.compile(rf"\b(?:{_DIGITS})\b")
 _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)
 
 
-def evidence_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], language: str) -> Payload:
+def evidence_of(
+    row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], language: str, held: Sequence[str] = ()
+) -> Payload:
     """The evidence of a stored memory; none of what is sealed, as it would lie open.
 
     `says` is `terse`, and what an assistant said has it below 0, so that one number tells both.
 
     Args:
         before: the memories before it in its session, the nearest last.
+        held: ids of the memories whose words its text holds.
     """
     if row.get(ZONE_KEY):
         return {}
@@ -61,6 +64,7 @@ def evidence_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], lan
         *([ASKED] if before and _answers(row, before[-1]) else []),
         *([BY_USER] if row.get("role") == "user" else []),
         *(name_mark(name) for name in names_of(row.get("speaker") or "")),
+        *map(held_mark, held),
     ]
     return {SAYS: -says if row.get("role") == ASSISTANT else says} | ({MARKS: marks} if marks else {})
 
@@ -68,6 +72,11 @@ def evidence_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], lan
 def name_mark(name: str) -> str:
     """The mark of what somebody said, by one of the names."""
     return f"by {name}"
+
+
+def held_mark(memory_id: str) -> str:
+    """The mark of a text that holds the words of another memory."""
+    return f"holds {memory_id}"
 
 
 def terse(text: str, language: str) -> float:

@@ -29,7 +29,9 @@ UNSEALED: Condition = {"is_empty": {"key": ZONE_KEY}}
 NOT_SUPERSEDED: Condition = {"is_empty": {"key": "supersededById"}}
 
 # The caller's field, the key that it is compared with, the index that serves it.
-_RARELY_ASKED = (
+_SELDOM_INDEXED = (
+    ("types", "type", "keyword"),
+    ("tags", "tags", "keyword"),
     ("at_time", "validFrom", "integer"),
     ("at_time", "validTo", "integer"),
     ("namespace", NAMESPACE_PATHS_KEY, "keyword"),
@@ -69,6 +71,11 @@ class Selection:
         return list(dict.fromkeys([self.user_id, *self.scopes]))
 
 
+def of_owners(selection: Selection) -> Filter:
+    """The filter of all points of a selection's owners, whatever else it says."""
+    return {"must": [_owned_by(selection.owners)]}
+
+
 def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield what narrows a selection by reading memories: the caller's field, the key, the type of the index to add.
 
@@ -77,9 +84,14 @@ def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator
     """
     if selection.criterion is not None:
         yield from (("filters", key, type_) for key, type_ in criteria.unindexed(selection.criterion, indexes).items())
-    asked = {"at_time": selection.at_time, "namespace": selection.namespace or None}
-    for field, key, type_ in _RARELY_ASKED:
-        if asked[field] is not None and indexes.get(key) != type_:
+    asked = {
+        "types": bool(selection.types),
+        "tags": bool(selection.tags),
+        "at_time": selection.at_time is not None,
+        "namespace": bool(selection.namespace),
+    }
+    for field, key, type_ in _SELDOM_INDEXED:
+        if asked[field] and indexes.get(key) != type_:
             yield field, key, type_
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE, KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.memories.rules.content_words import first_content_words
-from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of, held_mark
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
     NOT_PENDING,
@@ -21,8 +21,10 @@ from agentmemory_operator.memories.rules.filters import (
     Condition,
     Filter,
     equals,
+    equals_any,
 )
 from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY, WINDOW_KEY, Payload
+from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 MODEL = "qdrant/bm25"
 PLACES = 1000
@@ -87,8 +89,9 @@ def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source
     """
     near = before[-source.window :] if source.window else ()
     text = keyword_text(row, [neighbour["content"] for neighbour in near], source)
-    evidence = evidence_of(row, before, source.language) if source.is_weighted else {}
-    return Words(text, tuple(neighbour["id"] for neighbour in near), row.get(ORDER_KEY), evidence)
+    held = tuple(neighbour["id"] for neighbour in near)
+    evidence = evidence_of(row, before, source.language, held) if source.is_weighted else {}
+    return Words(text, held, row.get(ORDER_KEY), evidence)
 
 
 def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordSource) -> str:
@@ -132,6 +135,11 @@ def is_member(row: Mapping[str, Any]) -> bool:
     """Whether a row's content belongs to the keyword texts of those after it."""
     is_gone = TOMBSTONE_KEY in row or row.get("pending") or row.get("supersededById")
     return not is_gone and ORDER_KEY in row
+
+
+def holders_of(ids: Sequence[str], source: KeywordSource) -> Condition:
+    """The condition that a memory's keyword text holds the words of one of some memories."""
+    return equals_any(MARKS_PATH, list(map(held_mark, ids))) if source.is_weighted else equals_any(WINDOW_KEY, ids)
 
 
 def members_of(user_id: str, session_id: str, *conditions: Condition) -> Filter:

@@ -216,11 +216,16 @@ SHEET_KEY = "entitySheet"
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""
 
-SHOWN: Mapping[str, Any] = {"exclude": [VERSIONS_KEY]}
-"""What is read of points for answers."""
-
 WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 """Which writes of an item came last, and which requests with an idempotency key; see `memories/items.py`."""
+
+SHOWN: Mapping[str, Any] = {
+    "exclude": [
+        *(VERSIONS_KEY, ACCESS_MARKS_KEY, WRITE_MARKS_KEY, REQUEST_MARKS_KEY, EDIT_KEY),
+        *("lookupIds", "requestId", "requestHash", "contentHash", WINDOW_KEY),
+    ]
+}
+"""What is read of points for answers: not what only writers need."""
 
 STATED_END_KEY = "statedValidTo"
 """The `validTo` that a supersession shortened, for the day when the memory answers again."""

@@ -23,6 +23,7 @@ class Tool:
 
     Attributes:
         parameters: JSON Schema of an object.
+        replaces: a call may take the place of what was kept before.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Tool:
     description: str
     parameters: Json
     reads_only: bool = False
+    replaces: bool = False
 
 
 def tools_for(types: Sequence[MemoryType] | None) -> list[Tool]:
@@ -62,7 +64,7 @@ def in_mcp_form(tools: Iterable[Tool]) -> list[Json]:
             "inputSchema": tool.parameters,
             "annotations": {
                 "readOnlyHint": tool.reads_only,
-                "destructiveHint": False,
+                "destructiveHint": tool.replaces,
                 "idempotentHint": tool.reads_only,
                 "openWorldHint": False,
             },
@@ -169,6 +171,7 @@ def _upsert() -> Tool:
             },
             required=["content"],
         ),
+        replaces=True,
     )
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.search.rules.candidate_classes import Box, MemoryClass
 from agentmemory_operator.search.rules.candidates import CandidatePlan, Query, gate_of, similarity_of
 from agentmemory_operator.search.rules.clues import Clues, with_evidence
@@ -115,20 +114,19 @@ class Unseen:
         return Interval(with_evidence(fused.low, weights, low), with_evidence(fused.high, weights, high))
 
 
-def ask_ends(
-    plan: CandidatePlan, vector: Sequence[float], *, distance: str, document: Query | None = None
-) -> list[Query]:
+def ask_ends(plan: CandidatePlan, vector: Sequence[float], *, distance: str, words: Query | None = None) -> list[Query]:
     """The queries for the first memory beyond each list, the one by words last.
 
     Args:
-        document: as for `hybrid.ask_by_both`.
+        words: as for `hybrid.ask_by_both`.
     """
     beyond: Query = {"limit": 1, "offset": plan.limit, "params": {"exact": True}}
     gate = gate_of(distance, plan.min_similarity)
     bounds = {} if gate is None else {"score_threshold": gate}
     queries = [{"query": vector, "filter": filter_, **beyond, **bounds} for filter_ in plan.filters]
-    if document is not None:
-        queries.append({"query": document, "using": KEYWORD_VECTOR, "filter": plan.filters[0], **beyond})
+    if words is not None:
+        params = {**words.get("params", {}), **beyond["params"]}
+        queries.append({**words, "filter": plan.filters[0], **beyond, "params": params})
     return queries
 
 

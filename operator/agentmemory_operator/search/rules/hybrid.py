@@ -2,8 +2,9 @@
 
 Candidates are the nearest memories and those that have the most and rarest of the query's words; their union is scored
 by both signals, so that none counts as 0 for having been found by the other alone. `$score[0]` is the similarity,
-`$score[1]` the BM25 score, in which the engine weighs words by how rare they are in the collection; with RRF
-`$score[2]` is the engine's rank fusion. Source of the numbers: `docs/adr/0009`.
+`$score[1]` the BM25 score, in which the engine weighs words by how rare they are among the memories of who is searched,
+or, before 1.19, in the collection; with RRF `$score[2]` is the engine's rank fusion. Source of the numbers:
+`docs/adr/0009`.
 
 Where names of the query lead to memories (`entities/rules/activation.py`), those are a third list: with RRF one more
 that is ranked, with Score `$score[2]` is the activation.
@@ -18,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
-from agentmemory_operator.memories.rules.filters import both
+from agentmemory_operator.memories.rules.filters import Selection, both, of_owners
 from agentmemory_operator.search.rules.candidates import (
     CandidatePlan,
     Query,
@@ -118,10 +119,21 @@ def ask_by_meaning(plan: CandidatePlan, vector: Sequence[float], *, distance: st
     return Question(lists=(plan.query(vector, distance=distance),), distance=distance)
 
 
+def look_by_words(document: Query, among: Selection | None) -> Query:
+    """The part of a query that looks by words.
+
+    Args:
+        document: the question's text, as the engine takes it for its words.
+        among: whose memories tell how rare a word is; None for all of the collection.
+    """
+    params = {} if among is None else {"params": {"idf": {"corpus": of_owners(among)}}}
+    return {"query": document, "using": KEYWORD_VECTOR, **params}
+
+
 def ask_by_both(
     plan: CandidatePlan,
     vector: Sequence[float],
-    document: Query,
+    words: Query,
     *,
     distance: str,
     fusion: Fusion,
@@ -132,18 +144,22 @@ def ask_by_both(
     A memory is a candidate if it has the least similarity that is asked for, one of the words, or an activated name.
 
     Args:
-        document: the query's text, as the engine takes it for its words.
+        words: see `look_by_words`.
         along: see `Question`; what the plan has no room for is left out.
     """
     along = dict(islice(along.items(), plan.limit))
     named = [_along_names(plan, along, fusion)] if along else []
     # All that the filter lets through are on each list, or each list adds its own.
     total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(along)
-    by_words = {"query": document, "using": KEYWORD_VECTOR, "filter": plan.filters[0], "limit": plan.limit}
-    union = [*_by_meaning(plan, vector, distance), by_words, *named]
+    by_words = {**words, "filter": plan.filters[0], "limit": plan.limit}
+    by_meaning = _by_meaning(plan, vector, distance)
+    union = [*by_meaning, by_words, *named]
     lists: list[Query] = [
-        {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
-        by_words if plan.is_exact else {"prefetch": union, "query": document, "using": KEYWORD_VECTOR, "limit": total},
+        # Where the one list by meaning holds all that there is, the others add nothing to it.
+        by_meaning[0]
+        if plan.is_exact and plan.allows_exact and gate_of(distance, plan.min_similarity) is None
+        else {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
+        by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
     ]
     if fusion.method == "RRF":
         ranked = union[len(plan.filters) - 1 :]

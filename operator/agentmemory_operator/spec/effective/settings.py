@@ -31,9 +31,11 @@ from agentmemory_operator.spec.presets import (
 )
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.spec.presets.table import (
-    EVIDENCE_INDEXES,
+    KIND_INDEXES,
     NO_EVIDENCE,
+    TERSE_INDEXES,
     USE_INDEXES,
+    WEIGHTED_INDEXES,
     EvidenceWeights,
     Fusion,
     Reranking,
@@ -272,6 +274,9 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
     if choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
+    if choice.model is not None or endings_of(memory)[0]:
+        # Models and types that end read them of every candidate.
+        scored |= dict(KIND_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
     )
@@ -284,12 +289,12 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     return {entry.field: entry.type for entry in extra} | scored | needed
 
 
-def evidence_indexes(memory: AgentMemory) -> dict[str, str]:
-    """The type of the payload indexes by which a score reads the evidence of memories, by field."""
+def weighted_indexes(memory: AgentMemory) -> dict[str, str]:
+    """The type of the payload indexes of weighted keyword texts and of their evidence, by field."""
     model = scoring_choice(memory).model
     weighted = effective_ranking(memory).evidence.terms
     read = variables_read(model) if isinstance(model, CheckedExpression) else weighted
-    return dict(index for index, terms in EVIDENCE_INDEXES.items() if not set(terms).isdisjoint(read))
+    return dict(WEIGHTED_INDEXES) | (dict(TERSE_INDEXES) if "terse" in read else {})
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:

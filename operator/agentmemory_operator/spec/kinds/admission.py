@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -16,6 +16,8 @@ from agentmemory_operator.spec.kinds.schema import ANY_TYPE, INT_OR_STRING, LIST
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Path = tuple[str | int, ...]
+Further = Callable[[Mapping[str, Any]], Iterable[tuple[tuple[str, ...], str]]]
+"""What else is wrong with a document whose fields are of their types: paths, each with a message."""
 
 _SHOWN_CHARS = 60
 _CEL_ERRORS = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
@@ -54,7 +56,13 @@ class _Problem:
 
 
 def problems_of(
-    model: type[_Model], schema: Schema, document: object, *, old: object, spared: Collection[CelRule] = ()
+    model: type[_Model],
+    schema: Schema,
+    document: object,
+    *,
+    old: object,
+    spared: Collection[CelRule] = (),
+    further: Further | None = None,
 ) -> tuple[_Model | None, list[FieldError]]:
     """The parsed document, None where its fields forbid it, and everything that is wrong with it.
 
@@ -64,6 +72,7 @@ def problems_of(
         document: plain JSON, numbers as the schema has them.
         old: the object it replaces; None skips the rules on changes.
         spared: rules that are not asked.
+        further: what no rule of the schema knows; asked where `spec` has its types.
     """
     parsed: _Model | None = None
     wrong: dict[_Path, _Problem] = {}
@@ -77,9 +86,17 @@ def problems_of(
     blocked = [problem.path for problem in wrong.values() if problem.blocks_rules]
     broken = _broken_rules(schema, _known(schema, document), old=_known(schema, old), path=(), blocked=blocked)
     silent = {rule.message for rule in spared}
-    asked = (problem for problem in broken if problem.path not in wrong and problem.message not in silent)
-    problems = [*wrong.values(), *asked]
+    asked = [problem for problem in broken if problem.path not in wrong and problem.message not in silent]
+    told = {problem.path for problem in (*wrong.values(), *asked)}
+    more = (problem for problem in _more(document, further, blocked) if problem.path not in told)
+    problems = [*wrong.values(), *asked, *more]
     return parsed, [FieldError(_shown_path(problem.path), problem.message) for problem in problems]
+
+
+def _more(document: Any, further: Further | None, blocked: Iterable[_Path]) -> Iterator[_Problem]:
+    """Yield what no rule knows, except where a part of the spec has the wrong type."""
+    if further and not any(path[:1] in ((), ("spec",)) for path in blocked):
+        yield from (_Problem(path, message) for path, message in further(document))
 
 
 def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
@@ -149,7 +166,7 @@ def _duplicates(schema: Schema, entries: list[Any], path: _Path) -> Iterator[_Pr
     for number, identity in enumerate(identities):
         if identity and all(isinstance(value, str) for value in identity) and identity in identities[:number]:
             told = " ".join(f"{key} {_shown(value)}" for key, value in zip(keys or ("value",), identity, strict=True))
-            yield _Problem((*path, number), f"{told} stands in an earlier entry: rename or remove one")
+            yield _Problem((*path, number), f"{told} is already in an earlier entry: rename or remove one")
 
 
 def _known(schema: Schema, value: Any) -> Any:

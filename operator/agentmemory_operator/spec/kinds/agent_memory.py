@@ -44,43 +44,41 @@ VERIFY_REQUESTED_AT = f"{GROUP}/verify-requested-at"
 APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
 CONSOLIDATION_REQUESTED = f"{GROUP}/consolidation-requested"
 ROLLBACK = f"{GROUP}/rollback"
-ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="One shared scope.")]
+ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="A shared scope.")]
 UserName = Annotated[
     str,
     Field(
         min_length=1,
         max_length=256,
         pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
-        description="One user.",
+        description="A user's id.",
         json_schema_extra=validated(rules.NO_SCOPE),
     ),
 ]
-VerbName = Annotated[
-    Literal["read", "write", "admin", "impersonate", "delegate"], Field(description="One thing that it may do.")
-]
+VerbName = Annotated[Literal["read", "write", "admin", "impersonate", "delegate"], Field(description="A permission.")]
 
 
 class AccessSubject(Model):
-    """Somebody who may call the API for this agent."""
+    """A caller of the API for this agent, with its permissions."""
 
-    kind: Literal["ServiceAccount"] = Field(description="What it is: a ServiceAccount.")
-    namespace: NamespaceName = Field(description="Its namespace.")
-    name: ObjectName = Field(description="Its name.")
+    kind: Literal["ServiceAccount"] = Field(description="Kind of the caller: ServiceAccount.")
+    namespace: NamespaceName = Field(description="Namespace of the ServiceAccount.")
+    name: ObjectName = Field(description="Name of the ServiceAccount.")
     verbs: tuple[VerbName, ...] = Field(
         strict=False,
         min_length=1,
         max_length=5,
-        description="What it may do, each verb by itself: read (get, list, search), write (store, delete one), admin"
-        " (what destroys many memories at once, and who has some), impersonate (name another author than itself),"
-        " delegate (mint user tokens).",
+        description="Permissions, each granted separately: read (get, list, search), write (store, delete one),"
+        " admin (delete many memories at once, list users), impersonate (set an author other than itself), delegate"
+        " (mint user tokens).",
         json_schema_extra=distinct(),
     )
     scopes: tuple[ScopeName, ...] | None = Field(
         default=None,
         strict=False,
         max_length=64,
-        description="The shared scopes that its verbs hold for, beside users' own memories: global, group:NAME;"
-        " at most 64. Default: none.",
+        description="Shared scopes that the verbs apply to, in addition to users' own memories: global or"
+        " group:NAME; at most 64. Default: none.",
         json_schema_extra=distinct(),
     )
     users: tuple[UserName, ...] | None = Field(
@@ -88,39 +86,39 @@ class AccessSubject(Model):
         strict=False,
         min_length=1,
         max_length=64,
-        description="The users whose memories its verbs hold for, 1..64; a request in another user's name is refused."
-        " Default: every user.",
+        description="Users whose memories the verbs apply to, 1..64; requests for other users are refused. Default:"
+        " all users.",
         json_schema_extra=distinct(),
     )
 
 
 class Access(Model):
-    """Who may call the API for this agent, where it checks ServiceAccounts (AGENTMEMORY_AUTH=kubernetes)."""
+    """Who may call the API for this agent, if it checks ServiceAccounts (AGENTMEMORY_AUTH=kubernetes)."""
 
     subjects: tuple[AccessSubject, ...] | None = Field(
         default=None,
         strict=False,
         max_length=256,
-        description="Who may do what; each ServiceAccount once, at most 256. A change acts on the next request."
-        " Default: nobody.",
+        description="Callers and their permissions, each ServiceAccount once, at most 256. Changes apply to the"
+        " next request. Default: nobody.",
         json_schema_extra=keyed_by("kind", "namespace", "name"),
     )
 
 
 class ConnectionRef(Model):
-    """A QdrantConnection, of the object's own namespace unless another is named."""
+    """Reference to a QdrantConnection, by default in the object's namespace."""
 
     name: ObjectName = Field(description="Name of the QdrantConnection.")
     namespace: NamespaceName | None = Field(
         default=None,
-        description="Its namespace; another one only where the connection's namespaces takes this object's."
-        " Default: the object's own.",
+        description="Namespace of the QdrantConnection. Another namespace works only if the connection's"
+        " spec.namespaces allows it. Default: the object's namespace.",
     )
 
 
 EventType = Annotated[
     str,
-    Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$", description="One kind of event."),
+    Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$", description="An event type."),
 ]
 
 
@@ -137,65 +135,67 @@ RequiredField = Annotated[
         "category",
         "knowledge_category",
     ],
-    Field(description="One field of a memory."),
+    Field(description="Name of a field."),
 ]
 
 
 class TypeSpec(Model):
-    """One type of memory."""
+    """A type of memory."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.TYPE))
 
     name: Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$")] = Field(
-        description="Name of the type as memories carry it: lower-case letters, digits, single - or _; at most 48."
+        description="Name of the type, stored with each memory: lower-case letters, digits, single - or _; at most"
+        " 48 characters."
     )
     meaning: Annotated[str, Field(max_length=300)] | None = Field(
         default=None,
-        description="How to recognise what belongs to the type, for whoever chooses one: a model that stores memories,"
-        " or a person; at most 300 characters. Default: nothing is said.",
+        description="Guidance for the person or model that chooses a type: how to recognise what belongs to this"
+        " one; at most 300 characters. Default: none.",
     )
     half_life_days: float | None = Field(
         default=None,
         ge=0.001,
         le=36_500,
         allow_inf_nan=False,
-        description="Days after which a memory's recency has halved, 0.001..36500. A change acts on the next search.",
+        description="Days until a memory's recency halves, 0.001..36500. Changes apply to the next search.",
     )
     decay: bool | None = Field(
-        default=None, description="false: memories of this type never fade (recency 1). Default: true."
+        default=None, description="Whether recency decreases with age; false keeps it at 1. Default: true."
     )
     boost: float | None = Field(
         default=None,
         ge=0.01,
         le=10,
         allow_inf_nan=False,
-        description="Multiplies the combined score of this type, 0.01..10. Default: 1.",
+        description="Factor applied to the combined score of this type, 0.01..10. Default: 1.",
     )
     confidence: float | None = Field(
         default=None,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Confidence of a memory that is stored without one, 0..1. Acts on the next write. Default: none,"
+        description="Confidence of memories stored without one, 0..1. Applies to the next write. Default: none,"
         " which scores as 1.",
     )
     supersede_by: Literal["none", "key", "subject"] | None = Field(
         default=None,
-        description="key or subject: of memories of this type with the same user and the same key (subject), the newest"
-        " supersedes the one before it, whoever said it. none: a memory supersedes only what it names. Default: none.",
+        description="How memories of this type supersede each other. key or subject: the newest with the same user"
+        " and key (subject) supersedes the previous one, whoever wrote it. none: a memory supersedes only what it"
+        " names. Default: none.",
     )
     immutable: bool | None = Field(
         default=None,
-        description="true: a memory of this type can be neither superseded nor changed, and deleting one needs the verb"
-        " admin; it is forgotten with its user. Default: false.",
+        description="Whether memories of this type are immutable: they cannot be superseded or changed, and"
+        " deleting one needs the admin verb. Erasing a user removes them too. Default: false.",
     )
     event_types: tuple[EventType, ...] | None = Field(
         default=None,
         strict=False,
         min_length=1,
         max_length=32,
-        description="What event_type of a memory of this type may be, 1..32 words; one without is refused only where"
-        " required names the field. Acts on the next write. Default: anything.",
+        description="Allowed values of event_type, 1..32. A memory without event_type is refused only if required"
+        " lists that field. Applies to the next write. Default: any value.",
         json_schema_extra=distinct(),
     )
     required: tuple[RequiredField, ...] | None = Field(
@@ -203,33 +203,32 @@ class TypeSpec(Model):
         strict=False,
         min_length=1,
         max_length=10,
-        description="Fields, by the API's names, that a memory of this type is refused without, 1..10. Acts on the next"
-        " write; items, working memories and imports need none. Default: none.",
+        description="API field names that a memory of this type must have, 1..10. Applies to the next write, but"
+        " not to items, working memories and imports. Default: none.",
         json_schema_extra=distinct(),
     )
-    ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
+    ttl: TtlSpec | None = Field(default=None, description="Time to live of this type's memories. Default: unlimited.")
 
 
 class AgentMemorySpec(Model):
-    """One agent's long-term memory."""
-
-    model_config = ConfigDict(json_schema_extra=validated(*rules.SPEC))
+    """Desired state of an agent's long-term memory."""
 
     agent: Annotated[str, Field(max_length=SLUG_MAX_LENGTH)] | None = Field(
         default=None,
-        description="The agent's name in the API, unique in the installation: lower-case letters, digits and single"
-        " hyphens, at most 48. It names the collection (agent_memory_NAME) and cannot change. Default: metadata.name.",
+        description="Name of the agent in the API, unique in the installation: lower-case letters, digits and"
+        " single hyphens, at most 48 characters. It names the collection (agent_memory_NAME) and cannot change."
+        " Default: metadata.name.",
     )
-    connection_ref: ConnectionRef = Field(description="The Qdrant server: a QdrantConnection.")
+    connection_ref: ConnectionRef = Field(description="QdrantConnection of the server that stores the memories.")
     preset: Literal["standard", "cortex", "brain", "keyed", "cognitive", "importance", "none"] | None = Field(
         default=None,
-        description="The design whose figures hold where this object gives none (docs/presets.md); none is any type of"
-        " memory, ranked by similarity alone. Another one may ask for a Rebuild or a reindex. Default: standard; of an"
-        " object whose collection exists, what that has on record.",
+        description="Design that provides all settings not given here (docs/presets.md); none accepts any memory"
+        " type and ranks by similarity only. Changing it may require a Rebuild or a reindex. Default: standard; for"
+        " an existing collection, the preset recorded with it.",
     )
     embedding: Embedding | None = Field(
         default=None,
-        description="What turns text into vectors. Default: provider wordllama, offline and without a key.",
+        description="How text is turned into vectors. Default: provider wordllama, offline and without a key.",
     )
     index: Index | None = Field(default=None, description="Layout and tuning of the collection. Default: the preset's.")
     types: tuple[TypeSpec, ...] | None = Field(
@@ -237,32 +236,33 @@ class AgentMemorySpec(Model):
         strict=False,
         min_length=1,
         max_length=64,
-        description="The types of memory, 1..64, each name once. Replaces the preset's list. Default: the preset's.",
+        description="Memory types, 1..64, unique by name. Replaces the preset's list. Default: the preset's.",
         json_schema_extra=keyed_by("name"),
     )
     scoring: ScoringSpec | None = Field(
-        default=None, description="How search ranks; acts on the next search. Default: the preset's figures."
+        default=None,
+        description="How search results are ranked. Changes apply to the next search. Default: the preset's.",
     )
     lifecycle: LifecycleSpec | None = Field(
-        default=None, description="How memories are kept, and how they end. Default: the preset's."
+        default=None, description="Retention, expiry and cleanup of memories. Default: the preset's."
     )
     items: ItemsSpec | None = Field(
-        default=None, description="What holds for items, which are memories under keys. Default: see its fields."
+        default=None, description="Settings of items, which are memories with keys. Default: see its fields."
     )
     snapshots: SnapshotsSpec | None = Field(
-        default=None, description="When snapshots are made, and how long they stay. Default: none is made."
+        default=None, description="Schedule and retention of snapshots. Default: no snapshots."
     )
     bootstrap: Bootstrap | None = Field(
-        default=None, description="What the collection is made of where none exists. Default: an empty one is made."
+        default=None, description="Initial contents, if no collection exists. Default: an empty collection."
     )
     access: Access | None = Field(
-        default=None, description="Who may call the API for this agent. Default: nobody, where identities are checked."
+        default=None, description="Who may call the API for this agent. Default: nobody, if the API checks identities."
     )
     webhooks: tuple[Webhook, ...] | None = Field(
         default=None,
         strict=False,
         max_length=8,
-        description="URLs that are told what happens to the memories, at most 8, each name once (docs/webhooks.md)."
+        description="URLs that receive events about memories, at most 8, unique by name (docs/webhooks.md)."
         " Default: none.",
         json_schema_extra=keyed_by("name"),
     )
@@ -270,49 +270,48 @@ class AgentMemorySpec(Model):
         default=None,
         strict=False,
         max_length=8,
-        description="Paths of the API that take signed memories, at most 8, each name once (docs/webhooks.md)."
-        " Default: none.",
+        description="API paths that accept signed memories, at most 8, unique by name (docs/webhooks.md). Default:"
+        " none.",
         json_schema_extra=keyed_by("name"),
     )
     zones: ZonesSpec | None = Field(
         default=None,
-        description="Privacy zones of memories (docs/zones.md). Default: none, and a memory with a zone is refused."
-        " Removed, memories with a zone stay as they are, and cannot be read.",
+        description="Privacy zones of memories (docs/zones.md). Default: none; memories with a zone are refused. If"
+        " removed, memories with a zone stay stored but cannot be read.",
     )
     consolidation: ConsolidationSpec | None = Field(
-        default=None, description="What a language model makes of memories (docs/distillation.md). Default: nothing."
+        default=None, description="Use of a language model on memories (docs/distillation.md). Default: none."
     )
     entities: EntitiesSpec | None = Field(
         default=None,
-        description="Names that memories speak of (docs/entities.md). Default: found with the preset brain, else not.",
+        description="Detection of names in memories (docs/entities.md). Default: on with the preset brain, else off.",
     )
     suspend: bool | None = Field(
         default=None,
-        description="true: the operator leaves the collection as it is, whatever this object says, until it is false"
-        " again; the API goes on serving. An object deleted meanwhile keeps its collection. Default: false.",
+        description="Whether the operator leaves the collection unchanged. The API continues to serve. An object"
+        " deleted while suspended keeps its collection. Default: false.",
     )
     change_policy: ChangePolicyName | None = Field(
         default=None,
-        description="What becomes of a change that needs a new collection (a Rebuild): Apply carries it out,"
-        f" RequireApproval waits for the annotation {APPROVE_PLAN}: DIGEST (agentmemory approve NAME), Never holds it"
-        " whatever is approved. Default: RequireApproval.",
+        description="How to handle changes that require a new collection (a Rebuild): Apply makes them,"
+        f" RequireApproval waits for the annotation {APPROVE_PLAN}: DIGEST (agentmemory approve NAME), Never holds"
+        " them even if approved. Default: RequireApproval.",
     )
     keep_previous_hours: Annotated[int, Field(ge=0, le=8760)] | None = Field(
         default=None,
-        description="How many hours the collection that a Rebuild replaces is kept for a way back, 0..8760."
-        " Default: 24.",
+        description="Hours to keep the collection that a Rebuild replaced, for a rollback, 0..8760. Default: 24.",
     )
-    rebuild: RebuildSpec | None = Field(default=None, description="Bounds of a Rebuild. Default: see its fields.")
+    rebuild: RebuildSpec | None = Field(default=None, description="Limits of a Rebuild. Default: see its fields.")
     drift_policy: Literal["Correct", "Report", "Ignore"] | None = Field(
         default=None,
-        description="What becomes of a change that somebody made to the collection in Qdrant, past this object. Correct"
-        " sets it right, Report leaves it and shows it in status.drift, Ignore leaves it. Default: Correct.",
+        description="How to handle changes made to the collection directly in Qdrant: Correct reverts them, Report"
+        " keeps and lists them in status.drift, Ignore keeps them. Default: Correct.",
     )
     deletion_policy: Literal["Retain", "Snapshot", "Delete"] | None = Field(
         default=None,
-        description="What becomes of the collection when this object is deleted. Snapshot drops it once a last snapshot"
-        " of it is verified; Delete drops a non-empty one only with"
-        f" the annotation {CONFIRM_DELETE}: ALIAS. Default: Retain.",
+        description="How to handle the collection when this object is deleted: Retain keeps it, Snapshot removes it"
+        f" after a last verified snapshot, Delete removes a non-empty one only with the annotation {CONFIRM_DELETE}:"
+        " ALIAS. Default: Retain.",
     )
 
 

@@ -26,7 +26,13 @@ OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME_PATTERN)]
 NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 HostName = Annotated[
-    str, Field(min_length=1, max_length=259, pattern=r"^[A-Za-z0-9._-]+(:[0-9]{1,5})?$", description="One host.")
+    str,
+    Field(
+        min_length=1,
+        max_length=259,
+        pattern=r"^[A-Za-z0-9._-]+(:[0-9]{1,5})?$",
+        description="A host, with an optional port.",
+    ),
 ]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
@@ -39,10 +45,10 @@ Schedule = Annotated[str, Field(max_length=256, json_schema_extra=validated(_CRO
 
 
 class SecretKeyRef(Model):
-    """A key of a Secret in the object's own namespace."""
+    """Reference to a key of a Secret in the object's namespace."""
 
     name: ObjectName = Field(description="Name of the Secret.")
-    key: SecretKey = Field(description="Key within the Secret's data.")
+    key: SecretKey = Field(description="Key in the Secret's data.")
 
 
 class StatusModel(BaseModel):
@@ -53,7 +59,7 @@ class StatusModel(BaseModel):
     )
 
 
-GENERATION = "metadata.generation that the operator last acted on."
+GENERATION = "Last metadata.generation that the operator acted on."
 
 
 class WholeStatus(StatusModel):
@@ -69,16 +75,18 @@ class Condition(StatusModel):
     """One condition, as the Kubernetes API conventions describe it."""
 
     type: Annotated[str, Field(max_length=316)]
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition is true.")
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = (
-        Field(description="Why, as one word of a closed set.")
+        Field(description="Machine-readable reason, one of a fixed set.")
     )
-    message: Annotated[str, Field(max_length=32_768)] = Field(description="Why, for people, with the way out.")
+    message: Annotated[str, Field(max_length=32_768)] = Field(
+        description="Human-readable message with the suggested fix."
+    )
     last_transition_time: str = Field(
-        description="When `status` last changed, RFC 3339.", json_schema_extra={"format": "date-time"}
+        description="Time of the last change of `status` (RFC 3339).", json_schema_extra={"format": "date-time"}
     )
     observed_generation: int | None = Field(
-        default=None, ge=0, description="metadata.generation that the condition speaks of."
+        default=None, ge=0, description="metadata.generation that the condition is based on."
     )
 
 

@@ -121,38 +121,38 @@ class Reason(StrEnum):
 
 TYPES: Mapping[str, Mapping[str, str]] = {
     "AgentMemory": {
-        "Ready": "the collection serves",
-        "InSync": "it is as the object asks; while it is Ready",
-        "Reconciling": "something failed that is tried again; only while it holds",
-        "Stalled": "nothing changes until a person acts; only while it holds",
-        "Suspended": "spec.suspend is true; only while it holds",
-        "TypesListed": "False while there are memories of a type that is not listed",
-        "Outgrown": "there are more memories than the layout was made for; only while it holds",
-        "KeysUnavailable": "memories with a zone cannot be read or stored, or some cannot; with spec.zones",
-        "Consolidated": "the last consolidation came to its end; once one was made, with spec.consolidation.model",
-        "SnapshotFresh": "the last proven snapshot is young enough; with a schedule",
-        "SnapshotVerified": "the last snapshot is proven; once one was made",
+        "Ready": "the collection serves requests",
+        "InSync": "the collection matches the object; only while Ready",
+        "Reconciling": "a failed operation is retried; only while True",
+        "Stalled": "nothing changes until a person acts; only while True",
+        "Suspended": "spec.suspend is true; only while True",
+        "TypesListed": "False while memories have a type that is not listed",
+        "Outgrown": "the layout is sized for fewer memories; only while True",
+        "KeysUnavailable": "some or all memories with a zone cannot be read or stored; with spec.zones",
+        "Consolidated": "the last consolidation succeeded; after the first one, with spec.consolidation.model",
+        "SnapshotFresh": "the last verified snapshot is recent enough; with a schedule",
+        "SnapshotVerified": "the last snapshot is verified; after the first one",
     },
     "QdrantConnection": {
         "Ready": "the server answers and can be used",
-        "Reachable": "the server answers, whatever it says",
-        "NearCapacity": "few more collections fit, or none; Unknown where that cannot be known",
-        "Reconciling": "something failed that is tried again; only while it holds",
-        "Stalled": "nothing changes until a person acts; only while it holds",
+        "Reachable": "the server answers, with any status code",
+        "NearCapacity": "few more collections fit, or none; Unknown if that cannot be determined",
+        "Reconciling": "a failed operation is retried; only while True",
+        "Stalled": "nothing changes until a person acts; only while True",
     },
     "MemorySnapshot": {
-        "Progressing": "what it is at, or waits for; only while it runs",
-        "Succeeded": "whether it was made",
-        "Verified": "whether it is proven; once it was tried",
+        "Progressing": "current step, or reason for waiting; only while it runs",
+        "Succeeded": "the snapshot was made",
+        "Verified": "the snapshot is verified; after the first attempt",
     },
     "MemoryRestore": {
-        "Progressing": "what it is at, or waits for; only while it runs",
-        "Succeeded": "whether it was done; from its end on",
-        "AlreadyApplied": "the same restore was on record, nothing was done; only where it holds",
-        "RolledBack": "whether it was rolled back; once that was asked for",
+        "Progressing": "current step, or reason for waiting; only while it runs",
+        "Succeeded": "the restore succeeded; after its end",
+        "AlreadyApplied": "the same restore is on record, nothing was done; only while True",
+        "RolledBack": "the restore was rolled back; after a request",
     },
 }
-"""By kind, every type of condition that its objects can have, and what it tells."""
+"""By kind, every type of condition that its objects can have, with its meaning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pydantic.config import JsonDict
 
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.base import HostName, Model, SecretKeyRef
-from agentmemory_operator.spec.kinds.cel import connection as rules
+from agentmemory_operator.spec.kinds.cel import other_kinds as rules
 from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
 from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated, words_or_object
 
@@ -23,67 +23,70 @@ NodeUrl = Annotated[
     str,
     Field(
         max_length=512,
-        description="Base URL of one node.",
+        description="Base URL of a node.",
         json_schema_extra=validated(is_url("nodes", "http://qdrant-0.qdrant.svc:6333")),
     ),
 ]
 
 
 class Tls(Model):
-    """How the server shows who it is."""
+    """How the server's certificate is verified."""
 
     ca_secret_ref: SecretKeyRef = Field(
-        description="Certificates (PEM) of the authorities that may vouch for the server, and no others."
+        description="CA certificates (PEM) used to verify the server; no others are trusted."
     )
 
 
 LabelText = Annotated[str, Field(max_length=MAX_LABEL_LENGTH)]
-LabelValue = Annotated[LabelText, Field(description="One value.")]
+LabelValue = Annotated[LabelText, Field(description="A label value.")]
 Labels = Annotated[dict[str, LabelText], Field(min_length=1, max_length=MAX_LABELS)]
 
 
 class LabelRequirement(Model):
-    """What one label of a namespace must be."""
+    """A requirement on a label of a namespace."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.LABEL_REQUIREMENT))
 
     key: Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)] = Field(
-        description="The label, as kubernetes.io/metadata.name, which is each namespace's name."
+        description="Label key, for example kubernetes.io/metadata.name, the namespace's name."
     )
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="In: it has one of values; NotIn: it has none of them, or is not there; Exists; DoesNotExist."
+        description="In: the label has one of values; NotIn: it has none of them, or is absent; Exists; DoesNotExist."
     )
     values: tuple[LabelValue, ...] | None = Field(
         default=None,
         strict=False,
         min_length=1,
         max_length=64,
-        description="What In and NotIn compare with, 1..64; the others take none.",
+        description="Values for In and NotIn, 1..64; not allowed with the others.",
     )
 
 
 class NamespaceSelector(Model):
-    """Namespaces that meet all of some requirements on their labels."""
+    """Selects namespaces whose labels meet all requirements."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.NAMESPACE_SELECTOR))
 
     match_labels: Labels | None = Field(
-        default=None, description="Labels that a namespace must have, each with its value; 1..64."
+        default=None, description="Labels that a namespace must have, with their values; 1..64."
     )
     match_expressions: tuple[LabelRequirement, ...] | None = Field(
-        default=None, strict=False, min_length=1, max_length=16, description="More that its labels must meet; 1..16."
+        default=None, strict=False, min_length=1, max_length=16, description="Further label requirements; 1..16."
     )
 
 
 class AllowedNamespaces(Model):
-    """Which namespaces may use something."""
+    """Namespaces that may use the object."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.ALLOWED_NAMESPACES))
 
     from_: Literal["Same", "All", "Selector"] = Field(
-        alias="from", description="Same: its own namespace; All: every one; Selector: its own, and those of selector."
+        alias="from",
+        description="Which namespaces. Same: its own; All: all; Selector: its own and those that match selector.",
     )
-    selector: NamespaceSelector | None = Field(default=None, description="Which ones, by their labels.")
+    selector: NamespaceSelector | None = Field(
+        default=None, description="Labels of the namespaces; only with Selector."
+    )
 
 
 class LabelsAlone(Model):
@@ -94,7 +97,7 @@ class LabelsAlone(Model):
 
 MATCH_LABELS: JsonDict = {
     "matchLabels": {
-        "description": "Labels that the namespace must have, each with its value; 1..64.",
+        "description": "Labels that the namespace must have, with their values; 1..64.",
         "type": "object",
         "minProperties": 1,
         "maxProperties": MAX_LABELS,
@@ -104,42 +107,42 @@ MATCH_LABELS: JsonDict = {
 
 
 class Takeover(Model):
-    """Memories that may change their owner."""
+    """Memories that may be transferred to another owner."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.TAKEOVER))
 
     agent: Annotated[str, Field(min_length=1, max_length=SLUG_MAX_LENGTH)] | None = Field(
-        default=None, description="The agent whose memories are given away."
+        default=None, description="Agent whose memories are transferred."
     )
     from_uid: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        default=None, description="uid of the AgentMemory that held them, as status.takeoverRequests shows it."
+        default=None, description="uid of the AgentMemory that owned them, from status.takeoverRequests."
     )
     to_namespace: Annotated[str, Field(min_length=1, max_length=63)] | None = Field(
-        default=None, description="Namespace whose AgentMemory of that agent gets them."
+        default=None, description="Namespace of the AgentMemory that receives them."
     )
     from_cluster_id: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         default=None,
-        description="uid of kube-system in another cluster: each AgentMemory gets what the one of its namespace and"
-        " name had there.",
+        description="uid of the kube-system namespace in another cluster: each AgentMemory receives what the one"
+        " with its namespace and name had there.",
     )
 
 
 class CapacitySpec(Model):
-    """How much of the server may be used."""
+    """Limits on the use of the server."""
 
     max_memory_maps: int | None = Field(
         default=None,
         ge=1_000,
         le=2_147_483_647,
-        description="Memory maps that Qdrant's process may have (vm.max_map_count of its node), 1000..2147483647. Where"
-        " the server tells it too, the smaller one counts. Default: what the server tells.",
+        description="Memory maps that the Qdrant process may have (vm.max_map_count of its node), 1000..2147483647."
+        " If the server reports a limit too, the smaller one applies. Default: the reported limit.",
     )
     max_collections_per_namespace: int | None = Field(
         default=None,
         ge=1,
         le=100_000,
-        description="Collections that the agents of one namespace may have on this server, 1..100000: those of deleted"
-        " agents, replaced ones and placeholders count too. At that number no new agent gets one. Default: any.",
+        description="Maximum collections on this server for the agents of one namespace, 1..100000, including those"
+        " of deleted agents, replaced ones and placeholders. At the limit, new agents get none. Default: unlimited.",
     )
 
 
@@ -154,44 +157,44 @@ class QdrantConnectionSpec(Model):
         strict=False,
         min_length=1,
         max_length=64,
-        description="Base URL of each node of a cluster, under its own name: snapshots are made node by node. Without,"
-        " a cluster has none. Default: the server is alone.",
+        description="Base URL of each node of a cluster, for snapshots, which are made node by node. A cluster"
+        " without nodes has no snapshots. Default: a single server.",
     )
-    api_key_secret_ref: SecretKeyRef | None = Field(default=None, description="The API key. Default: none is sent.")
+    api_key_secret_ref: SecretKeyRef | None = Field(default=None, description="API key. Default: none is sent.")
     timeout_seconds: int | None = Field(
-        default=None, ge=1, le=300, description="Seconds until a request to Qdrant is given up, 1..300. Default: 10."
+        default=None, ge=1, le=300, description="Timeout of requests to Qdrant in seconds, 1..300. Default: 10."
     )
     tls: Tls | None = Field(
-        default=None, description="The authorities that sign the certificate of an https server. Default: the system's."
+        default=None, description="CA certificates used to verify an https server. Default: the system's."
     )
     restore_sources: tuple[HostName, ...] | None = Field(
         default=None,
         strict=False,
         max_length=32,
-        description="Hosts that a MemoryRestore by url may name, as backups.example.com or backups.example.com:8443;"
-        " without a port it is 443; at most 32. The operator fetches from them. Default: none.",
+        description="Hosts that a MemoryRestore may download from by url, for example backups.example.com or"
+        " backups.example.com:8443 (default port 443); at most 32. The operator connects to them. Default: none.",
         json_schema_extra=distinct(),
     )
     namespaces: AllowedNamespaces | None = Field(
         default=None,
-        description="From which other namespaces AgentMemories may refer to this connection. Its Secrets are read in"
-        " its own namespace only. Default: from Same, which is none.",
+        description="Other namespaces whose AgentMemories may use this connection. Its Secrets are only read from"
+        " its own namespace. Default: none (from: Same).",
     )
     allowed_namespaces: Literal["Same", "All"] | LabelsAlone | None = Field(
         default=None,
-        description="Deprecated: the next version does not read it. Give namespaces instead, never both; `agentmemory"
-        " validate` prints what to write. Same, All, or matchLabels.",
+        description="Deprecated, not read by the next version: use namespaces, never both; `agentmemory validate`"
+        " prints the replacement. Same, All, or matchLabels.",
         json_schema_extra=words_or_object(("Same", "All"), MATCH_LABELS),
     )
     capacity: CapacitySpec | None = Field(
-        default=None, description="How much of the server may be used. Default: what it tells of itself."
+        default=None, description="Limits on the use of the server. Default: those that it reports."
     )
     takeovers: tuple[Takeover, ...] | None = Field(
         default=None,
         strict=False,
         max_length=64,
         description="Memories on this server that another namespace, or the objects of a rebuilt cluster, may take"
-        " over; at most 64. status.takeoverRequests shows who asks. Default: none.",
+        " over; at most 64. status.takeoverRequests lists the requests. Default: none.",
     )
 
 

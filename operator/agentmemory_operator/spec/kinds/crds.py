@@ -60,29 +60,39 @@ _IN_SYNC = '.status.conditions[?(@.type=="InSync")].status'
 # A column takes the first that fits, and conditions are kept in the order of their weight.
 _NOT_SO = '.status.conditions[?(@.status=="False")].reason'
 _READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
-_AGE = Column("Age", "date", ".metadata.creationTimestamp", "Since it was created.")
+_AGE = Column("Age", "date", ".metadata.creationTimestamp", "Time since creation.")
 
 AGENT_MEMORY = KindDefinition(
     name="AgentMemory",
     plural="agentmemories",
     short_name="amem",
-    description="One agent's long-term memory: a tuned Qdrant collection, and how search ranks what is in it.",
+    description="Long-term memory of one agent: a tuned Qdrant collection, and how search results are ranked.",
     document=AgentMemoryDocument,
     status=AgentMemoryStatus,
     columns=(
-        Column("Ready", "string", _READY, "Whether it serves."),
-        Column("Synced", "string", _IN_SYNC, "Whether it is as the object asks."),
-        Column("Reason", "string", _NOT_SO, "Of the first condition that is False."),
-        Column("Points", "integer", ".status.collection.points", "Points in the collection, approximately."),
-        Column("Last-Snapshot", "date", ".status.lastSnapshot.time", "Since the last snapshot was made."),
+        Column("Ready", "string", _READY, "Whether the collection serves requests."),
+        Column("Synced", "string", _IN_SYNC, "Whether the collection matches the object."),
+        Column("Reason", "string", _NOT_SO, "Reason of the first condition that is False."),
+        Column("Points", "integer", ".status.collection.points", "Approximate number of points in the collection."),
+        Column("Last-Snapshot", "date", ".status.lastSnapshot.time", "Time since the last snapshot."),
         _AGE,
-        Column("Agent", "string", ".status.agent", "The agent's name in the API.", is_wide=True),
-        Column("Preset", "string", ".status.effective.preset", "The preset in force.", is_wide=True),
-        Column("Alias", "string", ".status.collection.alias", "The collection's stable name.", is_wide=True),
-        Column("Physical", "string", ".status.collection.physical", "The collection behind it.", is_wide=True),
-        Column("State", "string", ".status.collection.state", "Qdrant's word for its state.", is_wide=True),
-        Column("Drift", "integer", ".status.driftCount", "Changes past this object that stay.", is_wide=True),
-        Column("Generation", "integer", ".status.observedGeneration", "Last generation acted on.", is_wide=True),
+        Column("Agent", "string", ".status.agent", "Name of the agent in the API.", is_wide=True),
+        Column("Preset", "string", ".status.effective.preset", "Preset in force.", is_wide=True),
+        Column("Alias", "string", ".status.collection.alias", "Stable name of the collection.", is_wide=True),
+        Column(
+            "Physical", "string", ".status.collection.physical", "Collection that the alias points at.", is_wide=True
+        ),
+        Column("State", "string", ".status.collection.state", "Qdrant's state of the collection.", is_wide=True),
+        Column(
+            "Drift", "integer", ".status.driftCount", "Changes made directly in Qdrant that are kept.", is_wide=True
+        ),
+        Column(
+            "Generation",
+            "integer",
+            ".status.observedGeneration",
+            "Last generation that the operator acted on.",
+            is_wide=True,
+        ),
     ),
 )
 
@@ -94,13 +104,13 @@ QDRANT_CONNECTION = KindDefinition(
     document=QdrantConnectionDocument,
     status=QdrantConnectionStatus,
     columns=(
-        Column("URL", "string", ".spec.url", "Base URL of its REST API."),
-        Column("Ready", "string", _READY, "Whether it answers and is recent enough."),
-        Column("Version", "string", ".status.version", "Qdrant's version."),
-        Column("Peers", "integer", ".status.peers", "Servers of the cluster."),
+        Column("URL", "string", ".spec.url", "Base URL of the REST API."),
+        Column("Ready", "string", _READY, "Whether the server answers and its version is supported."),
+        Column("Version", "string", ".status.version", "Qdrant version."),
+        Column("Peers", "integer", ".status.peers", "Nodes of the cluster."),
         _AGE,
-        Column("Reason", "string", _READY_REASON, "Why it is ready or not.", is_wide=True),
-        Column("Capabilities", "string", ".status.capabilities", "What the server can do.", is_wide=True),
+        Column("Reason", "string", _READY_REASON, "Reason of the condition Ready.", is_wide=True),
+        Column("Capabilities", "string", ".status.capabilities", "Features that the server supports.", is_wide=True),
     ),
 )
 
@@ -112,20 +122,20 @@ MEMORY_SNAPSHOT = KindDefinition(
     name="MemorySnapshot",
     plural="memorysnapshots",
     short_name="msnap",
-    description="One snapshot of one agent's memory, made once and proven.",
+    description="One verified snapshot of one agent's memory.",
     document=MemorySnapshotDocument,
     status=MemorySnapshotStatus,
     columns=(
-        Column("Agent-Memory", "string", ".spec.agentMemoryRef.name", "Whose snapshot it is."),
-        Column("Succeeded", "string", _SUCCEEDED, "Whether it was made."),
-        Column("Verified", "string", _VERIFIED, "Whether it was proven."),
-        Column("Points", "integer", ".status.points.after", "Points of the collection."),
-        Column("Bytes", "integer", ".status.sizeBytes", "Size of the file."),
+        Column("Agent-Memory", "string", ".spec.agentMemoryRef.name", "AgentMemory of the snapshot."),
+        Column("Succeeded", "string", _SUCCEEDED, "Whether the snapshot was made."),
+        Column("Verified", "string", _VERIFIED, "Whether the snapshot is verified."),
+        Column("Points", "integer", ".status.points.after", "Number of points in the snapshot."),
+        Column("Bytes", "integer", ".status.sizeBytes", "Size of the file in bytes."),
         _AGE,
-        Column("Reason", "string", _REASON, "Why it has succeeded or not.", is_wide=True),
-        Column("Progress", "string", ".status.progress", "What it is at.", is_wide=True),
-        Column("Qdrant", "string", ".status.qdrantVersion", "Version of the server that made it.", is_wide=True),
-        Column("File", "string", ".status.name", "The file's name in Qdrant.", is_wide=True),
+        Column("Reason", "string", _REASON, "Reason of the condition Succeeded.", is_wide=True),
+        Column("Progress", "string", ".status.progress", "Current step.", is_wide=True),
+        Column("Qdrant", "string", ".status.qdrantVersion", "Qdrant version of the server that made it.", is_wide=True),
+        Column("File", "string", ".status.name", "File name in Qdrant.", is_wide=True),
     ),
 )
 
@@ -133,18 +143,20 @@ MEMORY_RESTORE = KindDefinition(
     name="MemoryRestore",
     plural="memoryrestores",
     short_name="mrest",
-    description="One restore of one agent's memory, made once.",
+    description="One restore of one agent's memory.",
     document=MemoryRestoreDocument,
     status=MemoryRestoreStatus,
     columns=(
-        Column("Target", "string", ".spec.target.name", "The agent whose memories are replaced."),
-        Column("Snapshot", "string", ".spec.source.snapshotRef.name", "What is restored."),
-        Column("Succeeded", "string", _SUCCEEDED, "Whether it was done."),
-        Column("Progress", "string", ".status.progress", "What it is at."),
+        Column("Target", "string", ".spec.target.name", "AgentMemory whose memories are replaced."),
+        Column("Snapshot", "string", ".spec.source.snapshotRef.name", "MemorySnapshot that is restored."),
+        Column("Succeeded", "string", _SUCCEEDED, "Whether the restore succeeded."),
+        Column("Progress", "string", ".status.progress", "Current step."),
         _AGE,
-        Column("Reason", "string", _REASON, "Why it has succeeded or not.", is_wide=True),
+        Column("Reason", "string", _REASON, "Reason of the condition Succeeded.", is_wide=True),
         Column("Mode", "string", ".spec.mode", "Swap or InPlace.", is_wide=True),
-        Column("Previous", "string", ".status.previousCollection.physical", "What was replaced.", is_wide=True),
+        Column(
+            "Previous", "string", ".status.previousCollection.physical", "Collection that was replaced.", is_wide=True
+        ),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Manifests as they come, to parsed objects: as strict as admission, and every error at once.
+"""Manifests as they come, to parsed objects: as strict as admission and the figures of the preset, every error at once.
 
 Whatever JSON comes in, the answer is an object or SpecInvalid.
 """
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from agentmemory_operator.errors import FieldError, SpecInvalid
-from agentmemory_operator.spec.kinds.admission import problems_of
+from agentmemory_operator.spec.kinds.admission import Further, problems_of
 from agentmemory_operator.spec.kinds.agent_memory import (
     API_VERSION,
     GROUP,
@@ -21,7 +21,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     Metadata,
 )
 from agentmemory_operator.spec.kinds.base import Model
-from agentmemory_operator.spec.kinds.cel import snapshot as snapshot_rules
+from agentmemory_operator.spec.kinds.cel import other_kinds as snapshot_rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.documents import (
     AccessDocument,
@@ -31,6 +31,7 @@ from agentmemory_operator.spec.kinds.documents import (
     ObjectMeta,
     QdrantConnectionDocument,
 )
+from agentmemory_operator.spec.kinds.over_preset import faults_over_preset
 from agentmemory_operator.spec.kinds.schema import plain, structural
 
 _MAX_TOLD = 20
@@ -42,6 +43,8 @@ _LIKE, _SLIP = 0.6, 0.84
 _Document = TypeVar("_Document", bound=Model)
 # They came when objects were there that break them. Admission asks them of what is new; what is there goes on.
 _LATER_RULES = (snapshot_rules.KEY,)
+# What a definition in the cluster does not know: the preset's figures are those of this version.
+_FURTHER: dict[type[Model], Further] = {AgentMemoryDocument: faults_over_preset}
 _schema_of = cache(structural)
 _DOCUMENTS: dict[str, type[Model]] = {
     "AgentMemory": AgentMemoryDocument,
@@ -140,7 +143,7 @@ def _error_in_our_group(version: str, kind: str) -> FieldError | None:
     if kind not in _DOCUMENTS:
         near = _nearest(kind, _LIKE)
         way_out = f"did you mean {near}?" if near else f"use one of {', '.join(_DOCUMENTS)}"
-        return FieldError("kind", f"{_quoted(kind)} is no kind of {GROUP}: {way_out}")
+        return FieldError("kind", f"{_quoted(kind)} is not a kind of {GROUP}: {way_out}")
     return None if version == API_VERSION else FieldError("apiVersion", f"{_quoted(version)}: give {API_VERSION}")
 
 
@@ -152,7 +155,7 @@ def errors_of(document: Mapping[str, Any]) -> list[FieldError]:
         return []
     model = _DOCUMENTS[document["kind"]]
     schema = _schema_of(model)
-    return problems_of(model, schema, plain(schema, document), old=None)[1]
+    return problems_of(model, schema, plain(schema, document), old=None, further=_FURTHER.get(model))[1]
 
 
 def _nearest(kind: str, cutoff: float) -> str | None:
@@ -167,7 +170,14 @@ def _quoted(value: object) -> str:
 
 def _parsed(model: type[_Document], document: object, old: object) -> _Document:
     schema = _schema_of(model)
-    parsed, problems = problems_of(model, schema, plain(schema, document), old=plain(schema, old), spared=_LATER_RULES)
+    parsed, problems = problems_of(
+        model,
+        schema,
+        plain(schema, document),
+        old=plain(schema, old),
+        spared=_LATER_RULES,
+        further=_FURTHER.get(model),
+    )
     if parsed is None or problems:
         raise SpecInvalid("InvalidSpec", _told(problems))
     return parsed

@@ -15,21 +15,21 @@ MAX_PRICE = 10_000
 
 
 class RebuildSpec(Model):
-    """What a Rebuild may cost, and what of the recall it may lose."""
+    """Limits on the cost and the recall loss of a Rebuild."""
 
     max_embedding_calls_per_hour: Annotated[int, Field(ge=1, le=MAX_CALLS_PER_HOUR)] | None = Field(
         default=None,
-        description="Requests to the embedding provider that a Rebuild may make in an hour, of batchSize texts each,"
-        " 1..10000000. Default: no bound.",
+        description="Maximum requests per hour to the embedding provider, of batchSize texts each, 1..10000000."
+        " Default: unlimited.",
     )
     embedding_price_per_million_tokens: Annotated[float, Field(ge=0, le=MAX_PRICE, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="What the provider takes for a million tokens, in any currency, 0..10000; for the estimate of a"
-        " plan alone. Default: the plan names no money.",
+        description="Provider's price of a million tokens, in any currency, 0..10000; only used to estimate a plan."
+        " Default: plans show no price.",
     )
     max_recall_drop_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="How many percent points the recall of probe queries may drop before the move waits for an"
+        description="Percentage points by which the recall of probe queries may drop before the switch waits for"
         " approval, 0..100. Default: 5.",
     )
 
@@ -50,55 +50,57 @@ UNDER_WAY = frozenset({RebuildState.RUNNING, RebuildState.WAITING, RebuildState.
 
 
 class RecallStatus(StatusModel):
-    """What probe searches found in the collection that is replaced, and in the one that replaces it; shares of 0..1."""
+    """Recall of probe searches in the old and in the new collection; shares of 0..1."""
 
-    probes: int | None = Field(
-        default=None, description="Searches of each kind; 0 where nothing could be searched for."
-    )
+    probes: int | None = Field(default=None, description="Searches of each kind; 0 if nothing could be searched for.")
     neighbours: float | None = Field(
-        default=None, description="Of the nearest 10 by exact search before, how many are among them afterwards."
+        default=None,
+        description="Share of the old collection's nearest 10 (exact search) that are among the new one's.",
     )
     found_before: float | None = Field(
-        default=None, description="Memories found by their own words before; only where they were embedded again."
+        default=None,
+        description="Share of memories found by their own words in the old collection; only if embedded again.",
     )
-    found_after: float | None = Field(default=None, description="The same afterwards.")
+    found_after: float | None = Field(default=None, description="The same share in the new collection.")
     index_before: float | None = Field(
-        default=None, description="Of the nearest 10 by exact search, how many the index found before."
+        default=None, description="Share of the nearest 10 (exact search) that the index found in the old collection."
     )
-    index_after: float | None = Field(default=None, description="The same afterwards, in the collection made.")
+    index_after: float | None = Field(default=None, description="The same share in the new collection.")
 
 
 class RebuildStatus(StatusModel):
-    """A move into another collection, or the way back."""
+    """A Rebuild, or its rollback."""
 
-    kind: str | None = Field(default=None, description="Rebuild, or Rollback to what a Rebuild replaced.")
+    kind: str | None = Field(
+        default=None, description="Rebuild, or Rollback to the collection that a Rebuild replaced."
+    )
     state: str | None = Field(
-        default=None, description="Running, Waiting, Paused, Held, Failed, Stopped (what it made is removed) or Done."
+        default=None, description="Running, Waiting, Paused, Held, Failed, Stopped (target collection removed) or Done."
     )
     step: str | None = Field(
-        default=None, description="Create, Copy, CatchUp, Converge, Verify, Move, Drain, Settle or Done."
+        default=None, description="Current step: Create, Copy, CatchUp, Converge, Verify, Move, Drain, Settle or Done."
     )
-    digest: str | None = Field(default=None, description="Of the plan that it carries out.")
-    source: str | None = Field(default=None, description="The collection that is replaced.")
-    target: str | None = Field(default=None, description="The collection that replaces it.")
+    digest: str | None = Field(default=None, description="Digest of the plan.")
+    source: str | None = Field(default=None, description="Collection to replace.")
+    target: str | None = Field(default=None, description="New collection.")
     copied: int | None = Field(default=None, description="Points copied.")
-    total: int | None = Field(default=None, description="Points to copy, as counted when the copy began.")
-    embedding_calls: int | None = Field(default=None, description="Requests made to the embedding provider.")
-    recall: RecallStatus | None = Field(default=None, description="What probe searches found; see docs/rebuild.md.")
-    start_time: str | None = Field(
-        default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
-    )
+    total: int | None = Field(default=None, description="Points to copy, as counted when the copy started.")
+    embedding_calls: int | None = Field(default=None, description="Requests to the embedding provider.")
+    recall: RecallStatus | None = Field(default=None, description="Results of the probe searches (docs/rebuild.md).")
+    start_time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
     move_time: str | None = Field(
-        default=None, description="When the alias was moved.", json_schema_extra={"format": "date-time"}
+        default=None, description="Time when the alias was moved.", json_schema_extra={"format": "date-time"}
     )
-    end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
+    end_time: str | None = Field(default=None, description="End time.", json_schema_extra={"format": "date-time"})
     pause_ms: int | None = Field(
         default=None,
-        description="Of a plain collection: for how many milliseconds there was neither it nor the alias in its place.",
+        description="Milliseconds during which neither a plain collection nor the alias that replaces it existed.",
     )
-    message: str | None = Field(default=None, description="What it does or waits for, with the way out.")
+    message: str | None = Field(
+        default=None, description="Current activity or reason for waiting, with the suggested fix."
+    )
     requested_at: str | None = Field(
-        default=None, description="Of a failed one: the annotation reconcile-requested-at that it had seen."
+        default=None, description="Value of the annotation reconcile-requested-at when the rebuild failed."
     )
 
 

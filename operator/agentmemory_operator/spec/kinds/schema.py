@@ -4,14 +4,12 @@ The same schema is written into the CRD and walked offline by `parse`, CEL rules
 Rules that several kinds have stand here too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.config import JsonDict
-
-from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS, Preset
 
 Schema = dict[str, Any]
 
@@ -54,15 +52,6 @@ def is_url(name: str, example: str) -> CelRule:
         f"self.matches('{_HTTP_URL}')",
         f"{name} must be an http:// or https:// URL without user, query or fragment, for example {example}",
     )
-
-
-def of_preset(figure: Callable[[Preset], int | str]) -> str:
-    """CEL over the spec for a figure of its preset."""
-    figures = {name: repr(figure(revisions[-1])) for name, revisions in PRESETS.items()}
-    default = chain = figures[DEFAULT_PRESET]
-    for name, value in figures.items():
-        chain = chain if value == default else f"self.preset == '{name}' ? {value} : {chain}"
-    return default if chain == default else f"(has(self.preset) ? ({chain}) : {default})"
 
 
 def validated(*rules: CelRule) -> JsonDict:

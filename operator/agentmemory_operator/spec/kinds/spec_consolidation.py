@@ -14,24 +14,22 @@ ModelUrl = Annotated[
 
 
 class LanguageModelSpec(Model):
-    """A language model behind an OpenAI-compatible chat API."""
+    """A language model with an OpenAI-compatible chat API."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)] = Field(
-        description="Name of the model, as the service has it."
-    )
+    model: Annotated[str, Field(min_length=1, max_length=256)] = Field(description="Name of the model at the service.")
     base_url: ModelUrl | None = Field(
         default=None,
         alias="baseURL",
         description="Base URL of the OpenAI-compatible API, for example http://llm.ml.svc/v1. Default: OpenAI's.",
     )
     secret_ref: SecretKeyRef | None = Field(
-        default=None, description="The API key of the service. Default: no key is sent."
+        default=None, description="API key of the service. Default: no key is sent."
     )
     timeout_seconds: int | None = Field(
         default=None,
         ge=1,
         le=600,
-        description="Seconds until a request to the model is given up, 1..600. Default: 120.",
+        description="Timeout of requests to the model in seconds, 1..600. Default: 120.",
     )
 
 
@@ -45,42 +43,44 @@ SPEND = CelRule(
 
 
 class LimitsSpec(Model):
-    """How much one run may use; what is left comes in the next."""
+    """Limits of one run; the next run continues with the rest."""
 
     model_config = ConfigDict(json_schema_extra=validated(SPEND))
 
     calls: int | None = Field(
-        default=None, ge=1, le=10_000, description="Requests to the model, 1..10000; one reads up to 50. Default: 20."
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Maximum requests to the model, 1..10000; each reads up to 50 memories. Default: 20.",
     )
     tokens: int | None = Field(
         default=None,
         ge=10_000,
         le=1_000_000_000,
-        description="Tokens read and written, 10000..1000000000. Default: 500000.",
+        description="Maximum tokens read and written, 10000..1000000000. Default: 500000.",
     )
     input_price: Price | None = Field(
-        default=None, description="What a million tokens cost that the model reads, in any currency. Default: unknown."
+        default=None, description="Price of a million input tokens, in any currency. Default: unknown."
     )
     output_price: Price | None = Field(
-        default=None, description="What a million tokens cost that it writes, in the same. Default: unknown."
+        default=None, description="Price of a million output tokens, in the same currency. Default: unknown."
     )
     spend: Price | None = Field(
-        default=None, description="What a run may cost, in that currency, by these prices. Default: any sum."
+        default=None, description="Maximum cost of a run at these prices, in the same currency. Default: unlimited."
     )
 
 
 class ConsolidationSpec(Model):
-    """What a language model makes of memories."""
+    """Use of a language model on memories."""
 
     schedule: Schedule | None = Field(
         default=None,
-        description="When memories are consolidated (docs/consolidation.md): minute, hour, day, month and weekday as"
-        " cron has them, in UTC, or Never. Acts where a model is named. Default: the preset's (brain every 6 hours,"
-        " cognitive daily at 2, else Never).",
+        description="Cron schedule of consolidations in UTC (docs/consolidation.md), for example 0 2 * * *, or"
+        " Never. Requires model. Default: the preset's (brain every 6 hours, cognitive daily at 2, else Never).",
     )
-    limits: LimitsSpec | None = Field(default=None, description="What one run may use. Default: those of its fields.")
+    limits: LimitsSpec | None = Field(default=None, description="Limits of one run. Default: see its fields.")
     model: LanguageModelSpec | None = Field(
         default=None,
-        description="The model that reads memories without a zone (docs/distillation.md). Default: none, and nothing is"
-        " sent to any.",
+        description="Language model that reads memories without a zone (docs/distillation.md). Default: none, and"
+        " no memory is sent.",
     )

@@ -17,48 +17,50 @@ Prefix = Annotated[str, Field(max_length=512)]
 
 
 class PrefixesSpec(Model):
-    """What is put before texts, to the letter, for models that were trained so."""
+    """Literal prefixes, for models that are trained with them."""
 
     query: Prefix | None = Field(
-        default=None, description="Before a question, as 'query: ' for E5; at most 512 characters. Default: nothing."
+        default=None,
+        description="Prefix of queries, for example 'query: ' with E5; at most 512 characters. Default: none.",
     )
     passage: Prefix | None = Field(
-        default=None, description="Before a memory, as 'passage: ' for E5; at most 512 characters. Default: nothing."
+        default=None,
+        description="Prefix of memories, for example 'passage: ' with E5; at most 512 characters. Default: none.",
     )
 
 
 class Embedding(Model):
-    """What turns text into vectors."""
+    """How text is turned into vectors."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.EMBEDDING))
 
     provider: Literal["openai", "wordllama", "fastembed", "none"] = Field(
-        description="Who embeds: openai is any OpenAI-compatible HTTP API, wordllama a small model inside the process"
-        " (offline, no key), fastembed an ONNX model inside the process (an optional package, and a folder of models),"
-        " none means that callers send vectors. Another provider is another vector space: a Rebuild."
+        description="Embedding provider: openai is any OpenAI-compatible HTTP API, wordllama a small model in the"
+        " process (offline, no key), fastembed an ONNX model in the process (needs an optional package and a model"
+        " folder); with none, callers send vectors. Changing it requires a Rebuild."
     )
     model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         default=None,
         description=f"Model of the provider. Default: openai {OPENAI_DEFAULT_MODEL}, wordllama {WORDLLAMA_MODEL},"
-        f" fastembed {FASTEMBED_DEFAULT_MODEL},"
-        " with preset keyed all-MiniLM-L6-v2. Another model is another vector space, of the same size too: a Rebuild.",
+        f" fastembed {FASTEMBED_DEFAULT_MODEL}, with preset keyed all-MiniLM-L6-v2. Changing it requires a Rebuild,"
+        " even with the same dimensions.",
     )
     dimensions: int | None = Field(
         default=None,
         ge=1,
         le=65_536,
-        description="Numbers in a vector, 1..65536. Default: the model's own where it is known; with less, the openai"
-        " provider is asked for shortened vectors. wordllama: 64, 128 or 256. none: required. A change is a Rebuild.",
+        description="Vector size, 1..65536. Default: the model's, if known; openai shortens vectors if this is"
+        " less. wordllama: 64, 128 or 256. none: required. Changing it requires a Rebuild.",
     )
     prefixes: PrefixesSpec | None = Field(
         default=None,
-        description="What the model wants before questions and before memories. Other prefixes are another vector"
-        " space: a Rebuild. Default: nothing.",
+        description="Text that the model expects before queries and memories. Changing it requires a Rebuild."
+        " Default: none.",
     )
     device: Literal["Auto", "CPU", "CUDA"] | None = Field(
         default=None,
-        description="Of fastembed, where the model runs: CUDA is refused where the runtime has none, Auto takes it"
-        " where there is one. Acts on the next call. Default: Auto.",
+        description="Device for fastembed: CUDA is refused if the runtime has none, Auto uses it if available."
+        " Applies to the next call. Default: Auto.",
     )
     base_url: ProviderUrl | None = Field(
         default=None,
@@ -66,22 +68,22 @@ class Embedding(Model):
         description="Base URL of an OpenAI-compatible API, for example http://embedder.ml.svc/v1. Default: OpenAI's.",
     )
     secret_ref: SecretKeyRef | None = Field(
-        default=None, description="The API key of the openai provider. Default: no key is sent."
+        default=None, description="API key of the openai provider. Default: no key is sent."
     )
     batch_size: int | None = Field(
-        default=None, ge=1, le=2048, description="Texts in one request to the provider, 1..2048. Default: 64."
+        default=None, ge=1, le=2048, description="Texts per request to the provider, 1..2048. Default: 64."
     )
     timeout_seconds: int | None = Field(
         default=None,
         ge=1,
         le=300,
-        description="Seconds until a request to the provider is given up, 1..300. Default: 20.",
+        description="Timeout of requests to the provider in seconds, 1..300. Default: 20.",
     )
     cache_entries: int | None = Field(
         default=None,
         ge=0,
         le=1_000_000,
-        description="Texts whose vectors are kept in memory at most, least recently used out, 0..1000000; 0 keeps none."
-        " All agents of a process share AGENTMEMORY_EMBEDDING_CACHE_MIB. Default: the preset's, 100 of keyed and 10000"
-        " of the others.",
+        description="Maximum texts whose vectors are cached, 0..1000000, least recently used removed first; 0"
+        " disables the cache. All agents of a process share AGENTMEMORY_EMBEDDING_CACHE_MIB. Default: the preset's"
+        " (keyed 100, else 10000).",
     )

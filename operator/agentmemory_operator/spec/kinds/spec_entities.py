@@ -15,7 +15,7 @@ ListedText = Annotated[
         min_length=1,
         max_length=NAME_CHARS,
         pattern=r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$",
-        description="One spelling.",
+        description="A spelling.",
     ),
 ]
 
@@ -23,49 +23,49 @@ ListedText = Annotated[
 class ListedNameSpec(Model):
     """A known name."""
 
-    name: ListedText = Field(description="The name as memories show it, at most 60 characters.")
+    name: ListedText = Field(description="Name to show for the entity, at most 60 characters.")
     aliases: tuple[ListedText, ...] | None = Field(
         default=None,
         strict=False,
         max_length=ALIASES_MAX,
-        description="Other spellings of it, at most 8; upper and lower case are the same. Default: none.",
+        description="Other spellings, case-insensitive, at most 8. Default: none.",
         json_schema_extra=distinct(),
     )
     cased: bool | None = Field(
         default=None,
-        description="true: it is a word of everyday language too, and counts only as it is spelt here, inside a"
-        " sentence. Default: false.",
+        description="Whether the name is also an everyday word: only this exact spelling inside a sentence matches."
+        " Default: false.",
     )
 
 
 class EntitiesSpec(Model):
-    """Entities: the names that memories speak of, found as they are stored, and searched along."""
+    """Detection of names in memories, and search along them."""
 
     enabled: bool | None = Field(
         default=None,
-        description="true: entities of memories are found as they are stored, and searches by words and meaning also"
-        " follow them; false: none are. Acts on the next write and search. Default: true.",
+        description="Whether entities are detected when memories are stored, and followed by searches by words and"
+        " meaning. Applies to the next write and search. Default: true.",
     )
     technologies: tuple[ListedNameSpec, ...] | None = Field(
         default=None,
         strict=False,
         max_length=NAMES_MAX,
-        description="Known technologies, at most 200: literal names, no patterns. Replaces the product's list. Default:"
-        " the product's list.",
+        description="Known technologies, at most 200: literal names, no patterns. Replaces the built-in list."
+        " Default: the built-in list.",
         json_schema_extra=keyed_by("name"),
     )
     systems: tuple[ListedNameSpec, ...] | None = Field(
         default=None,
         strict=False,
         max_length=NAMES_MAX,
-        description="Known systems and products, at most 200, as technologies. Replaces the product's list."
-        " Default: the product's list.",
+        description="Known systems and products, at most 200, like technologies. Replaces the built-in list."
+        " Default: the built-in list.",
         json_schema_extra=keyed_by("name"),
     )
     ignore: tuple[ListedText, ...] | None = Field(
         default=None,
         strict=False,
         max_length=NAMES_MAX,
-        description="Names that are no entities, at most 200, beside those that the product ignores. Default: none.",
+        description="Names that are not entities, at most 200, in addition to the built-in list. Default: none.",
         json_schema_extra=distinct(),
     )

@@ -5,56 +5,56 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model, ObjectName
-from agentmemory_operator.spec.kinds.cel import snapshot as rules
+from agentmemory_operator.spec.kinds.cel import other_kinds as rules
 from agentmemory_operator.spec.kinds.schema import validated
 from agentmemory_operator.spec.kinds.spec_snapshot import AgentMemoryRef, S3Object, Sha256
 
 
 class SnapshotRef(Model):
-    """A MemorySnapshot of the object's own namespace."""
+    """Reference to a MemorySnapshot in the object's namespace."""
 
     name: ObjectName = Field(description="Name of the MemorySnapshot.")
 
 
 class RestoreSource(Model):
-    """Where the snapshot comes from: exactly one of snapshotRef, s3 and url."""
+    """Source of the snapshot: exactly one of snapshotRef, s3 and url."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.SOURCE))
 
-    snapshot_ref: SnapshotRef | None = Field(default=None, description="A MemorySnapshot. Default: none.")
-    s3: S3Object | None = Field(default=None, description="An object of an S3-compatible storage. Default: none.")
+    snapshot_ref: SnapshotRef | None = Field(default=None, description="MemorySnapshot to restore. Default: none.")
+    s3: S3Object | None = Field(default=None, description="Object in S3-compatible storage. Default: none.")
     url: Annotated[str, Field(max_length=2048, json_schema_extra=validated(rules.SOURCE_URL))] | None = Field(
         default=None,
-        description="https URL of a host that the connection lists in restoreSources; with sha256. Default: none.",
+        description="https URL on a host that the connection lists in restoreSources; requires sha256. Default: none.",
     )
     sha256: Sha256 | None = Field(
-        default=None, description="SHA-256 of what lies at url, 64 hexadecimal digits; required with it."
+        default=None, description="SHA-256 of the file at url, 64 hexadecimal digits; required with url."
     )
 
 
 class MemoryRestoreSpec(Model):
-    """One restore into one agent, made once."""
+    """One restore into one agent."""
 
     model_config = ConfigDict(json_schema_extra=validated(rules.RESTORE_IMMUTABLE))
 
     target: AgentMemoryRef = Field(
-        description="The agent whose memories are replaced; another than the snapshot's is a clone."
+        description="AgentMemory whose memories are replaced. If it is not the snapshot's own, it becomes a clone."
     )
-    source: RestoreSource = Field(description="What is restored.")
+    source: RestoreSource = Field(description="Snapshot to restore.")
     mode: Literal["Swap", "InPlace"] | None = Field(
         default=None,
-        description="Swap restores into a new collection, proves it and moves the alias, without a pause; InPlace"
-        " restores into the collection itself, the API answering 503 meanwhile. Default: Swap.",
+        description="Swap restores into a new collection, verifies it and moves the alias without interruption;"
+        " InPlace restores into the existing collection while the API answers 503. Default: Swap.",
     )
     keep_previous_hours: Annotated[int, Field(ge=0, le=8760)] | None = Field(
         default=None,
-        description="How many hours the collection that a Swap replaces is kept for a way back, 0..8760. Default: 24.",
+        description="Hours to keep the collection that a Swap replaced, for a rollback, 0..8760. Default: 24.",
     )
 
 
 class Bootstrap(Model):
-    """What an agent's collection is made of, where none exists."""
+    """Initial contents of the collection, if none exists."""
 
     from_snapshot: SnapshotRef = Field(
-        description="A MemorySnapshot of the object's own namespace; acts only when there is no collection."
+        description="MemorySnapshot in the object's namespace; only used if there is no collection."
     )

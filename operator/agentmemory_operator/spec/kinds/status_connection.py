@@ -21,56 +21,59 @@ QdrantConnectionConditions = Annotated[
 
 
 class TakeoverRequestStatus(StatusModel):
-    """An object that is refused what another one left on this server."""
+    """An object that needs memories of another owner on this server."""
 
     kind: str = Field(description="AgentMemory, MemorySnapshot or MemoryRestore.")
-    namespace: str = Field(description="Its namespace.")
-    name: str = Field(description="Its name.")
-    agent: str = Field(description="The agent that it is for: the value of spec.takeovers[].agent.")
+    namespace: str = Field(description="Namespace of the object.")
+    name: str = Field(description="Name of the object.")
+    agent: str = Field(description="Agent that it requests: the value for spec.takeovers[].agent.")
     since: str | None = Field(
-        default=None, description="When it was first refused.", json_schema_extra={"format": "date-time"}
+        default=None, description="Time of the first refusal.", json_schema_extra={"format": "date-time"}
     )
-    owner: OwnerStatus | None = Field(default=None, description="Whose the memories are.")
+    owner: OwnerStatus | None = Field(default=None, description="Current owner of the memories.")
 
 
 class UsedStatus(StatusModel):
     """How much of a resource the server's process uses."""
 
-    used: Annotated[int, Field(ge=0)] = Field(description="How many it has.")
-    limit: Annotated[int, Field(ge=1)] = Field(description="How many it may have.")
+    used: Annotated[int, Field(ge=0)] = Field(description="Number in use.")
+    limit: Annotated[int, Field(ge=1)] = Field(description="Maximum.")
 
 
 class CapacityStatus(StatusModel):
-    """What the server's process uses of what it may; written again when a number has moved by 1 % of its limit."""
+    """Resource usage of the server's process, updated when a number changes by 1 % of its limit."""
 
-    memory_maps: UsedStatus | None = Field(default=None, description="Memory maps; without any left the server aborts.")
-    open_files: UsedStatus | None = Field(default=None, description="Open files. Absent: unlimited, or not told.")
+    memory_maps: UsedStatus | None = Field(default=None, description="Memory maps; if none is left, the server aborts.")
+    open_files: UsedStatus | None = Field(default=None, description="Open files. Absent: unlimited, or not reported.")
     is_estimated: bool | None = Field(
-        default=None, description="Memory maps are estimated from the number of collections: the server does not tell."
+        default=None,
+        description="Whether memory maps are estimated from the number of collections, as the server does not"
+        " report them.",
     )
 
 
 TakeoverRequests = Annotated[tuple[TakeoverRequestStatus, ...], Field(max_length=50)]
-Capability = Annotated[str, Field(max_length=64, description="One ability, as updateMode.")]
+Capability = Annotated[str, Field(max_length=64, description="A capability, for example updateMode.")]
 
 
 class QdrantConnectionStatus(WholeStatus):
-    """What the operator last saw of the server; written by the operator only."""
+    """Observed state of the server; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     conditions: QdrantConnectionConditions | None = Field(default=None, description=CONDITIONS)
-    version: str | None = Field(default=None, description="Qdrant's version.")
+    version: str | None = Field(default=None, description="Qdrant version.")
     capabilities: tuple[Capability, ...] | None = Field(
-        default=None, max_length=32, description="What the server can do, by name."
+        default=None, max_length=32, description="Features that the server supports."
     )
     peers: int | None = Field(
-        default=None, description="Servers of the cluster; 1 without cluster mode. Absent where the key may not ask."
+        default=None, description="Nodes of the cluster; 1 without cluster mode. Absent if the key may not list them."
     )
     capacity: CapacityStatus | None = Field(
-        default=None, description="How full the server is, of a cluster the node that answered (docs/operations.md)."
+        default=None,
+        description="Resource usage of the server; in a cluster, of the node that answered (docs/operations.md).",
     )
     takeover_requests: TakeoverRequests | None = Field(
         default=None,
-        description="Objects that are refused what another one left on this server, at most 50, the oldest first;"
-        " allow one in spec.takeovers (agentmemory takeover).",
+        description="Objects that need memories of another owner on this server, at most 50, oldest first; allow"
+        " one in spec.takeovers (agentmemory takeover).",
     )

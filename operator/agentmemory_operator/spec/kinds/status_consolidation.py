@@ -8,45 +8,51 @@ from agentmemory_operator.spec.kinds.base import StatusModel
 class ConsolidationCounts(StatusModel):
     """What a consolidation came to."""
 
-    read: int | None = Field(default=None, ge=0, description="Memories that the model was shown.")
-    merged: int | None = Field(default=None, ge=0, description="Facts that were made of several memories.")
-    superseded: int | None = Field(default=None, ge=0, description="Memories that such a fact took the place of.")
+    read: int | None = Field(default=None, ge=0, description="Memories read by the model.")
+    merged: int | None = Field(default=None, ge=0, description="Facts made from several memories.")
+    superseded: int | None = Field(default=None, ge=0, description="Memories superseded by such facts.")
     proposed: int | None = Field(
-        default=None, ge=0, description="Facts with a number, name or date that their sources lack: they wait."
+        default=None,
+        ge=0,
+        description="Facts that wait for approval: they contain a number, name or date that their sources lack.",
     )
-    known: int | None = Field(default=None, ge=0, description="Facts that something stored says already.")
-    lost: int | None = Field(default=None, ge=0, description="Facts whose sources changed meanwhile.")
-    contradictions: int | None = Field(default=None, ge=0, description="Contradictions that were stored as events.")
-    connections: int | None = Field(default=None, ge=0, description="Memories that were connected with others.")
-    reclassified: int | None = Field(default=None, ge=0, description="Memories that were given a category.")
-    relations: int | None = Field(default=None, ge=0, description="Relations and aliases of names that were noted.")
-    dropped: int | None = Field(default=None, ge=0, description="How often the model named what it was not shown.")
+    known: int | None = Field(default=None, ge=0, description="Facts that are already stored.")
+    lost: int | None = Field(default=None, ge=0, description="Facts whose sources changed during the run.")
+    contradictions: int | None = Field(default=None, ge=0, description="Contradictions stored as events.")
+    connections: int | None = Field(default=None, ge=0, description="Memories connected with others.")
+    reclassified: int | None = Field(default=None, ge=0, description="Memories that received a category.")
+    relations: int | None = Field(default=None, ge=0, description="Recorded relations and aliases of names.")
+    dropped: int | None = Field(default=None, ge=0, description="References by the model to memories it was not shown.")
     invalid: int | None = Field(default=None, ge=0, description="Answers that could not be used.")
-    left: int | None = Field(default=None, ge=0, description="Batches of up to 50 that wait for the next run.")
-    reactivated: int | None = Field(default=None, ge=0, description="Memories that answer again, of an undo.")
+    left: int | None = Field(default=None, ge=0, description="Batches of up to 50 memories that wait for the next run.")
+    reactivated: int | None = Field(default=None, ge=0, description="Memories that an undo made current again.")
     kept: int | None = Field(
-        default=None, ge=0, description="Facts that an undo left, because something superseded them since."
+        default=None, ge=0, description="Facts that an undo kept because something superseded them since."
     )
     elsewhere: int | None = Field(
-        default=None, ge=0, description="Sources that an undo left, because they lead elsewhere by now, or are gone."
+        default=None,
+        ge=0,
+        description="Sources that an undo left unchanged because they are superseded by something else, or removed.",
     )
 
 
 class ConsolidationStatus(StatusModel):
-    """The last consolidation, or what was asked for last of one."""
+    """The last consolidation, or request about one."""
 
-    time: str | None = Field(default=None, description="When it began.", json_schema_extra={"format": "date-time"})
-    duration_seconds: int | None = Field(default=None, ge=0, description="How many seconds it took.")
+    time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
+    duration_seconds: int | None = Field(default=None, ge=0, description="Duration in seconds.")
     action: str | None = Field(default=None, description="Run, DryRun, Undo, Approve or Reject.")
-    run: str | None = Field(default=None, description="Id of the run that it was, or that it is about.")
+    run: str | None = Field(default=None, description="Id of the run, or of the run that the action is about.")
     requested: str | None = Field(
-        default=None, max_length=128, description="The annotation consolidation-requested that was last answered."
+        default=None, max_length=128, description="Last handled value of the annotation consolidation-requested."
     )
-    counts: ConsolidationCounts | None = Field(default=None, description="What it came to.")
+    counts: ConsolidationCounts | None = Field(default=None, description="Results.")
     calls: int | None = Field(default=None, ge=0, description="Requests to the model.")
-    tokens_in: int | None = Field(default=None, ge=0, description="Tokens that the model read.")
-    tokens_out: int | None = Field(default=None, ge=0, description="Tokens that it wrote.")
-    spent: float | None = Field(default=None, ge=0, description="What they cost, by the prices of spec.")
-    stopped_by: str | None = Field(default=None, description="The limit that ended it: calls, tokens, spend or time.")
-    reason: str | None = Field(default=None, description="Why it failed; absent where it did not.")
-    message: str | None = Field(default=None, max_length=1024, description="The same for people, with the way out.")
+    tokens_in: int | None = Field(default=None, ge=0, description="Tokens read by the model.")
+    tokens_out: int | None = Field(default=None, ge=0, description="Tokens written by the model.")
+    spent: float | None = Field(default=None, ge=0, description="Cost, at the prices in spec.")
+    stopped_by: str | None = Field(default=None, description="Limit that ended the run: calls, tokens, spend or time.")
+    reason: str | None = Field(default=None, description="Reason of the failure; absent if it succeeded.")
+    message: str | None = Field(
+        default=None, max_length=1024, description="Human-readable message with the suggested fix."
+    )

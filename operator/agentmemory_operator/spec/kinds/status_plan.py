@@ -6,50 +6,54 @@ from agentmemory_operator.spec.kinds.base import StatusModel
 
 
 class PlannedChange(StatusModel):
-    """One change that the object asks for and that has not been made."""
+    """A change that is not applied yet."""
 
-    change: str | None = Field(default=None, description="What would be done.")
+    change: str | None = Field(default=None, description="Planned action.")
     class_: str | None = Field(default=None, alias="class", description="InPlace, Reindex, Rebuild or Destroy.")
-    field: str | None = Field(default=None, description="The field that asks for it.")
-    from_: str | None = Field(default=None, alias="from", description="The value that is in force.")
-    to: str | None = Field(default=None, description="The value that is asked for.")
-    cost: str | None = Field(default=None, description="What it costs, for people.")
-    held: bool | None = Field(default=None, description="Whether it waits, for somebody's decision or for its turn.")
+    field: str | None = Field(default=None, description="Field that requires it.")
+    from_: str | None = Field(default=None, alias="from", description="Current value.")
+    to: str | None = Field(default=None, description="Desired value.")
+    cost: str | None = Field(default=None, description="Human-readable cost.")
+    held: bool | None = Field(default=None, description="Whether it waits for an approval or for its turn.")
 
 
 class CostsStatus(StatusModel):
-    """What the Rebuild of a plan takes, estimated; room beside what the collection takes now, until that one goes."""
+    """Estimated cost of a Rebuild; space is needed in addition to the current collection, until that is removed."""
 
     points: int | None = Field(default=None, description="Points to copy, tombstones included.")
     embedding_calls: int | None = Field(
-        default=None, description="Requests to the embedding provider; 0 where the vectors are copied."
+        default=None, description="Requests to the embedding provider; 0 if vectors are copied."
     )
     tokens: int | None = Field(
-        default=None, description="Tokens to embed, 4 characters each, by the contents of some memories."
+        default=None, description="Tokens to embed, at 4 characters each, estimated from some memories."
     )
     price: float | None = Field(
-        default=None, description="Of the tokens, at rebuild.embeddingPricePerMillionTokens; absent without it."
+        default=None, description="Price of the tokens at rebuild.embeddingPricePerMillionTokens; absent without it."
     )
-    minutes: int | None = Field(default=None, ge=0, description="At the least; the provider's own pace not counted.")
-    disk_mib: int | None = Field(default=None, alias="diskMiB", description="Disk in MiB, on all nodes together.")
+    minutes: int | None = Field(
+        default=None, ge=0, description="Minimum duration, without the time that the provider takes."
+    )
+    disk_mib: int | None = Field(default=None, alias="diskMiB", description="Disk space in MiB, on all nodes together.")
     ram_mib: int | None = Field(default=None, alias="ramMiB", description="RAM in MiB, on all nodes together.")
-    nodes: int | None = Field(default=None, description="Servers that it is spread over.")
-    disk_per_node_mib: int | None = Field(default=None, alias="diskPerNodeMiB", description="Disk in MiB on each.")
-    ram_per_node_mib: int | None = Field(default=None, alias="ramPerNodeMiB", description="RAM in MiB on each.")
+    nodes: int | None = Field(default=None, description="Number of nodes.")
+    disk_per_node_mib: int | None = Field(
+        default=None, alias="diskPerNodeMiB", description="Disk space in MiB per node."
+    )
+    ram_per_node_mib: int | None = Field(default=None, alias="ramPerNodeMiB", description="RAM in MiB per node.")
 
 
 class PlanStatus(StatusModel):
-    """What the object asks for and is not yet so."""
+    """Changes that are not applied yet."""
 
     digest: str | None = Field(
-        default=None, description="What an approval names: the digest of the held changes, of a Rebuild of it alone."
+        default=None, description="Digest to approve: of all held changes, or of a Rebuild alone if there is one."
     )
-    changes: tuple[PlannedChange, ...] | None = Field(default=None, max_length=64, description="The changes, in order.")
-    costs: CostsStatus | None = Field(default=None, description="What the Rebuild among them takes.")
+    changes: tuple[PlannedChange, ...] | None = Field(default=None, max_length=64, description="Changes, in order.")
+    costs: CostsStatus | None = Field(default=None, description="Estimated cost of the Rebuild.")
     preset_revision: int | None = Field(
         default=None,
-        description="The newer revision of the preset that is held too; absent where none is.",
+        description="Newer revision of the preset that is also held; absent if there is none.",
     )
     refusal: str | None = Field(
-        default=None, description="Why changes are held, with the way out; of a Rebuild that is made, what it takes."
+        default=None, description="Why changes are held, with the suggested fix; for a running Rebuild, its cost."
     )

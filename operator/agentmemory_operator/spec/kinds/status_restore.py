@@ -21,81 +21,79 @@ RestoreConditions = Annotated[tuple[RestoreCondition, ...], Field(max_length=16,
 
 
 class StepStatus(StatusModel):
-    """One step."""
+    """A step of the restore."""
 
-    name: str = Field(description="What was done.")
-    start_time: str | None = Field(
-        default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
-    )
-    end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
-    message: str | None = Field(default=None, description="What came of it.")
+    name: str = Field(description="Name of the step.")
+    start_time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
+    end_time: str | None = Field(default=None, description="End time.", json_schema_extra={"format": "date-time"})
+    message: str | None = Field(default=None, description="Result of the step.")
 
 
 class PreviousStatus(StatusModel):
-    """The collection that was replaced."""
+    """The replaced collection."""
 
-    physical: str | None = Field(default=None, description="Its name.")
+    physical: str | None = Field(default=None, description="Name of the collection.")
     until: str | None = Field(
-        default=None, description="Until when it is kept.", json_schema_extra={"format": "date-time"}
+        default=None, description="Time until which it is kept.", json_schema_extra={"format": "date-time"}
     )
     since: str | None = Field(
         default=None,
-        description="The last moment whose writes the snapshot holds.",
+        description="Time of the last write that the snapshot contains.",
         json_schema_extra={"format": "date-time"},
     )
     writes_since: int | None = Field(
         default=None,
-        description="Memories changed in it after that, by a write or an access: the changes are there alone.",
+        description="Memories changed in it after that, by a write or an access: only it has these changes.",
     )
     removed_time: str | None = Field(
-        default=None, description="When it was removed.", json_schema_extra={"format": "date-time"}
+        default=None, description="Time of its removal.", json_schema_extra={"format": "date-time"}
     )
 
 
 class SafetyStatus(StatusModel):
-    """What a collection held before a snapshot was restored into it."""
+    """Snapshot of a collection, made before another one was restored into it."""
 
-    name: str | None = Field(default=None, description="Name of its MemorySnapshot.")
-    attempt: int | None = Field(default=None, description="Which one it is: of those before, writes were missing.")
+    name: str | None = Field(default=None, description="Name of the MemorySnapshot.")
+    attempt: int | None = Field(default=None, description="Number of the attempt; earlier ones missed writes.")
     writes_since: int | None = Field(
-        default=None, description="Memories changed since the restored snapshot: the changes are in this one alone."
+        default=None, description="Memories changed since the restored snapshot: only this one has these changes."
     )
 
 
 class MemoryRestoreStatus(WholeStatus):
-    """What the operator did; written by the operator only."""
+    """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     conditions: RestoreConditions | None = Field(default=None, description=JOB_CONDITIONS)
     steps: Annotated[tuple[StepStatus, ...], Field(max_length=32, json_schema_extra=keyed_by("name"))] | None = Field(
-        default=None, description="What was done, in order."
+        default=None, description="Steps, in order."
     )
-    connection: ConnectionStatus | None = Field(default=None, description="The connection of the target's server.")
-    target_uid: str | None = Field(default=None, description="uid of the AgentMemory that it restores into.")
-    physical: str | None = Field(default=None, description="The collection that it restores into.")
+    connection: ConnectionStatus | None = Field(default=None, description="QdrantConnection of the target.")
+    target_uid: str | None = Field(default=None, description="uid of the target AgentMemory.")
+    physical: str | None = Field(default=None, description="Collection that is restored into.")
     abandoned: (
-        Annotated[tuple[Annotated[str, Field(description="Name of one.")], ...], Field(max_length=MOST_ABANDONED)]
+        Annotated[
+            tuple[Annotated[str, Field(description="Name of a collection.")], ...], Field(max_length=MOST_ABANDONED)
+        ]
         | None
     ) = Field(
         default=None,
-        description="Collections that Qdrant may still make: nobody saw the end of their recovery. What appears under"
-        " these names is removed.",
+        description="Collections that Qdrant may still create, as the end of their recovery was not observed. They"
+        " are removed if they appear.",
     )
     points: PointsStatus | None = Field(default=None, description="Points of the agent before and after.")
-    previous_collection: PreviousStatus | None = Field(default=None, description="The collection that was replaced.")
+    previous_collection: PreviousStatus | None = Field(default=None, description="The replaced collection.")
     safety_snapshot: SafetyStatus | None = Field(
-        default=None, description="Of mode InPlace: what the collection held before."
+        default=None, description="Earlier contents of the collection; only with mode InPlace."
     )
     closed_since: str | None = Field(
         default=None,
-        description="Of mode InPlace: since when the API answers 503; gone once it serves again.",
+        description="Time since when the API answers 503, absent once it serves again; only with mode InPlace.",
         json_schema_extra={"format": "date-time"},
     )
-    start_time: str | None = Field(
-        default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
-    )
-    end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
+    start_time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
+    end_time: str | None = Field(default=None, description="End time.", json_schema_extra={"format": "date-time"})
     rolled_back_time: str | None = Field(
-        default=None, description="When it was rolled back.", json_schema_extra={"format": "date-time"}
+        default=None, description="Time of the rollback.", json_schema_extra={"format": "date-time"}
     )
-    progress: str | None = Field(default=None, description="What it is at.")
+    progress: str | None = Field(default=None, description="Current step.")

@@ -7,7 +7,7 @@ from pydantic import Field
 from agentmemory_operator.spec.kinds.base import GENERATION, Condition, StatusModel, WholeStatus, types_of
 from agentmemory_operator.spec.kinds.schema import keyed_by
 
-JOB_CONDITIONS = "State by type; Progressing stands only while it runs, Succeeded from its end on."
+JOB_CONDITIONS = "Conditions by type; Progressing is present while it runs, Succeeded after it ends."
 
 
 class SnapshotCondition(Condition):
@@ -22,97 +22,93 @@ SnapshotConditions = Annotated[tuple[SnapshotCondition, ...], Field(max_length=1
 class ConnectionStatus(StatusModel):
     """A QdrantConnection."""
 
-    namespace: str | None = Field(default=None, description="Its namespace.")
-    name: str | None = Field(default=None, description="Its name.")
+    namespace: str | None = Field(default=None, description="Namespace of the QdrantConnection.")
+    name: str | None = Field(default=None, description="Name of the QdrantConnection.")
 
 
 class LocationStatus(StatusModel):
-    """One place where the bytes are."""
+    """A location of the files."""
 
-    type: str | None = Field(default=None, description="Qdrant, on the server, or S3.")
-    physical: str | None = Field(default=None, description="Of Qdrant: the collection that it is listed under.")
-    name: str | None = Field(default=None, description="Of Qdrant: the file's name.")
+    type: str | None = Field(default=None, description="Qdrant (on the server) or S3.")
+    physical: str | None = Field(default=None, description="Qdrant: collection that lists the file.")
+    name: str | None = Field(default=None, description="Qdrant: file name.")
     kept_in: str | None = Field(
-        default=None, description="Of Qdrant: ObjectStorage where Qdrant's own configuration keeps snapshots there."
+        default=None, description="Qdrant: ObjectStorage if Qdrant is configured to keep snapshots there."
     )
-    endpoint: str | None = Field(default=None, description="Of S3: URL of the storage.")
-    bucket: str | None = Field(default=None, description="Of S3: the bucket.")
-    region: str | None = Field(default=None, description="Of S3: the bucket's region.")
-    secret: str | None = Field(default=None, description="Of S3: the Secret that opens it, in the object's namespace.")
-    addressing: str | None = Field(default=None, description="Of S3: where the bucket stands in a URL.")
-    key: str | None = Field(default=None, description="Of S3: the whole key.")
+    endpoint: str | None = Field(default=None, description="S3: URL of the storage.")
+    bucket: str | None = Field(default=None, description="S3: bucket.")
+    region: str | None = Field(default=None, description="S3: region of the bucket.")
+    secret: str | None = Field(default=None, description="S3: Secret with the credentials, in the object's namespace.")
+    addressing: str | None = Field(default=None, description="S3: position of the bucket in URLs.")
+    key: str | None = Field(default=None, description="S3: full key.")
 
 
 class SnapshotOwnerStatus(StatusModel):
-    """The AgentMemory whose memories they are, as the collection's marker says."""
+    """AgentMemory that owns the memories, from the collection's marker."""
 
-    cluster_id: str | None = Field(default=None, description="Its cluster.")
-    namespace: str | None = Field(default=None, description="Its namespace.")
-    name: str | None = Field(default=None, description="Its name.")
-    uid: str | None = Field(default=None, description="Its uid.")
+    cluster_id: str | None = Field(default=None, description="Cluster of the owner.")
+    namespace: str | None = Field(default=None, description="Namespace of the owner.")
+    name: str | None = Field(default=None, description="Name of the owner.")
+    uid: str | None = Field(default=None, description="uid of the owner.")
 
 
 class VectorSpaceStatus(StatusModel):
     """By what the memories are embedded."""
 
-    provider: str | None = Field(default=None, description="Who embeds.")
+    provider: str | None = Field(default=None, description="Embedding provider.")
     model: str | None = Field(default=None, description="Model of the provider.")
-    dimensions: int | None = Field(default=None, description="Numbers in a vector.")
+    dimensions: int | None = Field(default=None, description="Vector size.")
 
 
 class ShardStatus(StatusModel):
-    """The snapshot of one shard."""
+    """Snapshot of one shard."""
 
     shard: int = Field(description="Number of the shard.")
     peer: str | None = Field(default=None, description="Number of the node that has the file.")
-    name: str | None = Field(default=None, description="The file's name there.")
-    size_bytes: int | None = Field(default=None, description="Size of the file.")
-    sha256: str | None = Field(default=None, description="SHA-256 of its bytes, hexadecimal.")
+    name: str | None = Field(default=None, description="File name on that node.")
+    size_bytes: int | None = Field(default=None, description="Size of the file in bytes.")
+    sha256: str | None = Field(default=None, description="SHA-256 of the file, hexadecimal.")
 
 
 class PointsStatus(StatusModel):
     """Points of the collection."""
 
-    before: int | None = Field(default=None, description="Before the snapshot was made.")
-    after: int | None = Field(default=None, description="After it was made.")
+    before: int | None = Field(default=None, description="Number before the snapshot.")
+    after: int | None = Field(default=None, description="Number after the snapshot.")
 
 
 class MemorySnapshotStatus(WholeStatus):
-    """What the operator did; written by the operator only."""
+    """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     conditions: SnapshotConditions | None = Field(default=None, description=JOB_CONDITIONS)
-    agent: str | None = Field(default=None, description="The agent's name in the API.")
-    connection: ConnectionStatus | None = Field(default=None, description="The connection of its server.")
-    owner: SnapshotOwnerStatus | None = Field(default=None, description="Whose memories they are.")
-    embedding: VectorSpaceStatus | None = Field(default=None, description="By what they are embedded.")
-    physical: str | None = Field(default=None, description="The collection that it was made of.")
-    name: str | None = Field(default=None, description="The file's name in Qdrant.")
-    size_bytes: int | None = Field(default=None, description="Size of the file.")
-    sha256: str | None = Field(default=None, description="SHA-256 of its bytes, hexadecimal.")
+    agent: str | None = Field(default=None, description="Name of the agent in the API.")
+    connection: ConnectionStatus | None = Field(default=None, description="QdrantConnection of the server.")
+    owner: SnapshotOwnerStatus | None = Field(default=None, description="Owner of the memories.")
+    embedding: VectorSpaceStatus | None = Field(default=None, description="Embedding of the memories.")
+    physical: str | None = Field(default=None, description="Source collection.")
+    name: str | None = Field(default=None, description="File name in Qdrant.")
+    size_bytes: int | None = Field(default=None, description="Size of the file in bytes.")
+    sha256: str | None = Field(default=None, description="SHA-256 of the file, hexadecimal.")
     shards: Annotated[tuple[ShardStatus, ...], Field(max_length=1024, json_schema_extra=keyed_by("shard"))] | None = (
-        Field(default=None, description="Of a cluster: the file of each shard, which the name stands for.")
+        Field(default=None, description="In a cluster: file of each shard; name stands for all of them.")
     )
-    points: PointsStatus | None = Field(default=None, description="Points of the collection, tombstones left out.")
-    deleted_meanwhile: int | None = Field(
-        default=None, description="Memories that were deleted while it was made, where that is known."
-    )
-    qdrant_version: str | None = Field(default=None, description="Version of the server that made it.")
-    config_hash: str | None = Field(default=None, description="Hash of the collection's settings.")
+    points: PointsStatus | None = Field(default=None, description="Points of the collection, without tombstones.")
+    deleted_meanwhile: int | None = Field(default=None, description="Memories deleted while it was made, if known.")
+    qdrant_version: str | None = Field(default=None, description="Qdrant version of the server that made it.")
+    config_hash: str | None = Field(default=None, description="Digest of the collection's configuration.")
     locations: tuple[LocationStatus, ...] | None = Field(
-        default=None, max_length=16, description="Where its bytes are."
+        default=None, max_length=16, description="Locations of the files."
     )
-    step: str | None = Field(default=None, description="The step that was begun last; gone once it has ended.")
-    attempts: int | None = Field(default=None, description="How often Qdrant was told to make it.")
+    step: str | None = Field(default=None, description="Last started step; absent once it has ended.")
+    attempts: int | None = Field(default=None, description="Number of requests to Qdrant to make it.")
     newest_before: int | None = Field(
-        default=None, description="When the newest file that was there before was made, Unix milliseconds of Qdrant's."
+        default=None, description="Creation time of the newest earlier file, in Unix milliseconds of Qdrant's clock."
     )
-    verify: str | None = Field(default=None, description="How it is verified: Full, Checksum or None.")
+    verify: str | None = Field(default=None, description="Verification: Full, Checksum or None.")
     verify_request: str | None = Field(
-        default=None, description="The annotation verify-requested-at that it was last verified again for."
+        default=None, description="Last handled value of the annotation verify-requested-at."
     )
-    start_time: str | None = Field(
-        default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
-    )
-    end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
-    progress: str | None = Field(default=None, description="What it is at.")
+    start_time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
+    end_time: str | None = Field(default=None, description="End time.", json_schema_extra={"format": "date-time"})
+    progress: str | None = Field(default=None, description="Current step.")

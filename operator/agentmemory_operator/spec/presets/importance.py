@@ -11,7 +11,7 @@ _HALF_LIFE_DAYS = 69.31
 
 _FIRST = Preset(
     name="importance",
-    summary="what is important stays found, and fades with age and idleness",
+    summary="memories ranked by importance, which fades with age and idleness",
     revision=1,
     types=(
         MemoryType(
@@ -39,6 +39,9 @@ _FIRST = Preset(
 )
 
 # The first revision kept what nobody ended, and what was hidden, for ever.
-IMPORTANCE = replace(_FIRST, revision=2, lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90))
+_SECOND = replace(_FIRST, revision=2, lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90))
 
-REVISIONS = (_FIRST, IMPORTANCE)
+# The second, where an object asks for words, let all words of a keyword text count alike.
+IMPORTANCE = replace(_SECOND, revision=3, has_weighted_words=True)
+
+REVISIONS = (_FIRST, _SECOND, IMPORTANCE)

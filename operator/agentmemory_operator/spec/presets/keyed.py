@@ -6,7 +6,7 @@ from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Lifecycle
 
 _FIRST = Preset(
     name="keyed",
-    summary="items under a namespace and a key, the last write wins",
+    summary="items with a namespace and a key; the last write wins",
     revision=1,
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
@@ -21,6 +21,9 @@ _FIRST = Preset(
 )
 
 # The first revision kept the working memory of a session that nobody ended for ever.
-KEYED = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24))
+_SECOND = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24))
 
-REVISIONS = (_FIRST, KEYED)
+# The second, where an object asks for words, let all words of a keyword text count alike.
+KEYED = replace(_SECOND, revision=3, has_weighted_words=True)
+
+REVISIONS = (_FIRST, _SECOND, KEYED)

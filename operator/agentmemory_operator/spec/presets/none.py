@@ -6,7 +6,7 @@ from agentmemory_operator.spec.presets.table import Lifecycle, Preset, Weights
 
 _FIRST = Preset(
     name="none",
-    summary="any type of memory, ranked by similarity alone",
+    summary="any type of memory, ranked by similarity only",
     revision=1,
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),

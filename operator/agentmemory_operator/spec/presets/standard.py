@@ -1,8 +1,7 @@
 """For who does not know yet: any type, found by meaning, words and evidence; nothing fades, nothing is left out."""
 
 from agentmemory_operator.spec.presets.table import (
-    RETRIEVAL_INDEXES,
-    USE_INDEXES,
+    NEEDED_INDEXES,
     EvidenceWeights,
     Fusion,
     Lifecycle,
@@ -13,7 +12,7 @@ from agentmemory_operator.spec.presets.table import (
 
 STANDARD = Preset(
     name="standard",
-    summary="any type of memory, ranked by meaning, words and evidence; nothing fades",
+    summary="any type of memory, ranked by meaning, keywords and evidence; nothing fades",
     revision=1,
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
@@ -25,8 +24,8 @@ STANDARD = Preset(
     m=16,
     ef_construct=128,
     quantization=ScalarQuantization(0.99, always_ram=True),
-    # One segment, and no index of what its score does not read: words and evidence have theirs (docs/adr/0030).
+    # One segment, and no index of what neither its searches nor its score read: words have theirs (docs/adr/0030).
     default_segment_number=1,
-    payload_indexes=tuple(index for index in RETRIEVAL_INDEXES if index not in USE_INDEXES),
+    payload_indexes=NEEDED_INDEXES,
     lifecycle=Lifecycle(deduplicate=True),
 )

@@ -50,22 +50,24 @@ Indexes = tuple[tuple[str, str], ...]
 # What most scores read of how a memory is used.
 USE_INDEXES: Indexes = (("importance", "float"), ("accessCount", "integer"))
 
-# What every search and list filters on, orders by or scores with, and their own fields; each index is one call when a
-# collection is made. What only some callers filter on is theirs to index: docs/adr/0011.
-RETRIEVAL_INDEXES: Indexes = (
+# What callers narrow by who have kinds of memories.
+KIND_INDEXES: Indexes = (("type", "keyword"), ("tags", "keyword"))
+
+# What every search and list filters on or orders by; each index is one call when a collection is made.
+NEEDED_INDEXES: Indexes = (
     ("userId", "keyword"),
-    ("type", "keyword"),
     ("supersededById", "keyword"),
-    ("tags", "keyword"),
     ("createdAt", "integer"),
     ("expiresAt", "integer"),
-    *USE_INDEXES,
     ("deletedAt", "integer"),
     ("pending", "bool"),
     ("sessionId", "keyword"),
     # The order of the change log.
     ("loggedAt", "integer"),
 )
+
+# Those of the designs. What only some callers filter on is theirs to index: docs/adr/0011.
+RETRIEVAL_INDEXES: Indexes = (*NEEDED_INDEXES, *KIND_INDEXES, *USE_INDEXES)
 
 # What finds the neighbours of a memory in its session, and those whose keyword text has to be written again.
 KEYWORD_INDEXES: Indexes = (
@@ -97,11 +99,12 @@ class Fusion:
 SAYS_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
 """Where the evidence of a memory lies: `memories/rules/evidence.py`."""
 
-# What of the evidence a score reads; the engine would read the whole payload of every candidate for it.
-EVIDENCE_INDEXES = {
-    (SAYS_PATH, "float"): ("terse",),
-    (MARKS_PATH, "keyword"): ("author", "time", "asked"),
-}
+# The same of weighted texts: the marks find who holds a memory's words too, and only the sweep looks for what a crash
+# left, which reads every memory anyway.
+WEIGHTED_INDEXES: Indexes = (("sessionOrder", "integer"), (MARKS_PATH, "keyword"))
+
+# What else of the evidence a score reads; the engine would read the whole payload of every candidate for it.
+TERSE_INDEXES: Indexes = ((SAYS_PATH, "float"),)
 
 DEFAULT_ASSISTANT = 0.5
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -90,16 +90,13 @@ def refusal_of(document: Json) -> str:
 
 def _with_user(tool: Tool) -> Tool:
     parameters = tool.parameters
-    return Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
+    return replace(
+        tool,
         parameters={
             **parameters,
             "properties": {**parameters["properties"], "user_id": _USER},
             "required": [*parameters["required"], "user_id"],
         },
-        reads_only=tool.reads_only,
     )
 
 

@@ -51,18 +51,18 @@ COSTS_OF_NODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approve:
-    """Let a held plan be carried out; with --all those of a preset's newer revision, a few objects at a time."""
+    """Approve a held plan, or with --all every plan that a new preset revision holds."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory; left out with --all.")] = ""
-    digest: Annotated[
-        str | None, typer.Option(help="Approve this plan and no other: the digest that somebody has looked at.")
-    ] = None
-    all: Annotated[bool, typer.Option("--all", help="Every object of --preset that a newer revision of it holds.")] = (
+    name: Annotated[str, typer.Argument(help="Name of the AgentMemory; omitted with --all.")] = ""
+    digest: Annotated[str | None, typer.Option(help="Approve only the plan with this digest.")] = None
+    all: Annotated[bool, typer.Option("--all", help="All objects that a new revision of --preset holds.")] = False
+    preset: Annotated[str | None, typer.Option(help="Preset to approve; only with --all.")] = None
+    at_once: Annotated[
+        int, typer.Option(min=1, max=64, help="Maximum objects in progress at once; only with --all.")
+    ] = 1
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue if an object fails; only with --all.")] = (
         False
     )
-    preset: Annotated[str | None, typer.Option(help="With --all: the preset.")] = None
-    at_once: Annotated[int, typer.Option(min=1, max=64, help="With --all: objects under way at a time.")] = 1
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="With --all: one that fails stops no other.")] = False
     output: Output = TableJsonOrYaml.TABLE
 
 
@@ -168,5 +168,5 @@ async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) 
     )
     left = await everything.run(chosen)
     if failed := [result.agent for result in done if not result.is_done]:
-        rest = f"; {len(left)} were not started: fix the cause, or continue with --keep-going" if left else ""
+        rest = f"; {len(left)} were not started: fix the failure, or continue with --keep-going" if left else ""
         raise AgentMemoryError(f"{len(failed)} of {len(chosen)} failed: {', '.join(sorted(failed))}{rest}")

@@ -56,10 +56,12 @@ class CleanupDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCleanup:
-    """Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing."""
+    """Request a cleanup now; with --dry-run, list what it would remove and why."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go, and why.")] = False
+    name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed and why; change nothing.")] = (
+        False
+    )
     yes: Yes = False
     qdrant: ReachedAt = None
     output: Output = TableOrJson.TABLE

@@ -40,21 +40,21 @@ FAILED = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedConsolidation:
-    """Ask the operator to consolidate memories now, to undo a run, or to store or drop what a run proposed."""
+    """Request a consolidation now, undo a run, or approve or reject its proposals."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask the model, count what would be done, and change nothing.")
+        bool, typer.Option("--dry-run", help="Call the model and count the results; change nothing.")
     ] = False
-    undo: Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Undo this run.")] = None
+    undo: Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Run to undo.")] = None
     proposals: Annotated[
-        bool, typer.Option("--proposals", help="List the facts that wait for an approval, with their texts.")
+        bool, typer.Option("--proposals", help="List the facts that wait for approval, with their content.")
     ] = False
-    approve: Annotated[str | None, typer.Option("--approve", metavar="RUN", help="Store what this run proposed.")] = (
+    approve: Annotated[str | None, typer.Option("--approve", metavar="RUN", help="Run whose proposals to store.")] = (
         None
     )
-    reject: Annotated[str | None, typer.Option("--reject", metavar="RUN", help="Drop what this run proposed.")] = None
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")] = False
+    reject: Annotated[str | None, typer.Option("--reject", metavar="RUN", help="Run whose proposals to drop.")] = None
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if it failed.")] = False
     yes: Yes = False
     qdrant: ReachedAt = None
     output: Output = TableOrJson.TABLE

@@ -50,20 +50,26 @@ GONE = "was deleted; its rebuild's target collection is removed too"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Show where a rebuild of an agent's collection stands; watch, pause, resume, cancel it, or take it back."""
+    """Show a rebuild's progress, or watch, pause, resume, cancel or roll it back."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
-    watch: Annotated[bool, typer.Option("--watch", help="Show its progress until it ends; exit 1 where it failed.")] = (
+    name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
+    watch: Annotated[bool, typer.Option("--watch", help="Show the progress until the end; exit 1 if it failed.")] = (
         False
     )
-    pause: Annotated[bool, typer.Option("--pause", help="Let it stand where it is; the source serves.")] = False
-    resume: Annotated[bool, typer.Option("--resume", help="Let a paused one go on.")] = False
-    cancel: Annotated[bool, typer.Option("--cancel", help="Give it up: what it made is removed.")] = False
+    pause: Annotated[
+        bool, typer.Option("--pause", help="Pause the rebuild; the source collection continues to serve.")
+    ] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a paused rebuild.")] = False
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the rebuild and remove the target collection.")] = (
+        False
+    )
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Make the previous collection live again, with every write since.")
+        bool, typer.Option("--rollback", help="Switch back to the previous collection, including all writes since.")
     ] = False
     yes: Yes = False
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask for a rollback, and do not wait for it.")] = False
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Request the rollback without waiting for its end.")] = (
+        False
+    )
     output: Output = TableJsonOrYaml.TABLE
 
     @property

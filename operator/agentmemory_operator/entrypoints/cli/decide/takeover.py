@@ -26,12 +26,16 @@ LATER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverOptions:
-    """Let objects take over collections that a rebuilt cluster, or another object, left behind."""
+    """Transfer collections of a lost cluster, or of another object, to their new AgentMemory objects."""
 
-    name: Annotated[str | None, typer.Argument(help="One AgentMemory.")] = None
-    every: Annotated[bool, typer.Option("--all", help="Every one that the old cluster had by its name.")] = False
-    cluster_id: Annotated[str | None, typer.Option(help="The old cluster: uid of its kube-system.")] = None
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only list.")] = False
+    name: Annotated[str | None, typer.Argument(help="Name of the AgentMemory.")] = None
+    every: Annotated[
+        bool, typer.Option("--all", help="All AgentMemories that the old cluster had under the same name.")
+    ] = False
+    cluster_id: Annotated[
+        str | None, typer.Option(help="uid of the old cluster's kube-system namespace; required with --all.")
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", help="Make the transfer; without it, only list.")] = False
 
 
 def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:

@@ -24,10 +24,10 @@ def add_printers(cli: typer.Typer) -> None:
 
     @cli.command()
     def completion(
-        shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
-        program: Annotated[str, typer.Option(help="The name that the command is called by.")] = PROGRAM,
+        shell: Annotated[Shell, typer.Argument(help="Shell to complete in.")],
+        program: Annotated[str, typer.Option(help="Name by which the command is called.")] = PROGRAM,
     ) -> None:
-        """Print what a shell has to read to complete this command: source <(agentmemory completion bash)."""
+        """Print a shell completion script: source <(agentmemory completion bash)."""
         typer.echo(get_completion_script(prog_name=program, complete_var=COMPLETE, shell=shell))
 
     @cli.command()

@@ -19,7 +19,7 @@ from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, conf
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 
 QUESTION = "Delete every object and the definitions, in every namespace of this cluster?"
-COLUMNS = ("KIND", "OBJECTS", "WHAT BECOMES OF IT")
+COLUMNS = ("KIND", "OBJECTS", "EFFECT")
 
 
 def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
@@ -27,19 +27,23 @@ def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
 
     @cli.command()
     def uninstall(
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what ends, and keep the catalogue.")] = (
-            False
-        ),
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Show what would be deleted, and save the catalogue.")
+        ] = (False),
         catalogue: Annotated[
-            Path | None, typer.Option(dir_okay=False, help="A new file. Default: agentmemory-catalogue-TIME.json.")
+            Path | None,
+            typer.Option(
+                dir_okay=False, help="Catalogue file, which must not exist. Default: agentmemory-catalogue-TIME.json."
+            ),
         ] = None,
         release: Annotated[
-            bool, typer.Option("--release", help="No operator works: leave collections and files where they are.")
+            bool,
+            typer.Option("--release", help="Keep collections and files, for a cluster without a running operator."),
         ] = False,
         yes: Yes = False,
         context: Context = None,
     ) -> None:
-        """Delete every object and the definitions, once the catalogue of what they say is kept in a file."""
+        """Delete all objects and CustomResourceDefinitions, after saving a catalogue of the objects to a file."""
         if not dry_run:
             check_answerable(QUESTION, yes=yes)
         file = catalogue or Path(f"agentmemory-catalogue-{datetime.now(UTC):%Y%m%dt%H%M%Sz}.json")

@@ -24,10 +24,10 @@ from agentmemory_operator.spec.kinds.parse import parse_connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
-    """List the collections that no AgentMemory owns, with the commands to adopt or delete each; change nothing."""
+    """List collections that no AgentMemory owns, with the commands to adopt or delete each."""
 
     connection: Annotated[
-        str | None, typer.Option(help="[NAMESPACE/]NAME of a QdrantConnection. Default: each of the cluster.")
+        str | None, typer.Option(help="QdrantConnection as [NAMESPACE/]NAME. Default: all of the cluster.")
     ] = None
     qdrant: ReachedAt = None
     output: Output = TableOrJson.TABLE

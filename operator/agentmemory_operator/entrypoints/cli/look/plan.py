@@ -30,8 +30,8 @@ from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
 
 DEFAULT_NAMESPACE = "default"
-CONTEXT_HELP = "Of the kubeconfig: connections and their keys are read there. Default: none is read."
-NAMESPACE_HELP = "Of manifests that name none. Default: the context's, else default."
+CONTEXT_HELP = "kubeconfig context to read connections and their keys from. Default: none."
+NAMESPACE_HELP = "Namespace of manifests without one. Default: the context's, else default."
 
 
 def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
@@ -44,15 +44,15 @@ def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
         context: Annotated[str | None, typer.Option("--context", help=CONTEXT_HELP)] = None,
         namespace: Annotated[str | None, typer.Option("-n", "--namespace", help=NAMESPACE_HELP)] = None,
         qdrant: Annotated[
-            str | None, typer.Option("--qdrant", help="URL of the server. Default: the connections', else QDRANT_URL.")
+            str | None, typer.Option("--qdrant", help="URL of Qdrant. Default: the connections', else QDRANT_URL.")
         ] = None,
         output: Output = TableOrJson.TABLE,
     ) -> None:
-        """Show what applying manifests would do to their collections; change nothing.
+        """Preview the changes that manifests would make to their collections.
 
-        With --context the connections are those of the files, else of the cluster, with their keys, and what somebody
-        has approved there counts. Without, and without --qdrant, the plan is for an empty server. Exit status: 0
-        nothing to do, 2 changes, 3 something held or refused, 1 an error.
+        With --context, connections come from the files or else from the cluster, with their keys, and approvals in the
+        cluster apply. Without --context and --qdrant, the plan is for an empty server. Exit status: 0 no changes,
+        2 changes, 3 held or refused changes, 1 an error.
         """
         documents = _documents_in(paths, is_recursive=is_recursive)
         if context is None:

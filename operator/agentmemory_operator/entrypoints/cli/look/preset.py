@@ -27,7 +27,7 @@ class SpecFormat(StrEnum):
 
 def add_presets(cli: typer.Typer) -> None:
     """Add the verb to the command."""
-    preset = typer.Typer(help="List the presets, or print one in full.", no_args_is_help=True)
+    preset = typer.Typer(help="List the presets, or print one.", no_args_is_help=True)
 
     @preset.command("list")
     def list_presets() -> None:
@@ -37,10 +37,12 @@ def add_presets(cli: typer.Typer) -> None:
 
     @preset.command("show")
     def show_preset(
-        name: Annotated[PresetName, typer.Argument(help="The preset.")],
-        output: Annotated[SpecFormat, typer.Option("-o", "--output", help="yaml or json.")] = SpecFormat.YAML,
+        name: Annotated[PresetName, typer.Argument(help="Name of the preset.")],
+        output: Annotated[
+            SpecFormat, typer.Option("-o", "--output", help="Output format: yaml or json.")
+        ] = SpecFormat.YAML,
     ) -> None:
-        """Print an AgentMemory in which every figure of a preset stands; it means what its name alone means."""
+        """Print an AgentMemory with all settings of a preset; it is equivalent to naming the preset."""
         typer.echo(_rendered(manifest_of(name.value), output), nl=False)
 
     cli.add_typer(preset, name="preset")

@@ -20,10 +20,10 @@ from agentmemory_operator.runtime.cache import AGENT_MEMORY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Show an AgentMemory: its conditions, a held plan with the way out, its collection."""
+    """Show an AgentMemory: conditions, held plan with the suggested fix, and collection."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
-    full: Annotated[bool, typer.Option("--full", help="The figures in force too.")] = False
+    name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
+    full: Annotated[bool, typer.Option("--full", help="Show the settings in force too.")] = False
     output: Output = TableJsonOrYaml.TABLE
 
 

@@ -83,7 +83,7 @@ def add_checks(cli: typer.Typer) -> None:
 
     @cli.command()
     def validate(paths: Files, is_recursive: Recursive = False) -> None:
-        """Check manifests as strictly as the API server would; exit 1 where something is wrong."""
+        """Validate manifests as strictly as the API server does; exit 1 if something is wrong."""
         with ending_in_one_line():
             found = checked(paths, is_recursive=is_recursive)
         for finding in found.findings:

@@ -6,20 +6,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.memories.found import found_section
 from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml, print_document, take_options
 from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
+from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
 
 if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
-    from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, SearchResult, Stored
+    from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, Stored
 
     Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]
     """What a verb asks of an agent."""
@@ -34,12 +37,34 @@ class TagsMatch(StrEnum):
     ALL = "all"
 
 
-Name = Annotated[str, typer.Argument(help="Of the AgentMemory; without -n and --context the agent's name in the API.")]
-User = Annotated[str, typer.Option("--user", help="Whose memories.")]
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Of the AgentMemory, which is then read.")]
-Url = Annotated[str | None, typer.Option("--url", help="Of the API. Default: AGENTMEMORY_URL.")]
-Token = Annotated[str | None, typer.Option("--token", help="For the API. Default: AGENTMEMORY_TOKEN.")]
-Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="For people, or for programs.")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the AgentMemory; without -n and --context, the agent's name in the API.")
+]
+User = Annotated[str, typer.Option("--user", help="User who owns the memories.")]
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Namespace of the AgentMemory that NAME refers to.")
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="URL of the API. Default: AGENTMEMORY_URL, or else a running development stack."),
+]
+Token = Annotated[str | None, typer.Option("--token", help="Bearer token for the API. Default: AGENTMEMORY_TOKEN.")]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whom:
+    """The options that say which API is asked; None is what the environment says.
+
+    Attributes:
+        namespace, context: of the AgentMemory that says what the agent is called; none is read where both are None.
+    """
+
+    stacks: Stacks
+    namespace: str | None
+    context: str | None
+    url: str | None
+    token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,78 +75,90 @@ class AskedApi:
     inspection: Inspection
 
     @asynccontextmanager
-    async def of(
-        self, name: str, namespace: str | None, context: str | None, url: str | None, token: str | None
-    ) -> "AsyncIterator[AsyncAgent]":
+    async def of(self, name: str, whom: "Whom") -> "AsyncIterator[AsyncAgent]":
         """Yield the agent in the API: by the name itself, or by that of the object where one is to be read.
 
-        Args:
-            namespace, context: of the object; none is read where both are None.
-            url, token: None is what the environment says.
+        Raises:
+            AgentMemoryError: it is not clear which API is meant.
         """
-        agent = name if namespace is None and context is None else await self._agent_of(name, namespace, context)
-        async with self.asking.open_client(url or self.asking.url, token or self.asking.token) as client:
+        url, stack = whom.stacks.api(whom.url or self.asking.url, whom.context)
+        agent = name
+        if whom.namespace is not None or whom.context is not None:
+            agent = await self._agent_of(name, whom, stack.manifests if stack else None)
+        async with self.asking.open_client(url, whom.token or self.asking.token) as client:
             yield client.agent(agent)
 
-    async def _agent_of(self, name: str, namespace: str | None, context: str | None) -> str:
-        async with self.inspection.open_objects(context, None) as (reader, default):
-            document = await reader.read_object(AGENT_MEMORY, namespace or default, name)
+    async def _agent_of(self, name: str, whom: "Whom", manifests: Path | None) -> str:
+        async with self.inspection.open_objects(whom.context, manifests) as (reader, default):
+            document = await reader.read_object(AGENT_MEMORY, whom.namespace or default, name)
         return str(document["spec"].get("agent") or name)
 
 
 def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
     """Add the verbs to the command line."""
     api = AskedApi(asking, inspection)
-    _add_verb(cli, search, _Way(api, _found_section))
+    _add_verb(cli, search, _Way(api, found_section))
     _add_verb(cli, remember, _Way(api, _stored_section))
     _add_verb(cli, forget, _Way(api, _forgotten_section))
     _add_verb(cli, receipts, _Way(api, _receipts_section))
 
 
 def search(  # noqa: PLR0913 # each is an option
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    query: Annotated[str, typer.Argument(help="Search query.")],
     user: User,
-    type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type; repeated, any of them.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with any of them.")] = None,
-    tags_match: Annotated[TagsMatch | None, typer.Option(help="all: with every --tag. Default: any.")] = None,
-    filters: Annotated[str | None, typer.Option(help="Conditions, as JSON: docs/filters.md.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="How many at most. Default: the object's limit.")] = None,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Memory type to search in; repeatable.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag that results must have; repeatable.")] = None,
+    tags_match: Annotated[TagsMatch | None, typer.Option(help="all: results have every --tag. Default: any.")] = None,
+    filters: Annotated[str | None, typer.Option(help="Filter conditions as JSON (docs/filters.md).")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Maximum number of results. Default: the object's limit.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Minimum score; -1 keeps all results. Default: the object's scoreThreshold.")
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
+    *,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
 ) -> "Call":
-    """Search an agent's memories of a user, ranked as the object declares."""
+    """Search a user's memories, ranked by the AgentMemory's settings."""
     options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
-    options |= _given({"tags_match": tags_match and tags_match.value})
+    options |= _given({"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session})
+    options |= {"explain": True} if explain else {}
     return lambda agent: agent.user(user).search(query, **options)
 
 
 def remember(  # noqa: PLR0913 # each is an option
-    text: Annotated[str, typer.Argument(help="What to remember.")],
+    text: Annotated[str, typer.Argument(help="Text to store.")],
     user: User,
-    type_: Annotated[str | None, typer.Option("--type", help="One of the agent's types.")] = None,
-    importance: Annotated[float | None, typer.Option(help="0..1.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
-    supersedes: Annotated[str | None, typer.Option(help="Id of the memory that this one replaces.")] = None,
-    zone: Annotated[str | None, typer.Option(help="How it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Memory type, one of the agent's.")] = None,
+    importance: Annotated[float | None, typer.Option(help="Importance, 0..1.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag of the memory; repeatable.")] = None,
+    supersedes: Annotated[str | None, typer.Option(help="Id of the memory to supersede.")] = None,
+    zone: Annotated[str | None, typer.Option(help="Privacy zone: SENSITIVE, PERSONAL or PROFESSIONAL.")] = None,
 ) -> "Call":
-    """Store a memory of a user, durably."""
+    """Store a memory for a user."""
     options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes, "zone": zone})
     return lambda agent: agent.user(user).add(text, **options)
 
 
 def forget(  # noqa: PLR0913 # each is an option
     user: Annotated[
-        str | None, typer.Option("--user", help="Whose memories. Left out for the key of an organisation alone.")
+        str | None,
+        typer.Option("--user", help="User whose memories to erase; omit it to delete only an organisation's key."),
     ] = None,
-    filters: Annotated[str | None, typer.Option(help="Only what meets these conditions, as JSON.")] = None,
-    older_than: Annotated[str | None, typer.Option(help="Only what was created before this time, RFC 3339.")] = None,
-    zone: Annotated[str | None, typer.Option(help="With --crypto: only what is sealed so.")] = None,
+    filters: Annotated[
+        str | None, typer.Option(help="Filter conditions as JSON; erase only matching memories.")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Erase only memories created before this time (RFC 3339).")
+    ] = None,
+    zone: Annotated[str | None, typer.Option(help="Erase only this privacy zone; only with --crypto.")] = None,
     *,
     crypto: Annotated[
-        bool, typer.Option("--crypto", help="Delete the keys first: every copy is unreadable from then on.")
+        bool, typer.Option("--crypto", help="Delete the encryption keys first, which makes all copies unreadable.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be erased, and erase nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be erased; erase nothing.")] = False,
     yes: Yes = False,
 ) -> "Call":
-    """Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user."""
+    """Erase a user's memories permanently, including copies; all of them without --filters and --older-than."""
     options = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
     options |= {"crypto": True} if crypto else {}
     if dry_run:
@@ -139,9 +176,9 @@ def forget(  # noqa: PLR0913 # each is an option
 
 
 def receipts(
-    user: Annotated[str | None, typer.Option("--user", help="Only those of this user.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="User whose receipts to list. Default: all.")] = None,
 ) -> "Call":
-    """List what was erased of an agent's memories, and when."""
+    """List the receipts of erased memories."""
     options = _given({"user_id": user})
 
     async def read(agent: "AsyncAgent") -> "ReceiptsPage":
@@ -163,8 +200,9 @@ class _Way:
 def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> None:
     """Add a verb: the options of what it asks, which `choose` takes, and those of whom it asks."""
 
-    def command(  # each is an option
+    def command(  # noqa: PLR0913 # each is an option
         *,
+        ctx: typer.Context,
         name: Name,
         namespace: Namespace = None,
         context: Context = None,
@@ -174,15 +212,16 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
         **chosen: Any,
     ) -> None:
         call = choose(**chosen)
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def ask() -> Any:
-            async with way.api.of(name, namespace, context, url, token) as agent:
+            async with way.api.of(name, whom) as agent:
                 return await call(agent)
 
         _print(run_verb(ask()), way.section, output)
 
     # As a command line shows them: the name, what is asked, whom.
-    take_options(command, choose, after=1)
+    take_options(command, choose, after=2)
     cli.command(choose.__name__, help=choose.__doc__)(command)
 
 
@@ -203,21 +242,6 @@ def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYa
         show([section(answer)], Console())
     else:
         print_document(document, output)
-
-
-def _found_section(answer: "SearchResult") -> Section:
-    rows = tuple(
-        (f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", _shown(found.content), found.id)
-        for found in answer.results
-    )
-    heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
-    columns = ("SCORE", "TYPE", "CREATED", "CONTENT", "ID") if rows else ()
-    return Section(heading, columns=columns, rows=rows, notes=answer.warnings)
-
-
-def _shown(content: str | None) -> str:
-    """A content in one line."""
-    return "(locked: its key is unavailable or deleted)" if content is None else " ".join(content.split())
 
 
 def _stored_section(answer: "Stored") -> Section:

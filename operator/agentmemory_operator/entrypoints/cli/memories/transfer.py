@@ -14,9 +14,10 @@ from rich.filesize import decimal
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User
+from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User, Whom
 from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
+from agentmemory_operator.entrypoints.cli.stacks import stacks_of
 
 if TYPE_CHECKING:
     from agentmemory_client import Imported
@@ -35,23 +36,28 @@ def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -
 def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
+        ctx: typer.Context,
         name: Name,
         user: User,
         file: Annotated[
-            Path | None, typer.Option("-o", "--output", help="The file; replaced once all is there. Default: print.")
+            Path | None,
+            typer.Option("-o", "--output", help="Output file, replaced when complete. Default: standard output."),
         ] = None,
         *,
-        vectors: Annotated[bool, typer.Option("--vectors", help="With the vectors.")] = False,
-        plain: Annotated[bool, typer.Option("--plain", help="With what is sealed in plain text; for admins.")] = False,
+        vectors: Annotated[bool, typer.Option("--vectors", help="Include the vectors.")] = False,
+        plain: Annotated[
+            bool, typer.Option("--plain", help="Include encrypted memories in plain text; needs the admin verb.")
+        ] = False,
         namespace: Namespace = None,
         context: Context = None,
         url: Url = None,
         token: Token = None,
     ) -> None:
-        """Write all memories of a user as lines of JSON."""
+        """Export all memories of a user as JSON lines."""
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
-            async with reached.of(name, namespace, context, url, token) as agent:
+            async with reached.of(name, whom) as agent:
                 return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
@@ -60,22 +66,24 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
 def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
+        ctx: typer.Context,
         name: Name,
         user: User,
-        file: Annotated[
-            Path, typer.Option("-f", "--file", exists=True, dir_okay=False, help="The lines of an export.")
-        ],
+        file: Annotated[Path, typer.Option("-f", "--file", exists=True, dir_okay=False, help="Export file to import.")],
         *,
-        include_erased: Annotated[bool, typer.Option("--include-erased", help="Also what was forgotten.")] = False,
+        include_erased: Annotated[
+            bool, typer.Option("--include-erased", help="Import memories that were erased, too.")
+        ] = False,
         namespace: Namespace = None,
         context: Context = None,
         url: Url = None,
         token: Token = None,
     ) -> None:
-        """Take in memories of a user that were exported; what is there already stays as it is."""
+        """Import exported memories for a user; memories that already exist stay unchanged."""
+        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
-            async with reached.of(name, namespace, context, url, token) as agent:
+            async with reached.of(name, whom) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)

@@ -26,9 +26,9 @@ HELD_WITHIN_S, GONE_WITHIN_S = 30.0, 330.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Delete a snapshot and its bytes, on the server and in S3, whatever its deletionPolicy says."""
+    """Delete a snapshot and its files on the server and in S3, regardless of its deletionPolicy."""
 
-    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Of the MemorySnapshot.")]
+    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Name of the MemorySnapshot.")]
     yes: Yes = False
 
 

@@ -36,12 +36,13 @@ TOLD_EVERY_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDownload:
-    """Write a snapshot's bytes into a file: from S3 where a copy is there, else from Qdrant; checked to the last."""
+    """Download a snapshot to a file, from S3 if there is a copy, else from Qdrant; the checksum is verified."""
 
-    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Of the MemorySnapshot.")]
-    file: Annotated[Path, typer.Option("-o", "--output", dir_okay=False, help="The file; replaced once all is there.")]
+    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Name of the MemorySnapshot.")]
+    file: Annotated[Path, typer.Option("-o", "--output", dir_okay=False, help="Output file, replaced when complete.")]
     qdrant: Annotated[
-        str | None, typer.Option(help="URL of the server, where the connection's is out of reach. Then not from S3.")
+        str | None,
+        typer.Option(help="URL of Qdrant, if the connection's is not reachable. Disables the download from S3."),
     ] = None
 
 

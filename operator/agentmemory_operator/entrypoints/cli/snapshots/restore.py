@@ -47,20 +47,27 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """Restore an agent's memories from a snapshot, or take its last restore back; or all that a Qdrant has lost."""
+    """Restore an agent from a snapshot, roll back its last restore, or restore all lost agents with --all."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory; left out with --all.")] = ""
-    snapshot: Annotated[str | None, typer.Option("--from", help="The MemorySnapshot.")] = None
-    into: Annotated[str | None, typer.Option(help="Another AgentMemory, which becomes a clone.")] = None
-    mode: Annotated[Mode | None, typer.Option(help="Default: Swap.")] = None
-    restore_name: Annotated[str | None, typer.Option("--name", help="Of the MemoryRestore.")] = None
-    all: Annotated[bool, typer.Option("--all", help="Every agent of --connection that lost its collection.")] = False
-    connection: Annotated[str | None, typer.Option(help="With --all: the QdrantConnection.")] = None
+    name: Annotated[str, typer.Argument(help="Name of the AgentMemory; omitted with --all.")] = ""
+    snapshot: Annotated[str | None, typer.Option("--from", help="MemorySnapshot to restore.")] = None
+    into: Annotated[str | None, typer.Option(help="Restore into this other AgentMemory, as a clone.")] = None
+    mode: Annotated[Mode | None, typer.Option(help="How to replace the memories. Default: Swap.")] = None
+    restore_name: Annotated[str | None, typer.Option("--name", help="Name of the MemoryRestore.")] = None
+    all: Annotated[bool, typer.Option("--all", help="All agents of --connection that lost their collection.")] = False
+    connection: Annotated[str | None, typer.Option(help="QdrantConnection of the agents; only with --all.")] = None
     latest_verified: Annotated[
-        bool, typer.Option("--latest-verified", help="With --all: each from its latest proven snapshot.")
+        bool,
+        typer.Option(
+            "--latest-verified", help="Restore each agent from its latest verified snapshot; only with --all."
+        ),
     ] = False
-    at_once: Annotated[int, typer.Option(min=1, max=64, help="With --all: restores under way at a time.")] = 4
-    rollback: Annotated[bool, typer.Option("--rollback", help="Take the last restore into it back.")] = False
+    at_once: Annotated[
+        int, typer.Option(min=1, max=64, help="Maximum restores in progress at once; only with --all.")
+    ] = 4
+    rollback: Annotated[bool, typer.Option("--rollback", help="Roll back the last restore into the AgentMemory.")] = (
+        False
+    )
     wait: Wait = False
     output: Output = TableJsonOrYaml.TABLE
 
@@ -90,7 +97,7 @@ def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
         raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
     if asked.rollback:
         if any((asked.snapshot, asked.into, asked.mode, asked.restore_name)):
-            raise typer.BadParameter("--rollback undoes the last restore: omit --from and its options")
+            raise typer.BadParameter("--rollback cannot be combined with --from and its options: remove them")
         print_object(in_place(open_jobs, place, partial(_roll_back, asked)), asked.output)
         return
     if asked.snapshot is None:
@@ -145,11 +152,11 @@ async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> Jso
     if found is None:
         raise AgentMemoryError(
             f"no restore into {namespace}/{asked.name} can be rolled back: none has succeeded, or the collection that "
-            f"it replaced is deleted; restore a snapshot instead"
+            f"it replaced has been removed; restore a snapshot instead"
         )
     metadata = Metadata.model_validate(found["metadata"])
     await objects.annotate(MEMORY_RESTORE, metadata, {ROLLBACK: render_time(SystemClock().now_ms())})
-    tell(f"rollback of {titled(found)} requested", asked.output)
+    tell(f"requested the rollback of {titled(found)}", asked.output)
     return await _wait_rolled_back(asked, objects, found) if asked.wait else found
 
 

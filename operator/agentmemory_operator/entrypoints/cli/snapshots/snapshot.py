@@ -42,7 +42,7 @@ from agentmemory_operator.spec.kinds.agent_memory import VERIFY_REQUESTED_AT, Ag
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_time
 
-Name = Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
 
 
 class Verify(StrEnum):
@@ -55,11 +55,11 @@ class Verify(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Make a snapshot of an agent's memories now."""
+    """Create a snapshot of an agent now."""
 
     name: Name
-    snapshot_name: Annotated[str | None, typer.Option("--name", help="Of the MemorySnapshot.")] = None
-    verify: Annotated[Verify | None, typer.Option(help="How it is proven. Default: Full.")] = None
+    snapshot_name: Annotated[str | None, typer.Option("--name", help="Name of the MemorySnapshot.")] = None
+    verify: Annotated[Verify | None, typer.Option(help="Verification. Default: Full.")] = None
     wait: Wait = False
     output: Output = TableJsonOrYaml.TABLE
 
@@ -74,22 +74,22 @@ class List:
     """List an agent's snapshots, newest first."""
 
     name: Name
-    output: Annotated[TableJsonOrYaml, typer.Option("-o", "--output")] = TableJsonOrYaml.TABLE
+    output: Output = TableJsonOrYaml.TABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prove:
-    """Have a snapshot that was made verified once more."""
+    """Verify an existing snapshot again."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
-    snapshot: Annotated[str, typer.Argument(help="Of the MemorySnapshot.")]
+    name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
+    snapshot: Annotated[str, typer.Argument(help="Name of the MemorySnapshot.")]
     wait: Wait = False
     output: Output = TableJsonOrYaml.TABLE
 
 
 def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
     """Add the verbs to the command line."""
-    snapshots = typer.Typer(no_args_is_help=True, help="Make snapshots of an agent's memories, and see what there is.")
+    snapshots = typer.Typer(no_args_is_help=True, help="Create, list, verify, download and delete snapshots.")
     add_verb(snapshots, "create", Create, partial(_create, open_jobs))
     add_verb(snapshots, "list", List, partial(_list, open_jobs))
     add_verb(snapshots, "verify", Prove, partial(_prove, open_jobs))

@@ -1,7 +1,5 @@
 """Rules of an AgentMemory as a whole, of its types and their lifetimes, and of its zones."""
 
-from agentmemory_operator.spec.kinds.cel.index import GRAPH
-from agentmemory_operator.spec.kinds.cel.scoring import FIGURES, RANKS
 from agentmemory_operator.spec.kinds.schema import CelRule
 from agentmemory_operator.spec.zones import Zone
 
@@ -10,14 +8,14 @@ SLUG_MAX_LENGTH = 48
 
 NO_SCOPE = CelRule(
     "self != 'global' && !self.startsWith('group:')",
-    "users are no scopes: name global and group:NAME in scopes",
+    "global and group:NAME are scopes, not users: list them in scopes",
 )
 
 TYPE = (
     CelRule(
         "has(self.halfLifeDays) != (has(self.decay) && !self.decay)",
-        "a type has exactly one of halfLifeDays and decay: false: give it halfLifeDays if it fades, or only"
-        " decay: false if it never does",
+        "a type has exactly one of halfLifeDays and decay: false: set halfLifeDays if it decays, or only"
+        " decay: false if it does not",
     ),
     CelRule(
         "!(has(self.immutable) && self.immutable) || !has(self.supersedeBy) || self.supersedeBy == 'none'",
@@ -33,18 +31,15 @@ CHAIN_LENGTH = CelRule(
 TTL = (
     CelRule(
         "self.mode == 'Session' || has(self.days)",
-        "days is needed with a mode other than Session: say after how many days",
+        "a mode other than Session needs days: set it",
         ".days",
     ),
     CelRule(
         "self.mode == 'SoftUnlessUsed' || !has(self.keepImportance)",
-        "keepImportance has no meaning but with mode SoftUnlessUsed: remove it, or choose that mode",
+        "keepImportance applies only with mode SoftUnlessUsed: remove it, or choose that mode",
         ".keepImportance",
     ),
 )
-
-# What the preset has a say in: over the whole spec.
-SPEC = (*GRAPH, *FIGURES, *RANKS)
 
 # Over the whole object: only there does a rule see the object's name.
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
@@ -66,7 +61,7 @@ AGENT_MEMORY = (
 ZONES = (
     CelRule(
         f"!('{Zone.PROFESSIONAL}' in self.allowed) || has(self.organisation)",
-        f"zone {Zone.PROFESSIONAL} needs organisation, whose key its memories lie under: give it, or remove the zone"
+        f"zone {Zone.PROFESSIONAL} needs organisation, the owner of its memories: give it, or remove the zone"
         " from allowed",
         ".organisation",
     ),
@@ -81,8 +76,7 @@ ZONES = (
     CelRule(
         "!has(self.words) || self.words.all(zone,"
         f" has(self.vectors) ? zone in self.vectors : zone != '{Zone.SENSITIVE}')",
-        "words names a zone that keeps no vectors, and what has none is not searched: add it to vectors, or remove it"
-        " from words",
+        "words names a zone without vectors, which is not searched: add it to vectors, or remove it from words",
         ".words",
     ),
 )

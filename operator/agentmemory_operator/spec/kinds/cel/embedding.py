@@ -37,7 +37,7 @@ def _has_just(model: str, dimensions: int) -> CelRule:
     return CelRule(
         f"self.provider != 'fastembed' || !has(self.dimensions) || self.dimensions == {dimensions}"
         f" || (has(self.model) ? self.model : '{FASTEMBED_DEFAULT_MODEL}') != '{model}'",
-        f"dimensions of {model} are {dimensions}, it shortens nothing: leave it out",
+        f"dimensions of {model} are {dimensions}, which cannot be shortened: leave it out",
         ".dimensions",
     )
 
@@ -45,7 +45,7 @@ def _has_just(model: str, dimensions: int) -> CelRule:
 EMBEDDING = (
     CelRule(
         "self.provider != 'none' || has(self.dimensions)",
-        "provider none needs dimensions: how many numbers the vectors have that the callers send",
+        "provider none needs dimensions: set the size of the vectors that callers send",
         ".dimensions",
     ),
     *(
@@ -60,7 +60,7 @@ EMBEDDING = (
     ),
     CelRule(
         f"self.provider != 'wordllama' || !has(self.model) || self.model == '{WORDLLAMA_MODEL}'",
-        f"the one model of provider wordllama is {WORDLLAMA_MODEL}: leave model out, or choose provider openai",
+        f"provider wordllama has only the model {WORDLLAMA_MODEL}: leave model out, or choose provider openai",
         ".model",
     ),
     CelRule(
@@ -70,16 +70,14 @@ EMBEDDING = (
     ),
     CelRule(
         f"self.provider != 'openai' || has(self.dimensions) || !has(self.model) || self.model in {list(OPENAI_MODELS)}",
-        f"dimensions is needed with a model other than {' and '.join(OPENAI_MODELS)}:"
-        " say how many numbers its vectors have",
+        f"dimensions is needed with a model other than {' and '.join(OPENAI_MODELS)}: set the size of its vectors",
         ".dimensions",
     ),
     *(_shortens_to(model, dimensions) for model, dimensions in OPENAI_MODELS.items()),
     CelRule(
         "self.provider != 'fastembed' || has(self.dimensions) || !has(self.model)"
         f" || self.model in {list(FASTEMBED_MODELS)}",
-        f"dimensions is needed with a model other than {', '.join(FASTEMBED_MODELS)}: say how many numbers its vectors"
-        " have",
+        f"dimensions is needed with a model other than {', '.join(FASTEMBED_MODELS)}: set the size of its vectors",
         ".dimensions",
     ),
     *(_has_just(model, dimensions) for model, dimensions in FASTEMBED_MODELS.items()),

@@ -1,7 +1,6 @@
 """Rules of `spec.scoring` and the weights of a search."""
 
-from agentmemory_operator.spec.expression.models import name_of
-from agentmemory_operator.spec.kinds.schema import CelRule, of_preset
+from agentmemory_operator.spec.kinds.schema import CelRule
 
 _SUM = "self.similarity + self.recency + self.utility"
 WEIGHTS = (
@@ -11,8 +10,7 @@ WEIGHTS = (
     ),
 )
 
-# Which model each figure belongs to.
-_MODELS_FIGURES = {
+MODELS_FIGURES = {
     "weights": "Weighted",
     "utilityNorm": "Weighted",
     "confidenceShare": "Weighted",
@@ -22,20 +20,25 @@ _MODELS_FIGURES = {
     "importance": "Importance",
     "expression": "Expression",
 }
+"""Which model each figure belongs to."""
+
+
+def belongs_to(field: str, model: str) -> str:
+    """What is wrong with a figure beside another model than its own."""
+    return f"{field} applies only with model {model}: remove it, or choose model {model}"
+
+
 # A line break is allowed: what else may stand in an expression, its parser says with the place.
 EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
 
-_MODEL = f"(has(self.scoring.model) ? self.scoring.model : {of_preset(lambda preset: name_of(preset.model))})"
-FIGURES = tuple(
-    CelRule(
-        f"!has(self.scoring) || !has(self.scoring.{field}) || {_MODEL} == '{model}'",
-        f"{field} has no meaning but with model {model}: remove it, or choose model {model}",
-        f".scoring.{field}",
-    )
-    for field, model in _MODELS_FIGURES.items()
-)
-
+# Where the object names no model, its preset's counts, which no definition knows: `over_preset`.
 SCORING = (
+    *(
+        CelRule(
+            f"!has(self.{field}) || !has(self.model) || self.model == '{model}'", belongs_to(field, model), f".{field}"
+        )
+        for field, model in MODELS_FIGURES.items()
+    ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || has(self.expression)",
         "model Expression needs expression: give it, or choose another model",
@@ -43,12 +46,12 @@ SCORING = (
     ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || !has(self.fusion)",
-        "fusion has no meaning with model Expression: remove it, and name keyword in the expression",
+        "fusion cannot be used with model Expression: remove it, and name keyword in the expression",
         ".fusion",
     ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || !has(self.evidence)",
-        "evidence has no meaning with model Expression: remove it, and name terse, author, time, asked or date in the"
+        "evidence cannot be used with model Expression: remove it, and name terse, author, time, asked or date in the"
         " expression",
         ".evidence",
     ),
@@ -70,32 +73,26 @@ _HORIZONS = ("hourly", "daily", "weekly", "monthly", "yearly", "knowledgeBank")
 HORIZONS = (
     CelRule(
         " || ".join(f"!has(self.{field}) || self.{field} > 0.0" for field in _HORIZONS),
-        "one horizon at least must weigh more than 0, or no memory is ever found: raise one",
+        "at least one horizon must be more than 0, or no memory is ever found: raise one",
     ),
 )
 
+ONLY_RANKS_HAVE_K = "k applies only with method RRF: remove it, or choose method RRF"
+RANKS_WEIGH_BOTH = (
+    "keywordWeight with method RRF must be more than 0 and less than 1: change it, or choose method Score"
+)
 FUSION = (
+    CelRule("!has(self.k) || !has(self.method) || self.method == 'RRF'", ONLY_RANKS_HAVE_K, ".k"),
     CelRule(
-        "!has(self.keywordWeight) || !has(self.method) || self.method != 'None'",
-        "keywordWeight has no meaning with method None: remove it, or choose another method",
+        "!has(self.keywordWeight) || !has(self.method) || self.method != 'RRF'"
+        " || (self.keywordWeight > 0.0 && self.keywordWeight < 1.0)",
+        RANKS_WEIGH_BOTH,
         ".keywordWeight",
     ),
-)
-
-_NO_FUSION = "!has(self.scoring) || !has(self.scoring.fusion)"
-_PRESET_METHOD = of_preset(lambda preset: preset.fusion.method)
-_METHOD = f"(has(self.scoring.fusion.method) ? self.scoring.fusion.method : {_PRESET_METHOD})"
-RANKS = (
     CelRule(
-        f"{_NO_FUSION} || !has(self.scoring.fusion.k) || {_METHOD} == 'RRF'",
-        "k has no meaning but with method RRF: remove it, or choose method RRF",
-        ".scoring.fusion.k",
-    ),
-    CelRule(
-        f"{_NO_FUSION} || !has(self.scoring.fusion.keywordWeight) || {_METHOD} != 'RRF'"
-        " || (self.scoring.fusion.keywordWeight > 0.0 && self.scoring.fusion.keywordWeight < 1.0)",
-        "keywordWeight with method RRF must be more than 0 and less than 1: choose one between, or method Score",
-        ".scoring.fusion.keywordWeight",
+        "!has(self.keywordWeight) || !has(self.method) || self.method != 'None'",
+        "keywordWeight cannot be used with method None: remove it, or choose another method",
+        ".keywordWeight",
     ),
 )
 

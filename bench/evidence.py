@@ -1,0 +1,206 @@
+"""`python -m bench.evidence`: what each term of `scoring.evidence` brings, alone and left out; `standard` and `cortex`.
+
+Without options it needs nothing but this repository: our own conversations (`bench/data`), the embedder that comes with
+the product, the dev server. Every figure is of searches through the API. Differences have the interval that holds 95 of
+100 draws of as many conversations, with replacement: with three conversations it is a rough one.
+
+    python -m bench.evidence --data locomo_dev.json --embeddings http://127.0.0.1:9801/v1
+"""
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+from agentmemory_operator.spec.presets import STANDARD
+from bench.clients import Client
+from bench.dialogues import OWN, TOP_K, Answered, QuestionSet, ask, read_set, store
+from bench.progress import say
+from bench.stacks import Json, Stack, agent_manifest, running
+from bench.tables import Cells, machine, render
+
+HEAD = ("ranking", "R@5", "R@10", "MRR", "beside", "R@10 differs by", "MRR differs by")
+DRAWS, SEED = 2_000, 23
+WORDLLAMA: Json = {"provider": "wordllama", "dimensions": 256}
+WEIGHTS = {name: asdict(STANDARD.evidence)[name] for name in ("terse", "author", "time")}
+NOTHING = dict.fromkeys(WEIGHTS, 0.0)
+# What is off in the preset, with the weights that it was measured with (docs/adr/0029).
+OFF = {"asked": 0.05, "date": 0.1}
+
+MATCH, WHOLE = "meaning and words", "standard"
+Answers = Mapping[str, Sequence[Answered]]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One ranking: its name, what the object says of its scoring, and which one it is compared with."""
+
+    name: str
+    scoring: Json
+    beside: str = ""
+
+
+def variants() -> list[Variant]:
+    """The rankings of one agent of preset `standard`: all by figures that act on the next search."""
+    alone = [
+        Variant(f"{name} alone", {"evidence": NOTHING | {name: weight}}, MATCH) for name, weight in WEIGHTS.items()
+    ]
+    without = [Variant(f"without {name}", {"evidence": {name: 0.0}}, WHOLE) for name in WEIGHTS]
+    on_their_own = [
+        Variant(f"{name} alone", {"evidence": NOTHING | {name: weight}}, MATCH) for name, weight in OFF.items()
+    ]
+    besides = [Variant(f"with {name}", {"evidence": {name: weight}}, WHOLE) for name, weight in OFF.items()]
+    return [
+        Variant("meaning alone", {"fusion": {"method": "None"}}, WHOLE),
+        Variant(MATCH, {"evidence": NOTHING}, WHOLE),
+        *alone,
+        *on_their_own,
+        Variant(WHOLE, {}),
+        *without,
+        *besides,
+    ]
+
+
+PRESETS: Mapping[str, Json] = {
+    "cortex": {"preset": "cortex"},
+    "cortex with words": {"preset": "cortex", "index": {"keyword": {"enabled": True}}},
+    "words alike": {
+        "preset": "cortex",
+        "index": {"keyword": {"enabled": True}},
+        "scoring": {
+            "weights": {"similarity": 1, "recency": 0, "utility": 0},
+            "scoreThreshold": -1,
+            "minSimilarity": -1,
+        },
+    },
+}
+"""Other agents that `standard` is compared with; the last ranks as ADR 9 has it."""
+
+
+def answers_of(
+    stack: Stack, asked: QuestionSet, embedding: Json, prefix: str, only: Sequence[str]
+) -> Iterator[tuple[Variant, list[Answered]]]:
+    """Store a set and yield how each ranking answers its questions.
+
+    Args:
+        only: names of rankings; none is all of them.
+    """
+    with Client(stack.api_url) as api:
+        for place, (name, spec) in enumerate(PRESETS.items()):
+            if only and name not in only:
+                continue
+            slug = f"{prefix}-{place}"
+            marks = _stored(stack, api, slug, spec | {"embedding": embedding}, asked)
+            yield Variant(name, {}, WHOLE), [ask(api, slug, one, marks) for one in asked.questions]
+        slug = f"{prefix}-standard"
+        whole: Json = {"preset": "standard", "embedding": embedding}
+        marks = _stored(stack, api, slug, whole, asked)
+        for variant in variants():
+            if only and variant.name not in only:
+                continue
+            _rank_by(stack, api, slug, whole | ({"scoring": variant.scoring} if variant.scoring else {}))
+            yield variant, [ask(api, slug, one, marks) for one in asked.questions]
+
+
+def _stored(stack: Stack, api: Client, slug: str, spec: Json, asked: QuestionSet) -> dict[str, set[str]]:
+    stack.apply(agent_manifest(slug, spec=spec))
+    stack.wait_ready(slug)
+    say(f"storing {len(asked.memories)} memories of {asked.name} in {slug}")
+    return store(api, slug, asked.memories)
+
+
+def _rank_by(stack: Stack, api: Client, slug: str, spec: Json) -> None:
+    """Change how an agent ranks, and wait until it does."""
+    path, manifest = f"/v1/agents/{slug}", agent_manifest(slug, spec=spec)
+    if manifest == stack.applied(slug):
+        return
+    before = api.call("GET", path)["generation"]
+    stack.apply(manifest)
+    stack.wait_until(lambda: api.call("GET", path)["generation"] > before, f"{slug} keeps its ranking")
+
+
+def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
+    """A row for each ranking."""
+    for variant in variants_of:
+        own = answers[variant.name]
+        figures = [fmean(one.recall(count) for one in own) for count in (5, TOP_K)]
+        figures.append(fmean(one.reciprocal_rank for one in own))
+        beside = answers.get(variant.beside, ())
+        differences = [
+            _told([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, beside, strict=True)], own) if beside else "",
+            _told([a.reciprocal_rank - b.reciprocal_rank for a, b in zip(own, beside, strict=True)], own)
+            if beside
+            else "",
+        ]
+        yield (variant.name, *(f"{figure:.3f}" for figure in figures), variant.beside, *differences)
+
+
+def _told(differences: Sequence[float], of: Sequence[Answered]) -> str:
+    """A mean difference, and between what it lies."""
+    by_user: dict[str, list[float]] = {}
+    for one, difference in zip(of, differences, strict=True):
+        by_user.setdefault(one.user_id, []).append(difference)
+    low, high = interval(list(by_user.values()))
+    return f"{fmean(differences):+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def interval(conversations: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Between what the mean lies in 95 of 100 draws of as many conversations, with replacement."""
+    chance = random.Random(SEED)
+    sums = [(sum(of), len(of)) for of in conversations]
+    means = []
+    for _ in range(DRAWS):
+        drawn = chance.choices(sums, k=len(sums))
+        means.append(sum(total for total, _ in drawn) / sum(count for _, count in drawn))
+    means.sort()
+    return means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
+
+
+def main() -> None:
+    """Run the command."""
+    args = parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    embedding = _embedding(args)
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-evidence-") as folder,
+        running(Path(folder), [], args.qdrant, version=args.qdrant_version) as stack,
+    ):
+        print(f"{machine()}, {stack.engine}, embedder {embedding.get('baseURL', embedding['provider'])}", flush=True)
+        for number, file in enumerate(args.data or [OWN / "dialogues.json"]):
+            asked = read_set(file)
+            told = list(answers_of(stack, asked, embedding, f"evidence-{number}", args.only))
+            answers = {variant.name: answered for variant, answered in told}
+            table = render(HEAD, list(rows([variant for variant, _ in told], answers)))
+            users = len({one.user_id for one in asked.questions})
+            print(f"\n{asked.name}: {users} conversations, {len(asked.questions)} questions\n\n{table}", flush=True)
+
+
+def _embedding(args: argparse.Namespace) -> Json:
+    if not args.embeddings:
+        return WORDLLAMA
+    return {"provider": "openai", "model": "measured", "dimensions": args.dimensions, "baseURL": args.embeddings}
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.evidence", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, action="append", help="a file of conversations (default: our own)")
+    parser.add_argument("--embeddings", metavar="URL", help="an OpenAI-compatible embedder (default: wordllama)")
+    parser.add_argument(
+        "--only", metavar="RANKING", action="append", default=[], help="that one alone; may be repeated"
+    )
+    parser.add_argument("--dimensions", type=int, default=384, help="of that embedder (default: %(default)s)")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server, which keeps the collections")
+    parser.add_argument("--qdrant-version", default="1.18.3", help="what the dev server answers as")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

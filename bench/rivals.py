@@ -1,0 +1,341 @@
+"""The API beside what somebody would write by hand, asked in turn for the same: `python -m bench --rivals`.
+
+Every side goes through one kept-alive socket, and its time holds all that its caller has to do: the question to JSON,
+the answer from it, and where the client ranks, ranking. Who is first changes with each question.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
+from agentmemory_operator.memories.rules.keywords import MODEL
+from agentmemory_operator.search.rules.score import score_query
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from bench.clients import Client
+from bench.datasets import Dataset, Floats
+from bench.measures import (
+    ATTEMPTS,
+    STORE_BATCH,
+    TOP_K,
+    Latency,
+    access_counts,
+    latency_of,
+    store_body,
+    store_per_second,
+)
+from bench.oracle import Oracle
+from bench.progress import say
+from bench.stacks import Stack, ranking_of
+from bench.tables import Cells, down, render
+
+Json = dict[str, Any]
+
+CORTEX, STANDARD = "cortex", "standard"
+NEAREST = 1_000
+"""Memories that a formula written by hand scores, and how many a client that ranks by itself fetches at most."""
+LISTED = 100
+"""Memories on each list of a hybrid query written by hand."""
+FETCHED = (30, 100, 300, NEAREST)
+WARM_UP, JUDGED, PROVEN = 40, 60, 100
+ONE_A_CALL = 300
+BLOCK = 25
+"""Searches of a stretch with writes between them, or of one without; the two take turns."""
+
+VOCABULARY, WORDS, ASKED_WORDS = 5_000, 14, 6
+HEAD = ("agent", "asked", "p50, ms", "p99", "API / it, p50", "p99", "exact top 10 found")
+GOAL_HEAD = ("what", "measured", "goal")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one user asks: a vector, and for searches by words a text too."""
+
+    user: int
+    vector: Floats
+    text: str
+
+
+Ask = Callable[[Question], list[int]]
+"""Asks one side, and returns the rows that it finds."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What one side took, and what it found."""
+
+    took_ms: list[float] = field(default_factory=list)
+    found: list[tuple[int, list[int]]] = field(default_factory=list)
+
+    @property
+    def latency(self) -> Latency:
+        """Milliseconds without those of the first questions."""
+        return latency_of(self.took_ms[WARM_UP:])
+
+
+def fill(stack: Stack, cortex: Dataset, standard: Dataset) -> None:
+    """Store both agents' memories, those with words through the API, and print how fast that went."""
+    texts = sentences(len(standard))
+    for data in (cortex, standard):
+        stack.wait_ready(data.slug)
+    say(f"storing {len(cortex):,} and {len(standard):,} memories")
+    plain = store_per_second(stack, cortex)
+    worded = store_per_second(stack, standard, lambda row: spoken_body(standard, row, texts))
+    for data in (cortex, standard):
+        stack.wait_indexed(data.alias)
+    print(f"stored a second, {STORE_BATCH} a call: {plain:,.0f} without words (at least 2,000), {worded:,.0f} with\n")
+
+
+def measure(stack: Stack, cortex: Dataset, standard: Dataset, *, searches: int, samples: int) -> None:
+    """Measure everything, and print it; both agents' memories are there."""
+    texts = sentences(len(standard))
+    say(f"asking {searches:,} questions of each side")
+    by_score = beside_score(stack, cortex, searches)
+    by_words = beside_words(stack, standard, texts, searches)
+    print(render(HEAD, [*by_score, *by_words]))
+    say(f"{samples:,} searches, with writes between every other {BLOCK} of them")
+    rows = [mixed(stack, cortex, samples, preset=CORTEX), *stores(stack, standard, texts)]
+    print("\n" + render(GOAL_HEAD, rows))
+
+
+def beside_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
+    """Compare searches by the weighted score; return the table's rows."""
+    ranking = ranking_of(data.slug)
+    with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
+        hand = ByHand(qdrant, data, ranking)
+        sides = {
+            "API": by_api(api, data),
+            f"formula over the nearest {NEAREST:,}": hand.formula,
+            **{f"nearest {fetched:,}, ranked in the client": hand.ranked(fetched) for fetched in FETCHED},
+            "plain nearest 10": hand.nearest,
+        }
+        questions = [Question(user, vector, "") for user, vector in data.questions(count + WARM_UP)]
+        shares = shares_found(qdrant, data, sides, questions[:JUDGED])
+        asked = in_turn(sides, questions)
+    return rows_of(CORTEX, asked, {name: down(share) for name, share in shares.items()})
+
+
+def beside_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int) -> list[Cells]:
+    """Compare searches by meaning and words; return the table's rows."""
+    questions = list(spoken(data, texts, count + WARM_UP))
+    with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
+        hand = ByHand(qdrant, data, None)
+        sides = {
+            "API": by_api(api, data),
+            f"dense and BM25, {LISTED} each, RRF": hand.hybrid,
+            "plain nearest 10": hand.nearest,
+        }
+        asked = in_turn(sides, questions)
+        proven = sum(is_proven(api, data, question) for question in questions[:PROVEN]) / PROVEN
+    return rows_of(STANDARD, asked, {"API": f"{down(proven)}, proven by `explain`"})
+
+
+def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, Asked]:
+    """Ask every side each question, another one first each time."""
+    asked = {name: Asked() for name in sides}
+    names = list(sides)
+    for number, question in enumerate(questions):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            now_ms, started_s = time.time_ns() // 1_000_000, time.perf_counter()
+            rows = sides[name](question)
+            asked[name].took_ms.append((time.perf_counter() - started_s) * 1000)
+            asked[name].found.append((now_ms, rows))
+    return asked
+
+
+def rows_of(agent: str, asked: dict[str, Asked], shares: dict[str, str]) -> list[Cells]:
+    """The rows of one agent: every side's times, and the API's over them."""
+    ours = asked["API"].latency
+    rows = []
+    for name, side in asked.items():
+        theirs = side.latency
+        ratios = ("", "") if name == "API" else (f"{ours.p50 / theirs.p50:.2f}", f"{ours.p99 / theirs.p99:.2f}")
+        rows.append((agent, name, f"{theirs.p50:.2f}", f"{theirs.p99:.2f}", *ratios, shares.get(name, "")))
+    return rows
+
+
+def shares_found(
+    qdrant: Client, data: Dataset, sides: dict[str, Ask], questions: Sequence[Question]
+) -> dict[str, float]:
+    """Which share of the exact best 10 each side finds; repeated until the API has written no access counts meanwhile.
+
+    Raises:
+        RuntimeError: it wrote some each time.
+    """
+    ranking = ranking_of(data.slug)
+    for _ in range(ATTEMPTS):
+        before = access_counts(qdrant, data)
+        asked = in_turn(sides, questions)
+        if np.array_equal(before, access_counts(qdrant, data)):
+            oracle = Oracle(data, ranking, before)
+            return {name: share_of(oracle, questions, side.found) for name, side in asked.items()}
+    raise RuntimeError("access counts changed during every attempt")
+
+
+def share_of(oracle: Oracle, questions: Sequence[Question], found: Sequence[tuple[int, list[int]]]) -> float:
+    """Which share of the exact best 10 was found, averaged over the questions."""
+    shares = [
+        oracle.share_found(question.user, question.vector, now_ms=now_ms, found=rows, top_k=TOP_K)
+        for question, (now_ms, rows) in zip(questions, found, strict=True)
+    ]
+    return sum(shares) / len(shares)
+
+
+def by_api(api: Client, data: Dataset) -> Ask:
+    """Asks the API."""
+
+    def ask(question: Question) -> list[int]:
+        answer = api.call("POST", f"/v1/agents/{data.slug}/search", api_body(data, question))
+        return [result["metadata"]["row"] for result in answer["results"]]
+
+    return ask
+
+
+def api_body(data: Dataset, question: Question) -> Json:
+    """The body of a search."""
+    said = {"query": question.text} if question.text else {}
+    return {"user_id": data.user_name(question.user), "vector": question.vector, "top_k": TOP_K, **said}
+
+
+def is_proven(api: Client, data: Dataset, question: Question) -> bool:
+    """Whether the API proves that it has the exact best."""
+    answer = api.call("POST", f"/v1/agents/{data.slug}/search", api_body(data, question) | {"explain": True})
+    return bool(answer["candidates"]["exact"])
+
+
+class ByHand:
+    """The queries that somebody would write who has the same collection and no product.
+
+    Args:
+        ranking: of the formula; None where there is none.
+    """
+
+    def __init__(self, qdrant: Client, data: Dataset, ranking: Ranking | None) -> None:
+        self._qdrant, self._data, self._ranking = qdrant, data, ranking
+        self._half_life_ms = {
+            type_.name: (type_.half_life_days or np.inf) * DAY_MS for type_ in (ranking.types if ranking else ())
+        }
+
+    def nearest(self, question: Question) -> list[int]:
+        """The 10 nearest of the user."""
+        return self._rows({"query": question.vector, "filter": self._filter(question), "limit": TOP_K})
+
+    def formula(self, question: Question) -> list[int]:
+        """The same score, by the engine, over the nearest memories."""
+        assert self._ranking is not None
+        among = {"query": question.vector, "filter": self._filter(question), "limit": NEAREST}
+        scored = score_query(self._ranking, now_ms=time.time_ns() // 1_000_000, distance="Cosine")
+        return self._rows({"prefetch": among, "query": scored, "limit": TOP_K})
+
+    def ranked(self, fetched: int) -> Ask:
+        """The same score, by the client, over so many of the nearest."""
+
+        def ask(question: Question) -> list[int]:
+            body = {"query": question.vector, "filter": self._filter(question), "limit": fetched}
+            points = self._points(body)
+            scores = self._scores(points)
+            return [points[place]["payload"]["metadata"]["row"] for place in np.argsort(-scores)[:TOP_K]]
+
+        return ask
+
+    def hybrid(self, question: Question) -> list[int]:
+        """The nearest and those with its words, by the ranks on both lists."""
+        filter_ = self._filter(question)
+        words = {"text": question.text, "model": MODEL, "options": {"language": "english"}}
+        lists = [
+            {"query": question.vector, "filter": filter_, "limit": LISTED},
+            {"query": words, "using": KEYWORD_VECTOR, "filter": filter_, "limit": LISTED},
+        ]
+        return self._rows({"prefetch": lists, "query": {"fusion": "rrf"}, "limit": TOP_K})
+
+    def _filter(self, question: Question) -> Json:
+        current = {"is_empty": {"key": "supersededById"}}
+        alive = [{"is_empty": {"key": "expiresAt"}}, {"key": "expiresAt", "range": {"gt": self._data.now_ms}}]
+        of_user = {"key": "userId", "match": {"value": self._data.user_name(question.user)}}
+        return {"must": [of_user, current, {"should": alive}]}
+
+    def _points(self, body: Json) -> list[Json]:
+        path = f"/collections/{self._data.alias}/points/query"
+        points: list[Json] = self._qdrant.call("POST", path, body | {"with_payload": True})["result"]["points"]
+        return points
+
+    def _rows(self, body: Json) -> list[int]:
+        return [point["payload"]["metadata"]["row"] for point in self._points(body)]
+
+    def _scores(self, points: Sequence[Json]) -> Any:
+        assert self._ranking is not None
+        payloads, weights = [point["payload"] for point in points], self._ranking.weights
+        now_ms = time.time_ns() // 1_000_000
+        similarity = np.array([point["score"] for point in points])
+        ages = np.array([(now_ms - row["createdAt"]) / self._half_life_ms[row["type"]] for row in payloads])
+        used = np.log10(1 + np.array([row["accessCount"] for row in payloads]))
+        utility = np.array([row["importance"] for row in payloads]) * (1 + used) / self._ranking.utility_norm
+        return (
+            weights.similarity * similarity
+            + weights.recency * 0.5 ** np.maximum(ages, 0)
+            + weights.utility * np.minimum(utility, 1)
+        )
+
+
+def mixed(stack: Stack, data: Dataset, samples: int, *, preset: str) -> Cells:
+    """Search with writes of the same user between, and without, in stretches that take turns; return a table's row."""
+    alone: list[float] = []
+    between: list[float] = []
+    with Client(stack.api_url) as api:
+        for number, (user, vector) in enumerate(data.questions(samples)):
+            has_writes = (number // BLOCK) % 2 == 1
+            if has_writes:
+                row = number % len(data)
+                body = store_body(data, row) | {"user_id": data.user_name(user)}
+                api.call("POST", f"/v1/agents/{data.slug}/memories", body)
+            request = api.prepare("POST", f"/v1/agents/{data.slug}/search", api_body(data, Question(user, vector, "")))
+            (between if has_writes else alone).append(api.timed(request)[1])
+    calm, busy = latency_of(alone[WARM_UP:]), latency_of(between)
+    told = f"{busy.p50:.2f} / {calm.p50:.2f} ms = {busy.p50 / calm.p50:.2f}; p99 {busy.p99:.1f} / {calm.p99:.1f} ms"
+    what = f"{preset}: p50 of searches with a store before each, over searches alone ({samples:,} in turn)"
+    return (what, told, "at most 1.3")
+
+
+def stores(stack: Stack, data: Dataset, texts: Sequence[str]) -> list[Cells]:
+    """Store memories with words in sessions, one a call; return a table's rows."""
+    with Client(stack.api_url) as api:
+        path = f"/v1/agents/{data.slug}/memories"
+        bodies = [
+            spoken_body(data, row, texts) | {"content": f"new {row}: {texts[row]}", "session_id": f"new-{row // 20}"}
+            for row in range(ONE_A_CALL)
+        ]
+        one_a_call = ONE_A_CALL / timed(lambda: [api.call("POST", path, body) for body in bodies])
+    return [("standard: stored a second with words, one a call, in sessions", f"{one_a_call:,.0f}", "at least 100")]
+
+
+def timed(work: Callable[[], object]) -> float:
+    """How many seconds it takes."""
+    started_s = time.perf_counter()
+    work()
+    return time.perf_counter() - started_s
+
+
+def sentences(count: int) -> list[str]:
+    """Texts of words of which few are frequent, as in a language."""
+    generator = np.random.default_rng(3)
+    shares = 1 / np.arange(1, VOCABULARY + 1)
+    words = generator.choice(VOCABULARY, (count, WORDS), p=shares / shares.sum())
+    return [" ".join(f"word{word}" for word in row) for row in words]
+
+
+def spoken_body(data: Dataset, row: int, texts: Sequence[str]) -> Json:
+    """The body that stores a row with a text of its own, in one of its user's sessions."""
+    session_id = f"session-{row // (20 * data.users)}"
+    return store_body(data, row) | {"content": f"{row}: {texts[row]}", "session_id": session_id}
+
+
+def spoken(data: Dataset, texts: Sequence[str], count: int) -> Iterator[Question]:
+    """Yield questions of users in turn, each with words of one of the user's memories."""
+    for number, (user, vector) in enumerate(data.questions(count)):
+        row = (number * 7 * data.users + user) % len(data)
+        yield Question(user, vector, " ".join(texts[row].split()[:ASKED_WORDS]))

@@ -1,0 +1,131 @@
+/**
+ * The client of agentmemory-operator's retrieval API.
+ *
+ *     new Client("http://127.0.0.1:8080").agent("support-bot").user("ada").search("how does she pay?")
+ */
+import createClient, { type Client as Http } from "openapi-fetch";
+
+import type { components, paths } from "./generated/api.js";
+import { answerOf } from "./problems.js";
+import { repeating, type RetryOptions } from "./retries.js";
+
+export { ApiError, ApiUnreachable, type Problem } from "./problems.js";
+export type { RetryOptions } from "./retries.js";
+export type { components, paths };
+
+type Schemas = components["schemas"];
+type Listing = paths["/v1/agents/{agent}/memories"]["get"]["parameters"]["query"];
+
+export type AgentDetails = Schemas["AgentDetailOut"];
+export type BatchResult = Schemas["BatchOut"];
+export type Memory = Schemas["MemoryOut"];
+export type SearchResult = Schemas["SearchOut"];
+export type Stored = Schemas["StoredOut"];
+
+/** What a memory may have besides its user and its content. */
+export type MemoryOptions = Omit<Schemas["MemoryIn"], "user_id" | "content">;
+/** What narrows a search. */
+export type SearchOptions = Omit<Schemas["SearchIn"], "user_id" | "query">;
+/** What narrows a list. */
+export type ListOptions = Omit<Listing, "user_id">;
+/** What may change in place. */
+export type ChangeOptions = Schemas["ChangeIn"];
+
+/** The API of one address. */
+export class Client {
+  /** Every request of the API, by its path and with its types. It repeats as the handles do; errors are returned. */
+  readonly http: Http<paths>;
+
+  constructor(url = "http://127.0.0.1:8080", options: RetryOptions = {}) {
+    this.http = createClient<paths>({ baseUrl: url, fetch: repeating(options) });
+  }
+
+  /** Return an agent's handle; nothing is asked yet. */
+  agent(name: string): Agent {
+    return new Agent(this.http, name);
+  }
+}
+
+/** An agent's calls. Each throws ApiError or ApiUnreachable. */
+export class Agent {
+  readonly #path: { agent: string };
+
+  constructor(
+    private readonly http: Http<paths>,
+    name: string,
+  ) {
+    this.#path = { agent: name };
+  }
+
+  /** Return a user's handle; nothing is asked yet. A shared scope, for example `global`, is a user too. */
+  user(userId: string): User {
+    return new User(this.http, this.#path.agent, userId);
+  }
+
+  /** Return the settings in force. */
+  info(): Promise<AgentDetails> {
+    return answerOf(this.http.GET("/v1/agents/{agent}", { params: { path: this.#path } }));
+  }
+
+  /** Store up to 1,000 memories; one result for each, in order, and an error for each that was refused. */
+  addMany(memories: Schemas["MemoryIn"][]): Promise<BatchResult> {
+    return answerOf(
+      this.http.POST("/v1/agents/{agent}/memories/batch", { params: { path: this.#path }, body: { memories } }),
+    );
+  }
+}
+
+/** A user's calls. Each throws ApiError or ApiUnreachable. */
+export class User {
+  constructor(
+    private readonly http: Http<paths>,
+    private readonly agent: string,
+    private readonly userId: string,
+  ) {}
+
+  /** Store a memory, durably. */
+  async add(content: string, options: MemoryOptions = {}): Promise<Stored> {
+    const body = { ...options, user_id: this.userId, content };
+    // What is sent has no `messages`, so that no conversation is stored.
+    return (await answerOf(
+      this.http.POST("/v1/agents/{agent}/memories", { params: { path: { agent: this.agent } }, body }),
+    )) as Stored;
+  }
+
+  /** Return the memories that rank best; for a vector, leave the query out. */
+  search(query: string | undefined, options: SearchOptions = {}): Promise<SearchResult> {
+    const body = { ...options, ...(query === undefined ? {} : { query }), user_id: this.userId };
+    return answerOf(this.http.POST("/v1/agents/{agent}/search", { params: { path: { agent: this.agent } }, body }));
+  }
+
+  /** Yield every memory, newest first; pages are read as they are needed. */
+  async *memories(options: ListOptions = {}): AsyncGenerator<Memory, void, undefined> {
+    const query = { ...options, user_id: this.userId };
+    for (;;) {
+      const params = { path: { agent: this.agent }, query };
+      const page = await answerOf(this.http.GET("/v1/agents/{agent}/memories", { params }));
+      yield* page.results;
+      if (page.next_cursor === null) return;
+      query.cursor = page.next_cursor;
+    }
+  }
+
+  /** Return a memory. */
+  get(id: string): Promise<Memory> {
+    return answerOf(this.http.GET("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }));
+  }
+
+  /** Change a memory in place; return it as it is now. */
+  change(id: string, changes: ChangeOptions): Promise<Memory> {
+    return answerOf(this.http.PATCH("/v1/agents/{agent}/memories/{id}", { params: this.#one(id), body: changes }));
+  }
+
+  /** Delete a memory; the one that it replaced answers again. */
+  async delete(id: string): Promise<void> {
+    await answerOf(this.http.DELETE("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }));
+  }
+
+  #one(id: string) {
+    return { path: { agent: this.agent, id }, query: { user_id: this.userId } };
+  }
+}

@@ -1,0 +1,208 @@
+/** The client against an API whose URL is in AGENTMEMORY_URL, and its agent in EXAMPLE_AGENT. */
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+
+import { ApiError, ApiUnreachable, Client, type Memory } from "../src/index.js";
+
+const client = new Client(process.env["AGENTMEMORY_URL"]);
+const agent = client.agent(process.env["EXAMPLE_AGENT"] ?? "assistant");
+
+function someone() {
+  return agent.user(`user-${randomUUID()}`);
+}
+
+async function all<T>(entries: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
+  for await (const entry of entries) found.push(entry);
+  return found;
+}
+
+test("what is stored is found, changed, listed and deleted", async () => {
+  const ada = someone();
+
+  const stored = await ada.add("Pays by invoice", { importance: "high", tags: ["billing"] });
+  const { results } = await ada.search("how does she pay?", { top_k: 3, threshold: -1 });
+  const changed = await ada.change(stored.id, { tags: ["billing", "invoice"] });
+
+  assert.equal(stored.event, "ADD");
+  assert.deepEqual(results.map((found) => [found.id, found.content]), [[stored.id, "Pays by invoice"]]);
+  assert.ok(results[0] && results[0].score > 0);
+  assert.deepEqual(changed.tags, ["billing", "invoice"]);
+  assert.deepEqual(await ada.get(stored.id), changed);
+  await ada.delete(stored.id);
+  assert.deepEqual(await all(ada.memories()), []);
+});
+
+test("a list is read page by page, newest first", async () => {
+  const ada = someone();
+  for (const content of ["one", "two", "three"]) await ada.add(content);
+
+  const listed: Memory[] = await all(ada.memories({ limit: 2 }));
+
+  assert.deepEqual(listed.map((memory) => memory.content), ["three", "two", "one"]);
+});
+
+test("a batch has a result for each memory", async () => {
+  const user_id = `user-${randomUUID()}`;
+  const { results } = await agent.addMany([{ user_id, content: "c" }, { user_id, content: " " }]);
+
+  assert.deepEqual(results.map((result) => "error" in result), [false, true]);
+});
+
+test("the settings in force are known by type", async () => {
+  const info = await agent.info();
+
+  assert.equal(info.ready, true);
+  assert.equal(typeof info.embedding.dimensions, "number");
+});
+
+test("every other request is there by its path", async () => {
+  const user_id = `user-${randomUUID()}`;
+  const { data } = await client.http.GET("/v1/agents/{agent}/stats", {
+    params: { path: { agent: (await agent.info()).agent }, query: { user_id } },
+  });
+
+  assert.equal(data?.total, 0);
+});
+
+test("a refusal names the field and the request", async () => {
+  await assert.rejects(someone().add(" "), (error) => {
+    assert.ok(error instanceof ApiError);
+    assert.equal(error.status, 422);
+    assert.equal(error.problem.errors?.[0]?.field, "content");
+    assert.ok(error.problem.request_id);
+    return true;
+  });
+});
+
+test("names go into the path as they are", async () => {
+  await assert.rejects(client.agent("../agents?x=").info(), { name: "ApiError", status: 404 });
+});
+
+/** Serve answers in order, for as long as `use` runs; keeps the headers of the requests. */
+async function scripted(
+  answers: ((request: IncomingMessage, answer: ServerResponse) => void)[],
+  use: (url: string, seen: IncomingMessage["headers"][]) => Promise<void>,
+): Promise<void> {
+  const seen: IncomingMessage["headers"][] = [];
+  const server = createServer((request, answer) => {
+    seen.push(request.headers);
+    request.resume().on("end", () => answers.shift()?.(request, answer));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    await use(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+const refuse = (status: number) => (_: IncomingMessage, answer: ServerResponse) =>
+  void answer.writeHead(status, { "Retry-After": "0", "Content-Type": "application/problem+json" }).end("{}");
+const store = (_: IncomingMessage, answer: ServerResponse) =>
+  void answer
+    .writeHead(201, { "Content-Type": "application/json" })
+    .end('{"id":"i","event":"ADD","supersedes":null,"recorded":true,"warnings":[],"of_a_newer_api":1}');
+const breakOff = (request: IncomingMessage) => void request.socket.destroy();
+const saySoNever = () => undefined;
+
+test("a write is repeated under one key until it is stored, with a token that is renewed", async () => {
+  await scripted([refuse(503), refuse(504), breakOff, store], async (url, seen) => {
+    let asked = 0;
+    const stored = await new Client(url, { token: () => `t${asked++}` }).agent("a").user("u").add("c");
+
+    assert.equal(stored.id, "i");
+    assert.equal("of_a_newer_api" in stored, true);
+    assert.equal(new Set(seen.map((headers) => headers["idempotency-key"])).size, 1);
+    assert.deepEqual(seen.map((headers) => headers["authorization"]), ["Bearer t0", "Bearer t1", "Bearer t2", "Bearer t3"]);
+  });
+});
+
+test("two writes have two keys", async () => {
+  await scripted([store, store], async (url, seen) => {
+    const user = new Client(url).agent("a").user("u");
+    await user.add("c");
+    await user.add("c");
+
+    assert.equal(new Set(seen.map((headers) => headers["idempotency-key"])).size, 2);
+  });
+});
+
+test("a deletion whose answer was lost is done when nothing is left", async () => {
+  await scripted([breakOff, refuse(404), refuse(404)], async (url) => {
+    const user = new Client(url).agent("a").user("u");
+    await user.delete("i");
+
+    await assert.rejects(user.delete("never-was"), { name: "ApiError", status: 404 });
+  });
+});
+
+test("it gives up with the last problem", async () => {
+  await scripted([refuse(503), refuse(429)], async (url, seen) => {
+    await assert.rejects(new Client(url, { retries: 1 }).agent("a").info(), { name: "ApiError", status: 429 });
+
+    assert.equal(seen.length, 2);
+  });
+});
+
+for (const status of [400, 401, 404, 409, 422, 500, 502]) {
+  test(`what another attempt would not mend is not repeated: ${status}`, async () => {
+    await scripted([refuse(status)], async (url, seen) => {
+      await assert.rejects(new Client(url).agent("a").info(), { name: "ApiError", status });
+
+      assert.equal(seen.length, 1);
+    });
+  });
+}
+
+test("an error in another form than the API's is an error all the same", async () => {
+  const html = (_: IncomingMessage, answer: ServerResponse) => void answer.writeHead(502).end("<html>");
+  await scripted([html], async (url) => {
+    await assert.rejects(new Client(url).agent("a").info(), { name: "ApiError", status: 502 });
+  });
+});
+
+test("what leads elsewhere is not followed", async () => {
+  await scripted([store], async (elsewhere, reached) => {
+    const lead = (_: IncomingMessage, answer: ServerResponse) => void answer.writeHead(307, { Location: elsewhere }).end();
+    await scripted([lead], async (url) => {
+      const asked = new Client(url, { token: "secret" }).agent("a").user("u").add("c");
+      await assert.rejects(asked, { name: "ApiError", status: 307 });
+
+      assert.equal(reached.length, 0);
+    });
+  });
+});
+
+test("an API that never answers is given up", async () => {
+  await scripted([saySoNever, saySoNever], async (url, seen) => {
+    const hasty = new Client(url, { retries: 1, timeoutMs: 50 });
+    await assert.rejects(hasty.agent("a").info(), ApiUnreachable);
+
+    assert.equal(seen.length, 2);
+  });
+});
+
+test("nobody there is said with the address, and without the token", async () => {
+  const away = new Client("http://127.0.0.1:9", { retries: 0, token: "secret" });
+
+  await assert.rejects(away.agent("a").info(), (error) => {
+    assert.ok(error instanceof ApiUnreachable);
+    assert.match(error.message, /127\.0\.0\.1:9/);
+    assert.doesNotMatch(error.message, /secret/);
+    return true;
+  });
+});
+
+test("who gives up waiting is not kept by attempts to come", async () => {
+  await scripted([(_, answer) => void answer.writeHead(503, { "Retry-After": "20" }).end()], async (url, seen) => {
+    const asked = new Client(url).http.GET("/v1/agents", { signal: AbortSignal.timeout(100) });
+    await assert.rejects(asked, { name: "TimeoutError" });
+
+    assert.equal(seen.length, 1);
+  });
+});

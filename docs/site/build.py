@@ -1,0 +1,83 @@
+"""Build the site into dist/docs: stage the pages, run the generator strictly, look at every link of what it wrote.
+
+`.venv/bin/python -m docs.site.build`
+"""
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sphinx.cmd.build import main as sphinx
+
+from docs.site.links import ROOT
+from docs.site.reference import reference_pages
+from docs.site.stage import Stage
+
+OUT = ROOT / "dist" / "docs"
+STAGED = ROOT / "dist" / "docs-source"
+LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
+
+
+class Page(HTMLParser):
+    """What a page has to be linked to, what it links to, and what it loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what the tag has."""
+        values = dict(attrs)
+        self.ids |= {value for name in ("id", "name") if (value := values.get(name))}
+        if tag == "a" and (href := values.get("href")):
+            self.links.append(href)
+        if tag in LOADED and values.get("rel") not in ("canonical", "next", "prev") and (at := values.get(LOADED[tag])):
+            self.loads.append(at)
+
+
+def main() -> int:
+    """Build; 0 where nothing is wrong."""
+    for folder in (OUT, STAGED):
+        shutil.rmtree(folder, ignore_errors=True)
+    Stage(STAGED, reference_pages()).write()
+    options = ["-b", "html", "-W", "--keep-going", "-q", "-j", "auto", "-c", str(Path(__file__).parent)]
+    if status := sphinx([*options, str(STAGED), str(OUT)]):
+        return status
+    wrong = list(faults_of(OUT))
+    print(*wrong or [f"{OUT.relative_to(ROOT)}/index.html"], sep="\n")
+    return 1 if wrong else 0
+
+
+def faults_of(folder: Path) -> Iterator[str]:
+    """Yield each link that leads nowhere, and each thing that a page would load from another host."""
+    pages = {path: Page(path.read_text()) for path in folder.rglob("*.html")}
+    for path, page in pages.items():
+        name = path.relative_to(folder)
+        yield from (f"{name}: loads {at}" for at in page.loads if urlsplit(at).netloc)
+        yield from (f"{name}: {link} leads nowhere" for link in page.links if not _is_there(path, link, pages))
+    for path in folder.rglob("*.css"):
+        yield from (
+            f"{path.name}: loads {at}"
+            for at in re.findall(r"(?:@import|url\()\s*['\"]?(https?://[^'\")]+)", path.read_text())
+        )
+
+
+def _is_there(path: Path, link: str, pages: dict[Path, Page]) -> bool:
+    parts = urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return True
+    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    if target in pages and parts.fragment:
+        return unquote(parts.fragment) in pages[target].ids
+    return target.is_file()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

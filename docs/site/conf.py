@@ -1,0 +1,26 @@
+"""Settings of the generator; `docs/site/build.py` runs it over the staged pages."""
+
+import os
+
+from agentmemory_operator import __version__
+
+project = "agentmemory-operator"
+version = release = __version__
+copyright = "the authors of agentmemory-operator"
+extensions = ["myst_parser"]
+root_doc = "index"
+nitpicky = True
+# A command with an ellipsis is no valid JSON, and is coloured as far as it is.
+suppress_warnings = ["misc.highlighting_failure"]
+
+myst_heading_anchors = 6
+myst_enable_extensions = ["attrs_inline"]
+
+html_theme = "furo"
+html_title = f"agentmemory-operator {version}"
+html_static_path = [os.path.join(os.path.dirname(__file__), "theme")]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_last_updated_fmt = None
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}

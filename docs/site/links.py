@@ -1,0 +1,66 @@
+"""The links of Markdown pages: which there are, where they lead, and the anchors of a page."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_FENCE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2`* *$", re.M | re.S)
+_LINK = re.compile(r"(?<!\\)\]\(([^()\s]+)\)")
+_ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)
+
+
+def links_of(text: str) -> Iterator[str]:
+    """Yield what each link and image of a page names, but for addresses elsewhere."""
+    for target in _LINK.findall(_without_code(text)):
+        if not _ELSEWHERE.match(target):
+            yield target
+
+
+def rewritten(text: str, change: Callable[[str], str]) -> str:
+    """The page with another target for each link; what is code stays as it is."""
+    parts, end = [], 0
+    for start, stop in _code_spans(text):
+        parts += [_with_links(text[end:start], change), text[start:stop]]
+        end = stop
+    return "".join((*parts, _with_links(text[end:], change)))
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them, and those that it sets itself."""
+    found: dict[str, int] = {}
+    anchors = set(re.findall(r'<a id="([\w-]+)">', text))
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", _FENCE.sub("", text), re.M):
+        slug = slug_of(heading)
+        number = found.get(slug, 0)
+        found[slug] = number + 1
+        anchors.add(f"{slug}-{number}" if number else slug)
+    return anchors
+
+
+def slug_of(heading: str) -> str:
+    """The anchor of a heading."""
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+
+
+def _with_links(text: str, change: Callable[[str], str]) -> str:
+    def changed(match: re.Match[str]) -> str:
+        return match[0] if _ELSEWHERE.match(match[1]) else f"]({change(match[1])})"
+
+    return _LINK.sub(changed, text)
+
+
+def _code_spans(text: str) -> list[tuple[int, int]]:
+    fences = [match.span() for match in _FENCE.finditer(text)]
+    inline = [match.span() for match in re.finditer(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", text)]
+    kept = [span for span in inline if not any(start <= span[0] < stop for start, stop in fences)]
+    return sorted((*fences, *kept))
+
+
+def _without_code(text: str) -> str:
+    parts, end = [], 0
+    for start, stop in _code_spans(text):
+        parts.append(text[end:start])
+        end = stop
+    return "".join((*parts, text[end:]))

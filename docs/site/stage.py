@@ -1,0 +1,143 @@
+"""Lay out the pages for the generator: the repository's Markdown, and a page for each file that one links to."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+from docs.site.links import ROOT, rewritten
+
+LARGEST = 100_000
+"""Bytes of a linked file that gets a page; larger ones are downloads."""
+LANGUAGES = {".yaml": "yaml", ".json": "json", ".py": "python", ".sh": "sh", ".mjs": "js", ".ts": "ts", ".toml": "toml"}
+HOME = "docs/index.md"
+MADE = ("reference/", "claims/")
+_DIAGRAM = re.compile(r"^!\[([^]]*)\]\((diagrams/[\w-]+\.svg)\)$", re.M)
+
+
+@dataclass(slots=True)
+class Stage:
+    """What the generator reads.
+
+    Attributes:
+        folder: where it is written.
+        generated: pages made from code, by path.
+        places: where each page of the repository goes, by its path there.
+        files: linked files and folders without a page of their own.
+    """
+
+    folder: Path
+    generated: dict[str, str]
+    places: dict[str, str] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
+
+    def write(self) -> None:
+        """Write all pages, and what they link to."""
+        sections = self._sections()
+        listed = [page for pages in sections.values() for page in pages]
+        self.places = {page: place_of(page) for page in (HOME, *listed)}
+        if len(set(self.places.values())) < len(self.places):
+            raise SystemExit("two pages have the same place")
+        for page, text in self.generated.items():
+            self._put(page, text)
+        for page in self.places.keys() - self.generated.keys():
+            self._put(self.places[page], self._page(page))
+        self._put("index.md", self._home(sections), adds=True)
+        for name in sorted(self.files):
+            self._put(_file_place(name), _file_page(name))
+
+    def _sections(self) -> dict[str, list[str]]:
+        nav = yaml.safe_load((ROOT / "docs" / "site" / "nav.yaml").read_text())
+        sections = {
+            name: [page for entry in entries for page in self._matching(entry)] for name, entries in nav.items()
+        }
+        listed = {page for pages in sections.values() for page in pages}
+        left = sorted({_name(path) for path in (ROOT / "docs").rglob("*.md")} - listed - {HOME})
+        return sections | ({"More": left} if left else {})
+
+    def _matching(self, entry: str) -> list[str]:
+        made = sorted(page for page in self.generated if PurePosixPath(page).match(entry))
+        if made or "*" not in entry:
+            return made or [entry]
+        return sorted(_name(path) for path in ROOT.glob(entry))
+
+    def _page(self, page: str) -> str:
+        text = (ROOT / page).read_text()
+        text = re.sub(r'^<a id="([\w-]+)"></a>', r"(\1)=\n", text, flags=re.M)
+        text = rewritten(_DIAGRAM.sub(_inlined(page), text), lambda target: self._target(page, target))
+        return text + self._contents(page) if page.startswith("examples/") else text
+
+    def _contents(self, page: str) -> str:
+        """What a folder of examples has beside its README."""
+        folder = (ROOT / page).parent
+        names = [_name(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != "README.md"]
+        return "".join(["\n\n## Files\n\n", *(_shown(name, level=3) for name in names)])
+
+    def _target(self, page: str, target: str) -> str:
+        path, mark, anchor = target.partition("#")
+        if not path:
+            return target
+        name = _name((ROOT / page).parent / path)
+        for known in (name, f"{name}/README.md"):
+            if known in self.places:
+                return _from(self.places[page], self.places[known]) + mark + anchor
+        if not (ROOT / name).exists():
+            raise SystemExit(f"{page}: {target} is not there")
+        self.files.add(name)
+        return _from(self.places[page], _file_place(name)) + mark + anchor
+
+    def _home(self, sections: dict[str, list[str]]) -> str:
+        trees = []
+        for name, pages in sections.items():
+            entries = "\n".join(self.places[page].removesuffix(".md") for page in pages)
+            trees.append(f"```{{toctree}}\n:hidden:\n:caption: {name}\n\n{entries}\n```\n")
+        return "\n" + "\n".join(trees)
+
+    def _put(self, place: str, text: str, *, adds: bool = False) -> None:
+        path = self.folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.read_text() + text if adds else text)
+
+
+def place_of(page: str) -> str:
+    """Where a page of the repository goes on the site: those of docs/ on top, a README under its folder's name."""
+    folder, name = PurePosixPath(page).parent, PurePosixPath(page).name
+    if page.startswith(("docs/", *MADE)):
+        return page.removeprefix("docs/")
+    place = f"{folder}.md" if name == "README.md" else page
+    return place if page.startswith("examples/") else f"repository/{place}"
+
+
+def _name(path: Path) -> str:
+    return path.resolve().relative_to(ROOT).as_posix()
+
+
+def _from(page: str, target: str) -> str:
+    up = len(PurePosixPath(page).parts) - 1
+    return "../" * up + target
+
+
+def _inlined(page: str) -> Callable[[re.Match[str]], str]:
+    def drawing(match: re.Match[str]) -> str:
+        svg = ((ROOT / page).parent / match[2]).read_text()
+        return f'```{{raw}} html\n<figure class="diagram" role="img" aria-label="{match[1]}">\n{svg}</figure>\n```'
+
+    return drawing
+
+
+def _file_place(name: str) -> str:
+    return f"files/{name}.md"
+
+
+def _file_page(name: str) -> str:
+    path = ROOT / name
+    names = sorted(_name(each) for each in path.iterdir() if each.is_file()) if path.is_dir() else [name]
+    return "".join([f"---\norphan: true\n---\n\n# {name}\n\n", *(_shown(each, level=2) for each in names)])
+
+
+def _shown(name: str, *, level: int) -> str:
+    path = ROOT / name
+    text = path.read_text() if path.stat().st_size <= LARGEST else "(too long to show here; it is in the repository)"
+    return f"{'#' * level} {path.name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{text.rstrip()}\n````\n\n"

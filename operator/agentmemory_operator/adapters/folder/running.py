@@ -1,0 +1,135 @@
+"""The development stacks that run on this machine, as each tells of itself in a file; other commands find them there.
+
+A stack holds a lock on its file for as long as it lives: the operating system lets it go however the process ends, so
+that a file that a `kill -9` left is known for what it is, whoever has the number of its process by then.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+FOLDER = "running"
+# Longer than any that a stack writes; whatever else lies there is not read whole.
+_MOST_BYTES = 16_384
+# Where the API and the dev Qdrant of a stack listen.
+_OWN_URL = re.compile(r"http://127\.0\.0\.1:\d{1,5}")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningStack:
+    """A development stack that runs.
+
+    Attributes:
+        api: URL of the retrieval API, on loopback.
+        qdrant: URL of the server that stands in for every connection's.
+        manifests, data: its folders.
+        pid: of its process, for people.
+    """
+
+    api: str
+    qdrant: str
+    manifests: Path
+    data: Path
+    pid: int
+
+    def __str__(self) -> str:
+        """What people know it by."""
+        return f"the development stack on {self.manifests} ({self.api}, process {self.pid})"
+
+
+class RunningStacks:
+    """What runs on this machine of one person's.
+
+    Args:
+        place: the folder for data of this person; None is nowhere.
+    """
+
+    def __init__(self, place: Path | None) -> None:
+        self._folder = place / FOLDER if place else None
+
+    @contextlib.contextmanager
+    def announced(self, stack: RunningStack) -> Iterator[None]:
+        """Let other commands find a stack while the context is open.
+
+        Raises:
+            OSError: its file cannot be written.
+        """
+        if self._folder is None:
+            raise FileNotFoundError("neither HOME nor XDG_DATA_HOME says where")
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._folder / f"{uuid4().hex}.json"
+        draft = path.with_suffix(".new")
+        descriptor = os.open(draft, _MAKE, 0o600)
+        try:
+            # Before it has its name: whoever finds it unlocked takes it for one that was left behind.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.write(descriptor, _rendered(stack))
+            draft.rename(path)
+            yield
+        finally:
+            for left in (path, draft):
+                with contextlib.suppress(OSError):
+                    left.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def find(self) -> tuple[RunningStack, ...]:
+        """The stacks that run, in the order of their API's URLs; what others left behind is removed."""
+        try:
+            paths = sorted(self._folder.glob("*.json")) if self._folder else []
+        except OSError:
+            return ()
+        found = [stack for path in paths if (stack := _read(path)) is not None]
+        return tuple(sorted(found, key=lambda stack: stack.api))
+
+
+def _read(path: Path) -> RunningStack | None:
+    """The stack that holds a file, None where none does."""
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            return None
+        if not _is_held(descriptor):
+            path.unlink(missing_ok=True)
+            return None
+        return _parsed(os.read(descriptor, _MOST_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _rendered(stack: RunningStack) -> bytes:
+    told = {"api": stack.api, "qdrant": stack.qdrant, "pid": stack.pid}
+    told |= {"manifests": str(stack.manifests), "data": str(stack.data)}
+    return json.dumps(told).encode()
+
+
+def _parsed(content: bytes) -> RunningStack | None:
+    """What a file says; None where no stack wrote it."""
+    try:
+        told = json.loads(content)
+        api, qdrant = str(told["api"]), str(told["qdrant"])
+        folders = {name: Path(str(told[name])) for name in ("manifests", "data")}
+        pid = int(told["pid"])
+    except (ValueError, LookupError, TypeError):
+        return None
+    return RunningStack(api=api, qdrant=qdrant, pid=pid, **folders) if _OWN_URL.fullmatch(api) else None

@@ -1,0 +1,113 @@
+"""Manifests to begin with, as text that explains itself, as `agentmemory init` and a first `dev` write it."""
+
+from typing import Any
+
+import yaml
+
+from agentmemory_operator.controllers.rules.preset_manifest import CONNECTION, expanded_spec
+from agentmemory_operator.spec.presets import PRESETS
+
+WIDTH = 110
+# Said above with examples of its own, or of the object alone.
+_SAID = ("connectionRef", "preset", "embedding")
+_ABOUT = {
+    "index": "The collection: what of it is only read at its start is changed by a rebuild, which `plan` announces.",
+    "types": "The types of memories; a list in its place replaces all of them. `halfLifeDays`: how fast one fades.",
+    "scoring": "How a search ranks; the next search goes by it.",
+    "lifecycle": "When memories end.",
+    "entities": "Whether names are found in memories and followed.",
+}
+_CONNECTION = """\
+# Where the memories lie: a Qdrant of 1.18 or newer. `agentmemory dev` puts its own in this place, whatever stands here.
+apiVersion: agentmemory.dev/v1alpha1
+kind: QdrantConnection
+metadata:
+  name: {connection}{namespace}
+spec:
+  # Change it to your server's, as the cluster reaches it.
+  url: http://qdrant.qdrant.svc:6333
+
+  # Its API key, in a Secret of this namespace with the annotation agentmemory.dev/hosts: qdrant.qdrant.svc
+  #apiKeySecretRef: {{name: qdrant-key, key: api-key}}
+"""
+_MEMORY = """\
+# The long-term memory of one agent, a collection in Qdrant. `agentmemory validate -f .` checks this folder,
+# `agentmemory plan -f .` tells what applying it would do, `kubectl explain amem.spec` documents every field.
+apiVersion: agentmemory.dev/v1alpha1
+kind: AgentMemory
+metadata:
+  # The agent is called so in the API: /v1/agents/{name}
+  name: {name}{namespace}
+spec:
+  # The QdrantConnection of {connection_file}.
+  connectionRef: {{name: {connection}}}
+
+  # {summary}
+  # `agentmemory preset list` has the others.
+  preset: {preset}
+
+  # Who may call, in a cluster: nobody, unless they are listed. `agentmemory dev` lets in who is on this machine.
+  #access:
+  #  subjects:
+  #    - {{kind: ServiceAccount, namespace: agents, name: {name}, verbs: [read, write]}}
+
+  # A model in the API's process makes the vectors, unless you name a service. Decide before there are many memories:
+  # another model, or size, is a rebuild. The Secret needs the annotation agentmemory.dev/hosts: api.openai.com
+  #embedding:
+  #  provider: openai
+  #  model: text-embedding-3-small
+  #  dimensions: 1536
+  #  secretRef: {{name: openai, key: api-key}}
+
+  # A snapshot each night, and how long they are kept.
+  #snapshots:
+  #  schedule: "0 3 * * *"
+  #  retention: {{keepLast: 4, daily: 7}}
+
+  # What the preset decides, figure by figure. Take the # off what you change: all that you leave out stays as it is.
+{figures}"""
+CONNECTION_FILE = "connection.yaml"
+
+
+def connection_text(namespace: str | None = None) -> str:
+    """The manifest of a QdrantConnection; without a namespace it is that of whoever applies it."""
+    return _CONNECTION.format(connection=CONNECTION, namespace=_namespace(namespace))
+
+
+def memory_text(name: str, preset: str, namespace: str | None = None) -> str:
+    """The manifest of an AgentMemory, in whose comments every figure of the preset stands.
+
+    Args:
+        name: of the object and the agent.
+        preset: one of `PRESETS`.
+        namespace: None is that of whoever applies it.
+    """
+    return _MEMORY.format(
+        name=_scalar(name),
+        namespace=_namespace(namespace),
+        connection=CONNECTION,
+        connection_file=CONNECTION_FILE,
+        preset=preset,
+        summary=PRESETS[preset][-1].summary,
+        figures=_figures(expanded_spec(preset)),
+    )
+
+
+def _namespace(namespace: str | None) -> str:
+    return f"\n  namespace: {_scalar(namespace)}" if namespace else ""
+
+
+def _scalar(text: str) -> str:
+    """A name as YAML reads it back: some look like a number, or like a truth."""
+    return str(yaml.safe_dump(text)).splitlines()[0]
+
+
+def _figures(spec: dict[str, Any]) -> str:
+    """Blocks of a spec as comments, each under a line about it."""
+    blocks = []
+    for name, value in spec.items():
+        if name not in _SAID:
+            text = yaml.safe_dump({name: value}, sort_keys=False, default_flow_style=None, width=WIDTH)
+            commented = "".join(f"  #{line}\n" for line in text.splitlines())
+            blocks.append(f"  # {_ABOUT[name]}\n{commented}")
+    return "\n".join(blocks)

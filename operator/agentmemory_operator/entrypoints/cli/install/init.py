@@ -1,0 +1,88 @@
+"""`agentmemory init`: manifests to begin with, for a cluster and for `agentmemory dev`."""
+
+import contextlib
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentmemory_operator.adapters.folder.own_files import make_file
+from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, connection_text, memory_text
+from agentmemory_operator.entrypoints.cli.look.preset import PresetName
+from agentmemory_operator.entrypoints.cli.program import called_as
+from agentmemory_operator.entrypoints.cli.run import ending_in_one_line
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
+from agentmemory_operator.spec.naming import alias_of, slug_in
+from agentmemory_operator.spec.presets import DEFAULT_PRESET
+
+FIRST_PRESET = PresetName(DEFAULT_PRESET)
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def add_init(cli: typer.Typer) -> None:
+    """Add the verb to the command line."""
+
+    @cli.command("init")
+    def init(
+        name: Annotated[str, typer.Argument(help="Name of the agent and its AgentMemory.")],
+        preset: Annotated[PresetName, typer.Option(help="Preset of the agent.")] = FIRST_PRESET,
+        into: Annotated[
+            Path | None, typer.Option(file_okay=False, help="Folder to write to; created if missing. Default: NAME.")
+        ] = None,
+        namespace: Annotated[
+            str | None,
+            typer.Option("-n", "--namespace", help="Namespace in the manifests. Default: none."),
+        ] = None,
+    ) -> None:
+        """Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten."""
+        with ending_in_one_line():
+            check_names(name, namespace)
+            folder = into or Path(name)
+            written = write_manifests(folder, name, preset.value, namespace)
+        for path in written:
+            typer.echo(f"wrote {path}")
+        typer.echo(f"serve them here:      {called_as()} dev --manifests {shlex.quote(str(folder))}")
+        typer.echo(f"apply to a cluster:   kubectl apply -f {shlex.quote(str(folder))}")
+
+
+def check_names(name: str, namespace: str | None) -> None:
+    """Refuse names that no object can have.
+
+    Raises:
+        AgentMemoryError: says what is allowed, and the nearest that is.
+    """
+    if len(name) > SLUG_MAX_LENGTH or slug_in(alias_of(name)) != name:
+        near = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:SLUG_MAX_LENGTH].strip("-")
+        said = (
+            f"{name[:60]!r} cannot be an agent's name: lower case letters, digits and single '-' between them, at most"
+        )
+        raise AgentMemoryError(f"{said} {SLUG_MAX_LENGTH} characters" + (f", as {near}" if near else ""))
+    if namespace is not None and not NAMESPACE.fullmatch(namespace):
+        raise AgentMemoryError(
+            f"{namespace[:60]!r} cannot be a namespace: lower case letters, digits and '-' between them, at most 63"
+        )
+
+
+def write_manifests(folder: Path, name: str, preset: str, namespace: str | None) -> list[Path]:
+    """Write the manifest of an AgentMemory, and that of its connection unless the folder has one; return the new files.
+
+    Raises:
+        AgentMemoryError: the AgentMemory's is there.
+        OSError: they cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    connection, memory = folder / CONNECTION_FILE, folder / f"{name}.yaml"
+    if memory == connection:
+        raise AgentMemoryError(f"{memory.name} is the file of the connection: choose another name")
+    if os.path.lexists(memory):
+        raise AgentMemoryError(f"{memory} is there already: nothing was written")
+    written = [memory]
+    with contextlib.suppress(FileExistsError):
+        make_file(connection, connection_text(namespace))
+        written.insert(0, connection)
+    make_file(memory, memory_text(name, preset, namespace))
+    return written

@@ -1,0 +1,72 @@
+"""What a search found, for people: the results, what each score is made of, and why there are no more of them."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentmemory_operator.entrypoints.cli.tables import Section
+
+if TYPE_CHECKING:
+    # Half a second that the other verbs need not wait.
+    from agentmemory_client import Found, SearchResult
+
+# Of an explanation: terms by name, in the order in which they are combined.
+TERMS = ("similarity", "keyword", "entities", "recency", "utility", "confidence_factor", "boost", "rerank")
+NOTHING_THERE = "no memory of this user is there, or none that the options let through; names of users are exact"
+
+
+def found_section(answer: "SearchResult") -> Section:
+    """The results of a search as a table, best first."""
+    is_explained = answer.candidates is not None
+    columns = ("SCORE", *(("BECAUSE",) if is_explained else ()), "TYPE", "CREATED", "CONTENT", "ID")
+    rows = tuple(_row(found, is_explained) for found in answer.results)
+    heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
+    if answer.removed_by_threshold:
+        heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
+    notes = (*_ways_out(answer), *_looked_at(answer.candidates), *answer.warnings)
+    return Section(heading, columns=columns if rows else (), rows=rows, notes=notes)
+
+
+def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
+    because = (_because(found.explain or {}),) if is_explained else ()
+    content = (
+        "(locked: its key is unavailable or deleted)" if found.content is None else " ".join(found.content.split())
+    )
+    return (f"{found.score:.3f}", *because, found.type, f"{found.created_at:%Y-%m-%d}", content, found.id)
+
+
+def _because(explain: Mapping[str, Any]) -> str:
+    """The terms of a score in one line; a boost of 1 says nothing."""
+    known = {name: explain.get(name) for name in TERMS} | (explain.get("terms") or {}) | (explain.get("evidence") or {})
+    told = [f"{name} {_figure(value)}" for name, value in known.items() if value is not None]
+    told = [one for one in told if one != "boost 1"]
+    return ", ".join([*told, f"{_figure(explain.get('age_days'))} days old"])
+
+
+def _figure(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) else str(value)
+
+
+def _gates(answer: "SearchResult") -> str:
+    """The thresholds that were in force, in words; an older API does not say which."""
+    score, similarity = answer.threshold, answer.min_similarity
+    told = [] if score is None else [f"the threshold {score:g}"]
+    told += [] if similarity is None else [f"the similarity {similarity:g}"]
+    return " or ".join(told) or "a threshold"
+
+
+def _ways_out(answer: "SearchResult") -> Iterator[str]:
+    if answer.results:
+        return
+    if not answer.total_candidates:
+        yield NOTHING_THERE
+    if answer.removed_by_threshold and answer.threshold is not None:
+        yield "--threshold -1 leaves nothing out by its score"
+    if answer.removed_by_threshold and answer.min_similarity is not None:
+        yield f"spec.scoring.minSimilarity of the object leaves out what is less alike than {answer.min_similarity:g}"
+
+
+def _looked_at(candidates: Mapping[str, Any] | None) -> Iterator[str]:
+    """How far the engine looked, where it was asked."""
+    if candidates is not None:
+        proven = "nothing better was missed" if candidates["exact"] else "something better may have been missed"
+        yield f"{candidates['scored']} of {candidates['eligible']} were scored: {proven}"

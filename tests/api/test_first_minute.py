@@ -1,0 +1,254 @@
+"""`agentmemory dev` as somebody meets it who has read nothing: no arguments, and the other verbs find it."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
+
+BANNER = r"Paste into another terminal:\n  (.*)\n  (.*)\n"
+SMALLEST = {
+    "apiVersion": "agentmemory.dev/v1alpha1",
+    "kind": "AgentMemory",
+    "metadata": {"name": "bot"},
+    "spec": {"connectionRef": {"name": "main"}},
+}
+
+
+class Home:
+    """A person's home, and a shell in it."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.place = path / ".local" / "share" / "agentmemory"
+        self.environment = {"HOME": str(path), "XDG_DATA_HOME": "", "NO_PROXY": "127.0.0.1"}
+
+    @contextlib.contextmanager
+    def dev(self, *options: str, log: str = "dev.log", **environment: str) -> Iterator[Program]:
+        command = [*AGENTMEMORY, "dev", "--port", "0", *options]
+        with running(Program(self.path / log, *command, **self.environment | environment)) as program:
+            yield program
+
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        """Run a verb; return exit status, output and errors."""
+        known = clean_environment() | self.environment | environment
+        done = subprocess.run([*AGENTMEMORY, *arguments], capture_output=True, text=True, env=known, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    def shell(self, command: str, **environment: str) -> str:
+        """Run what somebody pastes; return what it prints."""
+        known = clean_environment() | self.environment | environment
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=known, timeout=60, check=True)
+        return done.stdout
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Program]]:
+    """A stack without arguments that answers."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    with home.dev() as program:
+        program.wait_for(BANNER)
+        yield home, program
+
+
+@pytest.fixture
+def known(started: tuple[Home, Program]) -> Home:
+    return started[0]
+
+
+@pytest.fixture
+def banner(started: tuple[Home, Program]) -> re.Match[str]:
+    return started[1].wait_for(BANNER)
+
+
+def test_the_calls_of_the_banner_can_be_pasted(known: Home, banner: re.Match[str]) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not on this machine")
+
+    stored, found = known.shell(banner[1]), known.shell(banner[2])
+
+    assert '"event":"ADD"' in stored or '"event":"NONE"' in stored
+    assert "Ada drinks tea, never coffee" in found
+
+
+def test_the_banner_ends_with_them_and_says_where_everything_lies(started: tuple[Home, Program]) -> None:
+    home, program = started
+
+    said = [line for line in program.log.splitlines() if not re.match(r"\d{4}-", line)]
+    assert said[0] == f"Manifests {home.place}/dev/manifests, watched; the status of each object in .status there"
+    assert said[1] == f"Data {home.place}/dev"
+    assert said[-2].startswith("  curl ")
+    assert said[-1].startswith("  curl ")
+    assert sorted(path.name for path in (home.place / "dev" / "manifests").iterdir()) == [
+        *(".status", "assistant.yaml", "connection.yaml")
+    ]
+    assert (home.place / "dev").stat().st_mode & 0o077 == 0
+
+
+def test_the_verbs_find_it(known: Home) -> None:
+    remembered = known.run("remember", "assistant", "Pays by invoice", "--user", "grace")
+    found = known.run("search", "assistant", "how does she pay?", "--user", "grace", "--explain")
+    status = known.run("status", "assistant")
+    snapshot = known.run("snapshot", "create", "assistant", "--name", "first", "--wait")
+    listed = known.run("snapshot", "list", "assistant")
+    cleanup = known.run("cleanup", "assistant", "--dry-run")
+    orphans = known.run("orphans")
+    exported = known.run("export", "assistant", "--user", "grace")
+
+    answers = (remembered, found, status, snapshot, listed, cleanup, orphans, exported)
+    assert [code for code, _, _ in answers] == [0] * 8, answers
+    assert "Pays by invoice" in found[1]
+    assert "similarity" in found[1]
+    assert "assistant" in status[1]
+    assert "first" in listed[1]
+    assert "Pays by invoice" in exported[1]
+
+
+def test_a_namespace_is_read_from_its_folder(known: Home) -> None:
+    right = known.run("search", "assistant", "q", "--user", "grace", "-n", "default")
+    wrong = known.run("search", "assistant", "q", "--user", "grace", "-n", "elsewhere")
+
+    assert right[0] == 0
+    assert (wrong[0], "there is no AgentMemory elsewhere/assistant" in wrong[2]) == (1, True)
+
+
+def test_who_has_a_kubeconfig_is_told_whom_a_verb_asks(known: Home, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config").write_text("apiVersion: v1\nkind: Config\n")
+
+    code, said, told = known.run("status", "assistant", "-o", "json", KUBECONFIG=str(tmp_path / "config"))
+    named = known.run("status", "assistant", "--context", "prod", KUBECONFIG=str(tmp_path / "config"))
+
+    assert (code, said[0]) == (0, "{")
+    assert told.startswith(f"agentmemory: asking the development stack on {known.place}/dev/manifests")
+    assert named[0] == 1
+    assert "asking" not in named[2]
+
+
+def test_a_second_one_is_told_which_has_the_folder(known: Home) -> None:
+    code, _, error = known.run("dev", "--port", "0")
+    elsewhere = known.run(
+        "dev", "--port", "0", "--data", str(known.path / "d"), "--manifests", str(known.place / "dev/manifests")
+    )
+
+    assert (code, elsewhere[0]) == (1, 1)
+    for told in (error, elsewhere[2]):
+        assert "agentmemory: the development stack on " in told
+        assert "stop it, or name other folders with --data and --manifests" in told
+
+
+def test_it_goes_on_where_it_was_killed_and_what_it_left_is_no_stack(home: Home) -> None:
+    with home.dev() as program:
+        program.wait_for(BANNER)
+        home.run("remember", "assistant", "Likes tea", "--user", "ada")
+        program.kill()
+        dead = home.run("status", "assistant", KUBECONFIG=os.devnull)
+        assert dead[0] == 1
+        assert "asking" not in dead[2]
+        assert list((home.place / "running").iterdir()) == []
+
+        program.restart(BANNER)
+        found = home.run("search", "assistant", "tea", "--user", "ada")
+
+    assert "Likes tea" in found[1]
+
+
+def test_of_two_one_has_to_be_named(home: Home) -> None:
+    with home.dev() as first, home.dev("--data", str(home.path / "second"), log="second.log") as second:
+        first.wait_for(BANNER)
+        second.wait_for(BANNER)
+        url = second.wait_for(r"API (http://\S+)")[1]
+        unnamed = [home.run("status", "assistant"), home.run("search", "assistant", "q", "--user", "ada")]
+        named = [
+            home.run("status", "assistant", "--manifests", str(home.path / "second" / "manifests")),
+            home.run("search", "assistant", "q", "--user", "ada", "--url", url),
+        ]
+
+    assert [code for code, _, _ in unnamed] == [1, 1]
+    assert all("several development stacks run" in error for _, _, error in unnamed)
+    assert [code for code, _, _ in named] == [0, 0]
+
+
+def test_with_a_token_the_calls_send_it(home: Home) -> None:
+    secret = "development"
+    mode = {"AGENTMEMORY_AUTH": "token", "AGENTMEMORY_TOKEN": secret}
+    with home.dev(**mode) as program:
+        calls = program.wait_for(BANNER)
+        stored = home.shell(calls[1], AGENTMEMORY_TOKEN=secret)
+        refused = home.run("search", "assistant", "tea", "--user", "ada")
+
+    assert '"event":"ADD"' in stored
+    assert secret not in program.log
+    assert (refused[0], "no token" in refused[2]) == (1, True)
+
+
+def test_the_smallest_object_alone_is_served(home: Home) -> None:
+    manifests = home.path / "manifests"
+    manifests.mkdir()
+    (manifests / "bot.yaml").write_text(yaml.safe_dump(SMALLEST))
+    with home.dev("--manifests", str(manifests), "--data", str(home.path / "data")) as program:
+        program.wait_for("/v1/agents/bot/search")
+        remembered = home.run("remember", "bot", "Likes tea", "--user", "ada")
+        ignored = home.shell(f"git init -q {manifests} && git -C {manifests} status --porcelain")
+
+    assert remembered[0] == 0
+    assert ignored == "?? bot.yaml\n"
+
+
+def test_an_empty_folder_says_what_to_do_and_that_works(home: Home) -> None:
+    manifests = home.path / "manifests"
+    manifests.mkdir()
+    with home.dev("--manifests", str(manifests), "--data", str(home.path / "data")) as program:
+        told = program.wait_for(r"No AgentMemory is declared in .*\n  agentmemory (init .*)\n")
+        assert home.run(*told[1].split())[0] == 0
+        program.wait_for("/v1/agents/my-agent/search")
+
+
+def test_a_port_that_is_taken_is_said_with_the_way_out(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, error = home.run("dev", "--port", str(port))
+
+    assert code == 1
+    last = error.splitlines()[-1]
+    assert last == f"agentmemory: port {port} is taken by another program: give another --port, or 0 for any free one"
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"HOME": os.devnull}, f"{os.devnull}/.local"),
+        ({"XDG_DATA_HOME": os.devnull}, f"{os.devnull}/agentmemory"),
+        ({"HOME": ""}, "neither HOME nor XDG_DATA_HOME says where to keep memories"),
+        ({"HOME": "", "XDG_DATA_HOME": "relative"}, "neither HOME nor XDG_DATA_HOME"),
+    ],
+    ids=["home", "xdg", "none", "relative"],
+)
+def test_where_nothing_can_be_kept_that_is_one_line_with_the_way_out(
+    home: Home, environment: dict[str, str], told: str
+) -> None:
+    code, said, error = home.run("dev", "--port", "0", **environment)
+
+    assert (code, said) == (1, "")
+    assert told in error
+    assert "--data" in error.splitlines()[-1]
+    assert len(error.splitlines()) == 1
+
+
+def test_where_only_the_announcement_cannot_be_written_it_serves_and_says_so(home: Home) -> None:
+    with home.dev("--data", str(home.path / "data"), XDG_DATA_HOME=os.devnull) as program:
+        program.wait_for(BANNER)
+
+    assert "other commands need --url or --manifests to find this" in program.log

@@ -1,0 +1,97 @@
+"""Commands of the pages that need a cluster with one agent: tests/golden/commands.yaml."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.support.cluster.workspace import OLD_CLUSTER, OLD_UID, Workspace
+from tests.support.pages import commands_to_run, manifests_of
+from tests.support.spec.documents import Document
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+AGENT = "support-bot"
+# Commands wait for as long as a person would: a snapshot is made, verified, restored.
+COMMAND_S = 120
+RUN = commands_to_run("cluster")
+ASKS = ("agentmemory cleanup", "agentmemory snapshot delete")
+
+
+def kubeconfig_for(workspace: Workspace, folder: pathlib.Path) -> str:
+    """Return the path of a kubeconfig whose namespace is the test's."""
+    path = folder / "kubeconfig"
+    shutil.copy(workspace.control_plane.kubeconfig, path)
+    config = yaml.safe_load(path.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = workspace.namespace
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def said_in(workspace: Workspace, text: str) -> str:
+    """Return what a page says, of the test's namespace and servers."""
+    places = {
+        "-n agents": f"-n {workspace.namespace}",
+        "-n infra": f"-n {workspace.namespace}",
+        "namespace: agents": f"namespace: {workspace.namespace}",
+        "agents/main": f"{workspace.namespace}/main",
+        "agent_memory_support-bot": workspace.alias,
+        "http://127.0.0.1:6333": workspace.qdrant_url,
+        " --context prod": "",
+        "=UID": f"={OLD_UID}",
+        '"UID"': f'"{OLD_UID}"',
+        "OLD": OLD_CLUSTER,
+        "DIGEST": "0123456789ab",
+    }
+    for word, value in places.items():
+        text = text.replace(word, value)
+    return text
+
+
+def run(command: str, workspace: Workspace, folder: pathlib.Path) -> None:
+    said = said_in(workspace, command)
+    said += " --yes" if said.startswith(ASKS) and "--yes" not in said and "--dry-run" not in said else ""
+    # On this API server the connections of other tests lead nowhere; on a reader's each is asked.
+    said += f" --qdrant {workspace.qdrant_url}" if said == "agentmemory orphans" else ""
+    programs = [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+    environment = os.environ | {"KUBECONFIG": str(folder / "kubeconfig"), "PATH": os.pathsep.join(programs)}
+    environment |= {"KUBERC": "off"}
+    done = subprocess.run(
+        said, shell=True, capture_output=True, text=True, env=environment, cwd=folder, timeout=COMMAND_S
+    )
+    # A plan that would change something ends with 2.
+    assert done.returncode == (2 if " plan " in said else 0), f"{said}: {done.stdout}{done.stderr}"
+
+
+def write_files(page: str, workspace: Workspace, folder: pathlib.Path) -> None:
+    """Write what the commands of a page read, and have what they name."""
+    (folder / "ca.crt").write_text("not read by these commands")
+    (folder / "support-bot.yaml").write_text(yaml.safe_dump(applied(workspace.must_get(AGENT))))
+    for name, manifest in manifests_of(page).items():
+        (folder / name).write_text(said_in(workspace, manifest))
+    if page == "docs/restore.md":
+        workspace.create_snapshot("before-upgrade", of=AGENT)
+        workspace.wait_condition("Verified", "True/Verified", name="before-upgrade", of="MemorySnapshot", seconds=20)
+
+
+def applied(document: Document) -> Document:
+    """Return an object as its manifest has it."""
+    named = {name: document["metadata"][name] for name in ("name", "namespace")}
+    return {name: document[name] for name in ("apiVersion", "kind", "spec")} | {"metadata": named}
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_each_command_of_a_page_succeeds(page: str, workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    workspace.create_ready(AGENT)
+    workspace.store_points(3)
+    kubeconfig_for(workspace, tmp_path)
+    write_files(page, workspace, tmp_path)
+
+    assert RUN[page]
+    for command in RUN[page]:
+        run(command, workspace, tmp_path)

@@ -1,0 +1,49 @@
+"""Every metric of the operator and of the retrieval API, as their pages list them."""
+
+from typing import Any, cast
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.connections.capacity import Capacity
+from agentmemory_operator.consolidation.meter import ConsolidationMeter
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
+from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.pressure import Pressure
+from agentmemory_operator.lifecycle.cleanup_schedule import CleaningMeter
+from agentmemory_operator.memories.access_counts import AccessCounts
+from agentmemory_operator.rebuilds.budget import RebuildMeter
+from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.runtime.metrics import Metric, OperatorMeter, call_counter, told_by
+from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.snapshots.controller import SnapshotMeter
+from agentmemory_operator.snapshots.retention import removed_counter
+from agentmemory_operator.snapshots.schedule import ScheduleMeter
+from agentmemory_operator.webhooks.deliver import WebhookMeter
+from agentmemory_operator.zones.upkeep import trouble_gauge
+
+
+def operator_metrics() -> list[Metric]:
+    """What the operator measures while it leads."""
+
+    async def run(_: Key) -> None:
+        return None
+
+    passes = told_by(OperatorMeter(ObjectTable()).metrics(WorkQueue(run)), is_leading=True)
+    passes += Capacity().metrics
+    snapshots = [*ScheduleMeter().metrics, *SnapshotMeter().metrics, removed_counter()]
+    return [
+        *passes,
+        *CleaningMeter().metrics,
+        *ConsolidationMeter().metrics,
+        *WebhookMeter().metrics,
+        trouble_gauge(dict),
+        *snapshots,
+        *RebuildMeter().metrics,
+        call_counter(),
+    ]
+
+
+def api_metrics() -> list[Metric]:
+    """What each process of the API measures."""
+    counts = AccessCounts(cast(Any, None), SystemClock(), writer="w")
+    return [*ApiMeter().metrics(), *counts.metrics(), *gauges_of(Pressure(Limits()), ALWAYS_READY)]

@@ -1,0 +1,102 @@
+"""What we write beside manifests that somebody else laid out stays there."""
+
+import asyncio
+import json
+import os
+import pathlib
+
+import pytest
+
+from agentmemory_operator.adapters.folder import own_files
+from agentmemory_operator.adapters.folder.edits import ManifestFiles
+from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.folder.own_files import keep_from_git, make_file, make_folder, write_file
+from agentmemory_operator.errors import AgentMemoryError
+from tests.support.spec.documents import agent_document
+
+THEIRS = "of somebody else"
+
+
+@pytest.fixture
+def victim(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "victim"
+    path.write_text(THEIRS)
+    return path
+
+
+async def first_scan(folder: pathlib.Path) -> None:
+    async for _ in ManifestFolder(folder, identify=lambda: "cluster").follow():
+        return
+
+
+@pytest.mark.parametrize("name", [".gitignore", "cluster-id", ".cluster-id.new", ".agents.bot.agentmemory.json.new"])
+def test_no_link_among_the_statuses_is_followed(tmp_path: pathlib.Path, victim: pathlib.Path, name: str) -> None:
+    manifests = tmp_path / "manifests"
+    (manifests / ".status").mkdir(parents=True)
+    (manifests / "bot.yaml").write_text(json.dumps(agent_document("bot")))
+    (manifests / ".status" / name).symlink_to(victim)
+
+    asyncio.run(first_scan(manifests))
+
+    assert victim.read_text() == THEIRS
+    assert (manifests / ".status" / "agents.bot.agentmemory.json").is_file()
+
+
+def test_a_link_in_the_place_of_the_statuses_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / ".status").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(AgentMemoryError, match=r"\.status is a link.*remove the link"):
+        asyncio.run(first_scan(tmp_path / "manifests"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_command_follows_no_link_either(tmp_path: pathlib.Path, victim: pathlib.Path) -> None:
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / ".agents.one.memorysnapshot.yaml.new").symlink_to(victim)
+    document = agent_document("bot") | {"kind": "MemorySnapshot"}
+    document["metadata"] = {"name": "one", "namespace": "agents"}
+
+    assert asyncio.run(ManifestFiles(tmp_path / "manifests").create_object(document))
+    assert victim.read_text() == THEIRS
+
+
+def test_a_pipe_among_the_manifests_holds_nobody_up(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "bot.yaml").write_text(json.dumps(agent_document("bot")))
+
+    events = ManifestFolder(tmp_path, keeps_status=False).scan()
+
+    assert "bot" in {document["metadata"]["name"] for _, document in events}
+
+
+def test_git_ignores_the_statuses_and_somebodys_own_rules_stay(tmp_path: pathlib.Path) -> None:
+    keep_from_git(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == "*\n"
+    (tmp_path / ".gitignore").write_text("mine\n")
+    keep_from_git(tmp_path)
+
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
+
+
+def test_a_file_is_replaced_and_a_new_one_is_never_written_over(tmp_path: pathlib.Path) -> None:
+    write_file(tmp_path / "a", "first")
+    write_file(tmp_path / "a", "second")
+    make_folder(tmp_path)
+
+    with pytest.raises(FileExistsError):
+        make_file(tmp_path / "a", "third")
+    assert (tmp_path / "a").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.touch()
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(own_files.os, "open", lambda *_: full)
+
+    with pytest.raises(OSError, match="No space"):
+        make_file(path, "text")
+    assert not path.exists()

@@ -1,0 +1,118 @@
+"""How development stacks tell of themselves, and what is made of what others leave there."""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from agentmemory_operator.adapters.folder.running import FOLDER, RunningStack, RunningStacks
+
+STACK = RunningStack(
+    api="http://127.0.0.1:8080",
+    qdrant="http://127.0.0.1:6333",
+    manifests=pathlib.Path("/stack/manifests"),
+    data=pathlib.Path("/stack/data"),
+    pid=7,
+)
+# Announces itself, says so, and waits for its end.
+HOLDER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from agentmemory_operator.adapters.folder.running import RunningStacks
+from tests.unit.adapters.test_running_stacks import STACK
+with RunningStacks(Path(sys.argv[1])).announced(STACK):
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held_elsewhere(place: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HOLDER, str(place)]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def files(place: pathlib.Path) -> list[str]:
+    return sorted(path.suffix for path in (place / FOLDER).iterdir())
+
+
+def test_a_stack_is_found_for_as_long_as_it_runs(tmp_path: pathlib.Path) -> None:
+    stacks = RunningStacks(tmp_path)
+
+    assert stacks.find() == ()
+    with stacks.announced(STACK):
+        assert stacks.find() == (STACK,)
+        assert [oct(path.stat().st_mode & 0o777) for path in (tmp_path / FOLDER).iterdir()] == ["0o600"]
+    assert stacks.find() == ()
+    assert files(tmp_path) == []
+
+
+def test_what_a_kill_left_is_no_stack_and_goes(tmp_path: pathlib.Path) -> None:
+    with held_elsewhere(tmp_path) as process:
+        assert RunningStacks(tmp_path).find() == (STACK,)
+        process.kill()
+        process.wait()
+
+        assert files(tmp_path) == [".json"]
+        assert RunningStacks(tmp_path).find() == ()
+        assert files(tmp_path) == []
+
+
+def test_several_are_told_apart(tmp_path: pathlib.Path) -> None:
+    stacks = RunningStacks(tmp_path)
+    with held_elsewhere(tmp_path), stacks.announced(STACK):
+        assert stacks.find() == (STACK, STACK)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"api": "http://127.0.0.1:80"}', '{"api": "http://elsewhere", "qdrant": "", "pid": 1}']
+)
+def test_what_no_stack_wrote_is_left_out(tmp_path: pathlib.Path, content: str) -> None:
+    stacks = RunningStacks(tmp_path)
+    with stacks.announced(STACK):
+        (path,) = (tmp_path / FOLDER).iterdir()
+        path.write_text(content)
+
+        assert stacks.find() == ()
+
+
+def test_a_url_of_another_machine_is_left_out(tmp_path: pathlib.Path) -> None:
+    stacks = RunningStacks(tmp_path)
+    with stacks.announced(STACK):
+        (path,) = (tmp_path / FOLDER).iterdir()
+        path.write_text(path.read_text().replace("127.0.0.1:8080", "192.0.2.1:8080"))
+
+        assert stacks.find() == ()
+
+
+def test_a_link_and_a_pipe_in_the_folder_hold_nobody_up(tmp_path: pathlib.Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    os.mkfifo(tmp_path / FOLDER / "pipe.json")
+    (tmp_path / "secret").write_text("{}")
+    (tmp_path / FOLDER / "link.json").symlink_to(tmp_path / "secret")
+
+    assert RunningStacks(tmp_path).find() == ()
+    assert (tmp_path / "secret").read_text() == "{}"
+
+
+@pytest.mark.parametrize("place", [None, pathlib.Path(os.devnull, "agentmemory")], ids=["none", "unwritable"])
+def test_where_nothing_can_be_written_nothing_is_found_and_the_stack_is_told(place: pathlib.Path | None) -> None:
+    stacks = RunningStacks(place)
+
+    assert stacks.find() == ()
+    with pytest.raises(OSError, match=r"HOME|directory"), stacks.announced(STACK):
+        pass

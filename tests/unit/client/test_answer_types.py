@@ -1,0 +1,47 @@
+"""The client has a type for each answer of the API, with its fields."""
+
+from dataclasses import fields
+
+import pytest
+from pydantic import BaseModel
+
+import agentmemory_client as client
+from agentmemory_client import entity_calls, values
+from agentmemory_client.values import Answer
+from agentmemory_operator.entrypoints.api import agent_schemas, schemas
+from agentmemory_operator.entrypoints.api.identity import requests as identity
+from agentmemory_operator.entrypoints.api.memories import (
+    conversation_requests,
+    entity_requests,
+    forget_requests,
+)
+from agentmemory_operator.entrypoints.api.transfer import change_requests
+
+ANSWERS: list[tuple[type[Answer], type[BaseModel]]] = [
+    (client.AgentSummary, agent_schemas.AgentOut),
+    (client.AgentDetails, agent_schemas.AgentDetailOut),
+    (client.TypeDetails, agent_schemas.TypeOut),
+    (client.Stats, agent_schemas.StatsOut),
+    (client.Stored, schemas.StoredOut),
+    (client.Memory, schemas.MemoryOut),
+    (client.Page, schemas.PageOut),
+    (client.Tree, schemas.TreeOut),
+    (client.Kept, schemas.KeptOut),
+    (client.SearchResult, schemas.SearchOut),
+    (client.ItemStored, schemas.ItemStoredOut),
+    (values.KeysPage, schemas.KeysOut),
+    (client.ConversationStored, conversation_requests.ConversationOut),
+    (client.SaidRelation, entity_requests.RelationOut),
+    (entity_calls.EntitiesPage, entity_requests.EntitiesOut),
+    (client.EntityDetails, entity_requests.EntityViewOut),
+    (client.ReceiptsPage, forget_requests.ReceiptsOut),
+    (client.UserToken, identity.TokenOut),
+    (values.UsersPage, identity.UsersOut),
+    (client.Change, change_requests.ChangeOut),
+    (client.ChangesPage, change_requests.ChangesOut),
+]
+
+
+@pytest.mark.parametrize(("value", "model"), ANSWERS, ids=lambda type_: type_.__name__)
+def test_a_value_has_the_fields_of_its_answer(value: type[Answer], model: type[BaseModel]) -> None:
+    assert {field.name for field in fields(value)} - {"extra"} == model.model_fields.keys()

@@ -1,0 +1,89 @@
+"""Each row of the pages on faults and on other operators, and each claim on security, has a test that shows it."""
+
+import itertools
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from tests.support.pages import DOCS, names_in
+
+CLAIMS = yaml.safe_load((DOCS.parent / "tests" / "golden" / "claims.yaml").read_text())
+SHOWN = [(page, entry) for page, sections in CLAIMS.items() for entries in sections.values() for entry in entries]
+NOT_SHOWN = {"tested on real nodes", "public image"}
+"""What other operators have and this one does not yet."""
+
+
+def stated(page: str) -> dict[str, list[str]]:
+    """The first cells of a page's tables, and of the security page what it lists as shown; by section."""
+    found = {}
+    for section in re.split(r"^#+ ", (DOCS / f"{page}.md").read_text(), flags=re.M)[1:]:
+        heading, text = section.split("\n", 1)
+        found[heading] = bullets(text) if page == "security" else first_cells(text)
+    return found
+
+
+def first_cells(text: str) -> list[str]:
+    lines = text.splitlines()
+    rows = [line for line, below in itertools.pairwise([*lines, ""]) if line.startswith("| ") and below[:3] != "|--"]
+    return [row.split("|")[1].strip() for row in rows]
+
+
+def bullets(text: str) -> list[str]:
+    items = re.findall(r"^- ((?:.+\n?)+?)(?=\n|- |\Z)", text, re.M)
+    return [" ".join(item.split()).removesuffix(".") for item in items]
+
+
+@pytest.mark.parametrize(("page", "section"), [(page, section) for page in CLAIMS for section in CLAIMS[page]])
+def test_the_table_has_the_rows_of_the_page_in_their_order(page: str, section: str) -> None:
+    assert [entry["row"] for entry in CLAIMS[page][section]] == stated(page)[section]
+
+
+def test_no_table_of_faults_is_left_out() -> None:
+    assert {section for section, rows in stated("faults").items() if rows} == CLAIMS["faults"].keys()
+
+
+@pytest.mark.parametrize(("page", "entry"), SHOWN, ids=lambda value: value if isinstance(value, str) else value["row"])
+def test_a_row_is_shown_by_tests_that_exist(page: str, entry: dict[str, list[str]]) -> None:
+    named = [test.partition("::") for test in entry["tests"]]
+
+    assert bool(named) is not (page == "comparison" and entry["row"] in NOT_SHOWN)
+    assert [path for path, _, _ in named if not (DOCS.parent / path).is_file()] == []
+    assert [name for path, _, name in named if name and name not in names_in(path)] == []
+
+
+def shown_by(page: str) -> set[str]:
+    return {test for of, entry in SHOWN if of == page for test in entry["tests"]}
+
+
+@pytest.mark.parametrize(
+    "path", ["test_cluster_faults", "test_generated_specs", "test_operator_kills", "test_rebuild_faults"]
+)
+def test_every_test_of_a_fault_shows_a_row(path: str) -> None:
+    named = {test.partition("::")[2] for test in shown_by("faults")}
+
+    assert names_in(f"tests/faults/{path}.py") - named == set()
+
+
+def test_every_file_of_hostile_tests_shows_a_claim() -> None:
+    named = {test.partition("::")[0] for test in shown_by("security")}
+    files = {str(path.relative_to(DOCS.parent)) for path in (DOCS.parent / "tests" / "security").glob("test_*.py")}
+
+    assert files - named == {"tests/security/test_development_identity.py"}, "of one's own machine"
+
+
+def test_no_page_for_users_names_a_test() -> None:
+    """How something is tested is for those who change it: CONTRIBUTING.md, tests/README.md, docs/architecture.md."""
+    pages = [path for path in DOCS.glob("*.md") if path.name != "architecture.md"]
+    told = {path.name: re.findall(r"tests/\w[\w/]*\.(?:py|yaml)", path.read_text()) for path in pages}
+
+    assert {name: paths for name, paths in told.items() if paths} == {}
+
+
+def test_the_development_server_s_table_names_its_tests() -> None:
+    text = pathlib.Path(DOCS.parent / "devserver" / "README.md").read_text()
+    named = re.findall(r"`(devserver/tests/\w+\.py)::(\w+)`", text)
+
+    assert len(named) > 5
+    assert [name for path, name in named if name not in names_in(path)] == []

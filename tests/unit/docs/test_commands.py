@@ -1,0 +1,71 @@
+"""Every command of the pages is run by a test, or tests/golden/commands.yaml says why not; each exists."""
+
+import pathlib
+import re
+import shlex
+
+import pytest
+import yaml
+
+from agentmemory_operator.entrypoints.api.app import ROUTERS
+from tests.support.pages import COMMANDS, DOCS, blocks_of
+
+ROOT = DOCS.parent
+TOLD = yaml.safe_load(COMMANDS.read_text())
+PAGES = [path.relative_to(ROOT).as_posix() for path in (*sorted(DOCS.glob("*.md")), ROOT / "README.md")]
+GENERIC = {"offline", "dev", "cluster"}
+ENTRIES = [(page, heading, how) for page, headings in TOLD["pages"].items() for heading, how in headings.items()]
+CURLS = [
+    pytest.param(command, id=f"{page} {heading} {number}")
+    for page in PAGES
+    for heading, commands in blocks_of(page).items()
+    for number, command in enumerate(commands)
+    if "/v1/" in command and command.startswith("curl")
+]
+ROUTES = {
+    (method, re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(route.path_format))))
+    for router in ROUTERS
+    for route in router.routes
+    for method in getattr(route, "methods", ())
+}
+
+
+def test_each_heading_with_commands_says_how_they_are_run_and_no_other_does() -> None:
+    shown = {page: set(blocks_of(page)) for page in PAGES if blocks_of(page)}
+
+    told = {page: set(headings) for page, headings in TOLD["pages"].items() if (ROOT / page).exists()}
+    assert told == shown
+
+
+@pytest.mark.parametrize(("page", "heading", "how"), ENTRIES)
+def test_what_runs_them_is_there(page: str, heading: str, how: str) -> None:
+    if how in GENERIC or how.startswith("not: "):
+        return
+
+    assert how.startswith("tests/")
+    assert pathlib.PurePath(page).name in (ROOT / how).read_text() or heading in (ROOT / how).read_text()
+
+
+@pytest.mark.parametrize("reason", [how for _, _, how in ENTRIES if how.startswith("not: ")])
+def test_a_test_that_a_reason_names_is_there(reason: str) -> None:
+    named = re.findall(r"(?:tests|docs)/[\w/-]+(?:\.\w+)?", reason)
+
+    assert len(reason) > len("not: ") + 10
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("start", TOLD["except"])
+def test_what_no_run_includes_is_on_a_page(start: str) -> None:
+    commands = [command for page in PAGES for found in blocks_of(page).values() for command in found]
+
+    assert any(command.startswith(start) for command in commands)
+
+
+@pytest.mark.parametrize("command", CURLS)
+def test_a_request_is_one_that_the_api_takes(command: str) -> None:
+    words = shlex.split(command)
+    path = next(re.sub(r"^[^/]*//", "", word) for word in words if "/v1/" in word).partition("?")[0]
+    has_body = {"-d", "--data", "--data-binary"} & set(words)
+    method = words[words.index("-X") + 1] if "-X" in words else "POST" if has_body else "GET"
+
+    assert any(taken == method and pattern.fullmatch("/v1/" + path.partition("/v1/")[2]) for taken, pattern in ROUTES)

@@ -1,0 +1,94 @@
+"""The documentation site: what `make docs` builds holds every page, every field, and links that lead somewhere."""
+
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from docs.site.kinds import fields_of, kind_pages
+from docs.site.links import ROOT, anchors_of, links_of, rewritten
+from docs.site.reference import reference_pages
+from docs.site.stage import HOME, Stage, place_of
+from tests.support.spec.golden import LOADER
+
+NAV = yaml.safe_load((ROOT / "docs" / "site" / "nav.yaml").read_text())
+LISTED = [entry for entries in NAV.values() for entry in entries]
+FOLDERS = ("docs", "examples", "tests", "client", "devserver", "bench")
+PAGES = sorted({*(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")), *ROOT.glob("*.md")})
+SOURCES = [path for path in PAGES if not {".venv", "node_modules", "__pycache__"} & set(path.parts)]
+
+
+def named(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", SOURCES, ids=named)
+def test_every_link_and_anchor_of_a_page_leads_somewhere(page: pathlib.Path) -> None:
+    wrong = []
+    for target in links_of(page.read_text()):
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        is_page = found.is_file() and found.suffix == ".md"
+        if not found.exists() or (anchor and not (is_page and anchor in anchors_of(found.read_text()))):
+            wrong.append(target)
+
+    assert wrong == []
+
+
+def test_no_page_is_listed_twice_and_each_is_there() -> None:
+    single = [entry for entry in LISTED if "*" not in entry and not entry.startswith(("reference/", "claims/"))]
+
+    assert len(LISTED) == len(set(LISTED))
+    assert [entry for entry in single if not (ROOT / entry).is_file()] == []
+
+
+def test_every_page_of_docs_has_its_place_in_the_order() -> None:
+    pages = {named(path) for path in (ROOT / "docs").glob("*.md")}
+    placed = {named(path) for entry in LISTED for path in ROOT.glob(entry)}
+
+    assert sorted(pages - placed - {HOME}) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_kind_s_page_has_every_field(path: pathlib.Path) -> None:
+    spec = yaml.load(path.read_text(), Loader=LOADER)["spec"]
+    schema = spec["versions"][-1]["schema"]["openAPIV3Schema"]["properties"]
+    page = kind_pages()[f"reference/{spec['names']['kind'].lower()}.md"]
+    fields = [field for part in ("spec", "status") for field, _, _ in fields_of(schema[part], part)]
+
+    assert len(fields) > 10
+    assert [field for field in fields if f"# `{field}`\n" not in page] == []
+
+
+def test_the_pages_are_laid_out_with_links_that_fit(tmp_path: pathlib.Path) -> None:
+    Stage(tmp_path, reference_pages()).write()
+
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
+    assert {
+        "index.md",
+        "client.md",
+        "reference/agentmemory.md",
+        "examples/quickstart.md",
+        "repository/client.md",
+    } <= written
+    home = (tmp_path / "index.md").read_text()
+    assert all(place.removesuffix(".md") in home for place in written if not place.startswith(("files/", "index")))
+
+
+def test_links_are_changed_outside_code_alone() -> None:
+    text = "[a](x.md) `[b](y.md)`\n\n```text\n[c](z.md)\n```\n[d](https://example.com)"
+
+    assert rewritten(text, lambda target: f"../{target}") == text.replace("](x.md)", "](../x.md)")
+
+
+def test_the_place_of_a_page() -> None:
+    assert place_of("docs/adr/0022-rooms.md") == "adr/0022-rooms.md"
+    assert place_of("examples/brain/README.md") == "examples/brain.md"
+    assert place_of("client/README.md") == "repository/client.md"
+
+
+def test_the_glossary_is_in_order() -> None:
+    words = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.M)[1:]
+
+    assert words == sorted(words)

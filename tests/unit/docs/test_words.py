@@ -1,0 +1,85 @@
+"""Texts that users meet are without the words that CONTRIBUTING.md rules out."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.words import (
+    ROOT,
+    Text,
+    chart_texts,
+    command_texts,
+    crd_texts,
+    http_texts,
+    page_texts,
+    pattern_of,
+    source_texts,
+    words_not_used,
+)
+
+NOT_USED = pattern_of(words_not_used())
+# How many stand there still. A number here only ever becomes smaller, and a line goes when it is 0.
+STILL = {"http": 30, "pages": 400, "sources": 60}
+
+
+def decisions() -> Iterator[Text]:
+    """Yield the decision records, without their list of words not used."""
+    return page_texts(*sorted((ROOT / "docs" / "adr").glob("*.md")))
+
+
+def pages() -> Iterator[Text]:
+    """Yield what users read on pages."""
+    readmes = [ROOT / "README.md", ROOT / "client" / "README.md", *sorted((ROOT / "examples").rglob("*.md"))]
+    return page_texts(*readmes, *sorted((ROOT / "docs").glob("*.md")))
+
+
+TEXTS: dict[str, Callable[[], Iterator[Text]]] = {
+    "chart": chart_texts,
+    "commands": command_texts,
+    "crds": crd_texts,
+    "decisions": decisions,
+    "http": http_texts,
+    "pages": pages,
+    "sources": source_texts,
+}
+
+
+@pytest.mark.parametrize("area", TEXTS)
+def test_texts_that_users_meet_are_without_words_that_are_not_used(area: str) -> None:
+    texts = [(place, text) for place, text in TEXTS[area]() if text]
+    met = [f"{place}: {found[0]!r} in {text[:200]!r}" for place, text in texts for found in NOT_USED.finditer(text)]
+
+    assert len(texts) > 1
+    assert len(met) <= STILL.get(area, 0), "\n".join(met)
+
+
+def test_each_command_and_option_has_a_help() -> None:
+    assert [place for place, text in command_texts() if not text] == []
+
+
+def test_the_list_of_words_names_what_to_write_for_each() -> None:
+    words = words_not_used()
+
+    assert len(words) > 20
+    assert [word for word, instead in words.items() if not instead] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("What becomes of a change that needs a new collection.", ["What becomes of"]),
+        ("What is left of the confidence.", ["What is left of"]),
+        ("Whom it is for; whomever.", ["Whom"]),
+        ("The base URL, as http://qdrant:6333.", ["as http://"]),
+        ("The base URL, for example http://qdrant:6333.", []),
+        ("What it is; one of these.", []),
+        ("Points are read anew.", ["anew"]),
+        ("A renewal.", []),
+    ],
+)
+def test_a_word_is_found_whole_and_across_others(text: str, found: list[str]) -> None:
+    assert NOT_USED.findall(text) == found
+
+
+def test_every_area_still_listed_is_one_that_is_read() -> None:
+    assert STILL.keys() <= TEXTS.keys()

@@ -1,0 +1,98 @@
+"""What `agentmemory search` says of an answer."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from agentmemory_client import Found, SearchResult
+from agentmemory_operator.entrypoints.cli.memories.found import found_section
+from agentmemory_operator.entrypoints.cli.tables import plain
+
+AT = datetime(2026, 11, 25, tzinfo=UTC)
+EXPLAINED = {"similarity": 0.53, "keyword": None, "recency": 1.0, "boost": 1.0, "age_days": 2.04, "terms": None}
+
+
+def memory(content: str | None = "Pays by invoice", **explain: Any) -> Found:
+    return Found(
+        id="1",
+        user_id="ada",
+        content=content,
+        type="fact",
+        created_at=AT,
+        importance=0.5,
+        score=0.61,
+        explain=explain or None,
+    )
+
+
+def answer(*results: Found, total: int, removed: int = 0, **more: Any) -> SearchResult:
+    return SearchResult(
+        results=results, generation=3, total_candidates=total, removed_by_threshold=removed, took_ms=1.0, **more
+    )
+
+
+def told(result: SearchResult) -> list[str]:
+    return plain([found_section(result)]).splitlines()
+
+
+def test_what_was_found_has_its_score() -> None:
+    heading, columns, row = told(answer(memory(), total=1))
+
+    assert heading == "1 of 1 memories, by generation 3"
+    assert columns.split() == ["SCORE", "TYPE", "CREATED", "CONTENT", "ID"]
+    assert row.split() == ["0.610", "fact", "2026-11-25", "Pays", "by", "invoice", "1"]
+
+
+@pytest.mark.parametrize(
+    ("gates", "lines"),
+    [
+        (
+            {"threshold": 0.3},
+            ["0 of 1 memories, by generation 3: 1 below the threshold 0.3", "--threshold -1 leaves nothing out by"],
+        ),
+        ({"min_similarity": 0.5}, ["1 below the similarity 0.5", "spec.scoring.minSimilarity of the object leaves"]),
+        (
+            {"threshold": 0.25, "min_similarity": 0.5},
+            ["1 below the threshold 0.25 or the similarity 0.5", "--threshold -1", "spec.scoring.minSimilarity"],
+        ),
+        ({}, ["1 below a threshold"]),
+    ],
+    ids=["score", "similarity", "both", "older"],
+)
+def test_why_nothing_was_found_is_said_with_the_way_out(gates: dict[str, float], lines: list[str]) -> None:
+    said = told(answer(total=1, removed=1, **gates))
+
+    assert len(said) == len(lines)
+    assert all(line in one for one, line in zip(said, lines, strict=True))
+
+
+def test_where_nothing_is_stored_that_is_said() -> None:
+    assert told(answer(total=0))[1].strip().startswith("no memory of this user is there")
+
+
+def test_an_explanation_names_each_term_and_how_far_the_engine_looked() -> None:
+    looked = {"scored": 1, "below_threshold": 0, "eligible": 2, "exact": True}
+
+    _, columns, row, note = told(answer(memory(**EXPLAINED), total=2, candidates=looked))
+
+    assert columns.split()[:2] == ["SCORE", "BECAUSE"]
+    assert "similarity 0.53, recency 1, 2.04 days old" in row
+    assert note.strip() == "1 of 2 were scored: nothing better was missed"
+
+
+def test_the_terms_of_an_expression_are_named_as_it_names_them() -> None:
+    explained = EXPLAINED | {"boost": 1.2, "terms": {"decay": 0.125}}
+    looked = {"scored": 1, "eligible": 1, "exact": False}
+
+    _, _, row, note = told(answer(memory(**explained), total=1, candidates=looked))
+
+    assert "recency 1, boost 1.2, decay 0.125" in row
+    assert note.strip().endswith("something better may have been missed")
+
+
+def test_nothing_in_a_memory_moves_the_cursor() -> None:
+    lines = told(answer(memory("a\x1b[2J\x1b]0;title\x07b\u202ec"), total=1))
+
+    assert all(line.isprintable() for line in lines)
+    assert r"a\x1b[2J" in lines[2]

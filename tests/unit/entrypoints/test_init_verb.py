@@ -1,0 +1,128 @@
+"""agentmemory init: manifests to begin with."""
+
+import pathlib
+import re
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from agentmemory_operator.controllers.rules.preset_manifest import expanded_spec
+from agentmemory_operator.controllers.rules.starter_manifests import connection_text, memory_text
+from agentmemory_operator.spec.presets import PRESETS
+from tests.support.command_line import command_line
+
+
+@pytest.fixture(autouse=True)
+def _blank(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command_line(), list(arguments))
+
+
+def uncommented(text: str, *blocks: str) -> str:
+    """The text with the `#` of some blocks of the spec taken off, as a person would."""
+    lines, is_wanted = [], False
+    for line in text.splitlines():
+        if found := re.match(r"  #(\w+):", line):
+            is_wanted = found[1] in blocks
+        if not line.startswith("  #") or line.startswith("  # "):
+            is_wanted = is_wanted and line.startswith("  #  ")
+        lines.append(line.replace("#", "", 1) if is_wanted else line)
+    return "\n".join(lines)
+
+
+def test_it_writes_what_validate_takes_and_says_what_to_do_with_it() -> None:
+    done = run("init", "support-bot", "--preset", "cortex")
+
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines() == [
+        "wrote support-bot/connection.yaml",
+        "wrote support-bot/support-bot.yaml",
+        "serve them here:      agentmemory dev --manifests support-bot",
+        "apply to a cluster:   kubectl apply -f support-bot",
+    ]
+    checked = run("validate", "-f", "support-bot")
+    assert checked.stdout == "2 objects checked, 0 of other groups ignored, 0 errors\n"
+
+
+def test_a_second_agent_shares_the_connection() -> None:
+    run("init", "one", "--into", "agents", "-n", "team")
+    done = run("init", "two", "--into", "agents", "-n", "team")
+
+    assert done.output.splitlines()[0] == "wrote agents/two.yaml"
+    assert run("validate", "-f", "agents").output == "3 objects checked, 0 of other groups ignored, 0 errors\n"
+    documents = [yaml.safe_load(path.read_text()) for path in sorted(pathlib.Path("agents").iterdir())]
+    assert {document["metadata"]["namespace"] for document in documents} == {"team"}
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_is_there_is_never_written_over(tmp_path: pathlib.Path, kind: str) -> None:
+    (tmp_path / "bot").mkdir()
+    path = tmp_path / "bot" / "bot.yaml"
+    path.write_text("mine") if kind == "file" else path.symlink_to(tmp_path / "nowhere")
+
+    done = run("init", "bot")
+
+    assert (done.exit_code, done.stderr) == (1, "agentmemory: bot/bot.yaml is there already: nothing was written\n")
+    assert [one.name for one in (tmp_path / "bot").iterdir()] == ["bot.yaml"]
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("Support-Bot", "as support-bot"),
+        ("my bot!", "as my-bot"),
+        ("a--b", "as a-b"),
+        ("../x", "as x"),
+        ("x" * 49, f"as {'x' * 48}"),
+        ("Ü", "at most 48 characters"),
+        ("a: {b", "as a-b"),
+    ],
+)
+def test_a_name_that_no_agent_can_have_is_refused_with_the_nearest_that_one_can(name: str, near: str) -> None:
+    done = run("init", name)
+
+    assert done.exit_code == 1
+    assert done.stderr.strip().endswith(near)
+    assert list(pathlib.Path().iterdir()) == []
+
+
+def test_a_namespace_is_looked_at_too() -> None:
+    assert "cannot be a namespace" in run("init", "bot", "-n", "Team: x").stderr
+
+
+def test_the_connections_file_is_no_agents() -> None:
+    assert "choose another name" in run("init", "connection").stderr
+
+
+@pytest.mark.parametrize("name", ["123", "null", "true", "1e3", "0x1"])
+def test_a_name_that_yaml_would_read_as_something_else_stays_a_name(name: str) -> None:
+    document = yaml.safe_load(memory_text(name, "standard", name))
+
+    assert document["metadata"] == {"name": name, "namespace": name}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_comments_are_the_figures_of_the_preset(preset: str) -> None:
+    whole = expanded_spec(preset)
+    blocks = set(whole) - {"connectionRef", "preset", "embedding"}
+
+    document = yaml.safe_load(uncommented(memory_text("bot", preset), *blocks))
+
+    assert document["spec"] == {name: value for name, value in whole.items() if name != "embedding"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_examples_in_comments_are_valid(tmp_path: pathlib.Path, preset: str) -> None:
+    text = uncommented(memory_text("bot", preset), "access", "embedding", "snapshots")
+    (tmp_path / "bot.yaml").write_text(text)
+    (tmp_path / "connection.yaml").write_text(uncommented(connection_text(), "apiKeySecretRef"))
+
+    assert set(yaml.safe_load(text)["spec"]) == {"connectionRef", "preset", "access", "embedding", "snapshots"}
+    assert "apiKeySecretRef" in yaml.safe_load((tmp_path / "connection.yaml").read_text())["spec"]
+    checked = run("validate", "-f", str(tmp_path))
+    assert checked.stdout == "2 objects checked, 0 of other groups ignored, 0 errors\n"

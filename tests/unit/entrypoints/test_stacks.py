@@ -1,0 +1,98 @@
+"""Whom a verb means: a development stack that runs, a cluster, or what an option names."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from agentmemory_operator.adapters.folder.running import RunningStack
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, place_of
+from agentmemory_operator.entrypoints.cli.stacks import Stacks
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.settings import DEFAULT_API_URL
+
+
+def stack(port: int, folder: Path = Path("/stack")) -> RunningStack:
+    url = f"http://127.0.0.1:{port}"
+    return RunningStack(api=url, qdrant="http://127.0.0.1:7", manifests=folder, data=folder, pid=1)
+
+
+HERE, OTHER = stack(8080), stack(9000, Path("/other"))
+
+
+def stacks(*running: RunningStack, has_cluster: bool = False, means_cluster: bool = False) -> Stacks:
+    return Stacks(lambda: running, has_cluster, means_cluster)
+
+
+@pytest.mark.parametrize(
+    ("running", "url", "context", "meant"),
+    [
+        ((), None, None, (DEFAULT_API_URL, None)),
+        ((), None, "prod", (DEFAULT_API_URL, None)),
+        ((OTHER,), None, None, (OTHER.api, OTHER)),
+        ((HERE,), None, None, (HERE.api, HERE)),
+        ((OTHER,), None, "prod", (DEFAULT_API_URL, None)),
+        ((HERE,), "http://api", None, ("http://api", None)),
+        ((HERE, OTHER), OTHER.api + "/", None, (OTHER.api + "/", OTHER)),
+        ((HERE, OTHER), OTHER.api, "prod", (OTHER.api, None)),
+    ],
+)
+def test_the_api_is_that_which_is_named_else_that_of_the_stack(
+    running: tuple[RunningStack, ...], url: str | None, context: str | None, meant: tuple[str, RunningStack | None]
+) -> None:
+    assert stacks(*running).api(url, context) == meant
+
+
+def test_of_several_stacks_one_has_to_be_named() -> None:
+    with pytest.raises(AgentMemoryError, match=r"name one with --url: .*8080.*; .*9000"):
+        stacks(HERE, OTHER).api(None, None)
+
+
+@pytest.mark.parametrize(("context", "means_cluster"), [("prod", False), (None, True)])
+def test_a_stack_at_the_usual_url_is_never_taken_for_a_clusters_api(context: str | None, means_cluster: bool) -> None:
+    with pytest.raises(AgentMemoryError, match=r"8080 is the development stack .* not a cluster's API"):
+        stacks(HERE, means_cluster=means_cluster).api(None, context)
+
+
+def test_who_has_a_kubeconfig_too_is_told_that_a_stack_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert stacks(HERE, has_cluster=True).meant("") == HERE
+    assert stacks(HERE).meant("") == HERE
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == (
+        "agentmemory: asking the development stack on /stack (http://127.0.0.1:8080, process 1);"
+        " --context names a cluster\n"
+    )
+
+
+def test_the_objects_are_those_of_the_stack_and_commands_to_copy_need_not_name_it() -> None:
+    place = place_of(stacks(HERE), "team", None, None)
+
+    assert (place.manifests, place.qdrant, place.options) == (HERE.manifests, HERE.qdrant, " -n team")
+
+
+@pytest.mark.parametrize(
+    ("running", "means_cluster", "context"), [((), False, None), ((HERE,), True, None), ((HERE,), False, "prod")]
+)
+def test_without_a_stack_that_is_meant_they_are_the_clusters(
+    running: tuple[RunningStack, ...], means_cluster: bool, context: str | None
+) -> None:
+    assert place_of(stacks(*running, means_cluster=means_cluster), None, context, None) == JobsPlace(
+        None, context, None
+    )
+
+
+def test_a_folder_that_is_named_has_the_qdrant_of_its_own_stack() -> None:
+    both = stacks(HERE, OTHER)
+
+    assert place_of(both, None, None, OTHER.manifests).qdrant == OTHER.qdrant
+    assert place_of(both, None, None, Path("/third")).qdrant is None
+    assert place_of(both, None, None, OTHER.manifests).options == " --manifests /other"
+
+
+def test_of_several_stacks_a_folder_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        place_of(stacks(HERE, OTHER), None, None, None)
+
+    assert "name one's folder with --manifests" in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""The conversations in `bench/data`: each question can be answered, and is asked once; the figures that come of it."""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from bench.dialogues import OWN, Answered, read_set
+from bench.evidence import interval, rows, variants
+
+Json = dict[str, Any]
+
+FILES = sorted(OWN.glob("*.json"))
+TALKS = [talk for file in FILES for talk in json.loads(file.read_text(encoding="utf-8"))["conversations"]]
+
+
+@pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk["id"])
+def test_turns_are_in_order_and_named_by_session(talk: Json) -> None:
+    turns = talk["turns"]
+    ids = [turn["id"] for turn in turns]
+    times = [datetime.fromisoformat(turn["at"]) for turn in turns]
+
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(rf"{turn['session']}:\d+", turn["id"]) for turn in turns)
+    assert times == sorted(set(times))
+    assert len({turn["session"] for turn in turns}) >= 4
+    assert all(turn["text"].strip() == turn["text"] != "" for turn in turns)
+
+
+@pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk["id"])
+def test_evidence_exists(talk: Json) -> None:
+    ids = {turn["id"] for turn in talk["turns"]}
+
+    for question in talk["questions"]:
+        evidence = question["evidence"]
+        assert evidence
+        assert len(set(evidence)) == len(evidence)
+        assert ids.issuperset(evidence)
+        assert question["category"] in range(1, 6)
+        assert question["question"].endswith("?")
+
+
+def test_no_question_is_asked_twice() -> None:
+    asked = [question["question"].casefold() for talk in TALKS for question in talk["questions"]]
+
+    assert len(set(asked)) == len(asked)
+    assert len({talk["id"] for talk in TALKS}) == len(TALKS)
+
+
+def test_the_english_set_is_large_and_of_both_kinds() -> None:
+    talks = json.loads((OWN / "dialogues.json").read_text(encoding="utf-8"))["conversations"]
+    with_assistant = [talk for talk in talks if any(turn["speaker"] == "Assistant" for turn in talk["turns"])]
+
+    assert len(talks) >= 6
+    assert 3 <= len(with_assistant) <= len(talks) - 3
+    assert sum(len(talk["questions"]) for talk in talks) >= 150
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_page_counts_what_there_is(file: Any) -> None:
+    read = read_set(file)
+    page = (OWN / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{file.name}`"))
+
+    assert row.endswith(f"| {len(read.memories)} | {len(read.questions)} |")
+
+
+def test_what_an_assistant_said_has_its_role() -> None:
+    read = read_set(OWN / "dialogues.json")
+
+    assert {memory["speaker"] for memory in read.memories if memory["role"] == "assistant"} == {"Assistant"}
+    assert {memory["session_id"].rpartition("-")[0] for memory in read.memories} == {
+        question.user_id for question in read.questions
+    }
+
+
+def test_evidence_that_was_not_found_counts() -> None:
+    found = Answered("u", ranks=[2, 7], missed=1, took_ms=1.0)
+    nothing = Answered("u", ranks=[], missed=1, took_ms=1.0)
+
+    assert (found.recall(5), found.recall(10), found.reciprocal_rank) == (1 / 3, 2 / 3, 0.5)
+    assert (nothing.recall(10), nothing.reciprocal_rank) == (0.0, 0.0)
+
+
+def test_an_interval_is_as_wide_as_conversations_differ() -> None:
+    assert interval([[0.5, 0.5], [0.5]]) == (0.5, 0.5)
+    low, high = interval([[1.0] * 4, [-1.0] * 4, [0.0] * 4])
+    assert -1.0 <= low < 0.0 < high <= 1.0
+
+
+def test_a_ranking_is_compared_with_the_one_that_it_names() -> None:
+    standard = next(variant for variant in variants() if variant.name == "standard")
+    without = next(variant for variant in variants() if variant.name == "without terse")
+    better, worse = Answered("u", [1], 0, 1.0), Answered("u", [], 1, 1.0)
+
+    first, second = rows([standard, without], {"standard": [better], "without terse": [worse]})
+
+    assert first == ("standard", "1.000", "1.000", "1.000", "", "", "")
+    assert second[4:] == ("standard", "-1.000 (-1.000 to -1.000)", "-1.000 (-1.000 to -1.000)")
+
+
+def test_each_ranking_is_compared_with_one_that_is_measured() -> None:
+    names = [variant.name for variant in variants()]
+
+    assert len(set(names)) == len(names)
+    assert {variant.beside for variant in variants() if variant.beside} <= set(names)
