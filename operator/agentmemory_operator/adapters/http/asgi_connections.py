@@ -94,7 +94,7 @@ class ServedConnection(HttpToolsProtocol):
             self._refuse_head()
 
     def _refuse_head(self) -> None:
-        log.warning("closed the connection of %s: more than %d bytes of headers", self.peer, HEAD_MAX_BYTES)
+        log.warning("closed connection from %s: headers larger than %d bytes", self.peer, HEAD_MAX_BYTES)
         if self.is_busy or not self._is_in_head:
             self.abort()
             return
@@ -105,7 +105,7 @@ class ServedConnection(HttpToolsProtocol):
         """Begin a head."""
         if len(self.pipeline) >= MOST_PIPELINED:
             self.abort()
-            raise httptools.HttpParserError("too many requests wait on this connection")
+            raise httptools.HttpParserError("too many pipelined requests on this connection")
         self._is_in_head = self._is_in_message = self._has_begun = True
         self._since_s = time.monotonic()
         super().on_message_begin()
@@ -167,14 +167,14 @@ class ServedConnection(HttpToolsProtocol):
             return None
         waiting, left = self._sent.waiting_and_left()
         if self._leaving.is_too_slow(pace, waiting=waiting, left=left, now_s=now_s):
-            return "read too slowly"
+            return "client reads too slowly"
         took_s = now_s - self._since_s
         if self.is_busy or waiting:
             return None
         if self._is_in_head:
-            return "head too slow" if took_s > HEAD_S else None
+            return "request head too slow" if took_s > HEAD_S else None
         if self._is_in_message:
-            return "rest of a body too slow" if took_s > REST_S else None
+            return "request body too slow" if took_s > REST_S else None
         return "idle" if took_s > IDLE_S else None
 
 
@@ -190,7 +190,7 @@ def sweep(connections: Iterable[Any], pace: Pace) -> None:
     now_s = time.monotonic()
     for connection in list(connections):
         if isinstance(connection, ServedConnection) and (why := connection.look(pace, now_s)):
-            log.info("closed a connection of %s: %s", connection.peer, why)
+            log.info("closed connection from %s: %s", connection.peer, why)
             connection.abort()
 
 
