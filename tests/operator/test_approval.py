@@ -3,6 +3,7 @@
 import pytest
 
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
+from agentmemory_operator.spec.presets import CORTEX
 from tests.support.cluster.operators import run_command as run
 from tests.support.cluster.workspace import AGENT, Workspace, conditions_of
 from tests.support.patience import wait_until
@@ -41,7 +42,7 @@ def test_a_revision_s_reindex_is_held_until_its_digest_is_approved(workspace: Wo
 
     wait_until(lambda: workspace.config()["hnsw_config"]["m"] == 16, seconds=5, what="the Reindex")
     found = workspace.wait_ready()
-    assert found["status"]["effective"]["presetRevision"] == 1
+    assert found["status"]["effective"]["presetRevision"] == CORTEX.revision
     assert "plan" not in found["status"]
 
 
@@ -71,7 +72,7 @@ def test_a_rebuild_that_is_never_allowed_is_held_whatever_is_approved(workspace:
     status, _, error = run(workspace.control_plane, "approve", AGENT, "-n", workspace.namespace)
 
     assert status == 1
-    assert "nothing waits for an approval (RebuildNotAllowed" in error
+    assert "no plan is waiting for approval (RebuildNotAllowed" in error
     assert approved(workspace) is None
 
 
@@ -141,12 +142,12 @@ def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Work
     _, again, _ = run(workspace.control_plane, *command)
 
     assert status == 0, error + told
-    assert "2 AgentMemories are held by a newer revision of preset cortex" in told
+    assert "2 AgentMemories wait for approval of a newer revision of preset cortex" in told
     assert "2 of 2: " in told
-    assert "0 AgentMemories are held" in again
+    assert "0 AgentMemories wait" in again
     for name in (AGENT, "other"):
         found = workspace.must_get(name)
         assert conditions_of(found)["InSync"] == "True/Converged"
-        assert found["status"]["effective"]["presetRevision"] == 1
+        assert found["status"]["effective"]["presetRevision"] == CORTEX.revision
     assert workspace.status("other")["collection"]["physical"] == f"agent_memory_{slug}__2"
     assert workspace.status("other")["effective"]["distance"] == "Cosine"

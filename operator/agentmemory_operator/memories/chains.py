@@ -13,7 +13,7 @@ pending row says only where it wants to go. Who finds his predecessor taken give
 identity, goes on to the head that there is now. Two rules keep a late writer of step 2 from linking to what is gone:
 he reads the old version, then his own row, then links; and who gives a row up makes it a tombstone first, then
 changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3 neither version answers.
-Two that merge the same link in one order, so that one of them gets all (`memories/merging.py`).
+Two that merge the same link in one order, so that one of them gets all (`memories/predecessors.py`).
 
 The first memory of an identity has an id made of it. Its point, be it a memory or a tombstone, is where the chain
 begins: two that find no head meet there. So it is never removed while others follow it.
@@ -330,7 +330,7 @@ def midway() -> Iterator[None]:
         # Of which `FencedStore` knows that no step before was.
         raise
     except StoreUnavailable as error:
-        message = f"Qdrant went away midway ({error}): read before repeating"
+        message = f"Qdrant became unavailable during the write ({error}): read before retrying"
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
 
@@ -389,4 +389,4 @@ def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
 
 
 def _contended(row: _Row) -> StoreUnavailable:
-    return StoreUnavailable(f"memory {row['id']} is being changed by many at once: try again")
+    return StoreUnavailable(f"memory {row['id']} is being changed concurrently: retry")

@@ -30,6 +30,7 @@ from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
+from agentmemory_operator.spec.presets import KEYED
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
 from tests.support.engine.passes import passes_over
@@ -172,7 +173,7 @@ async def test_reported_drift_is_told_once_for_each_new_difference(stage: Stage)
 
     told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
     assert [entry[:2] for entry in told] == [("Warning", "Drifted")] * 2
-    assert "index.hnsw.m is 24, asked for is 16" in told[0][2]
+    assert "index.hnsw.m is 24, expected 16" in told[0][2]
     assert "efConstruct is 7" in told[1][2]
     assert "index.hnsw.m " not in told[1][2]
     assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "Drifted")]
@@ -186,7 +187,7 @@ async def test_corrected_drift_is_told_as_such_and_leaves_no_trace_in_the_status
     await stage.run(key)
 
     told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
-    assert told == [("Normal", "DriftCorrected", "index.hnsw.m was 24, is 16 again")]
+    assert told == [("Normal", "DriftCorrected", "index.hnsw.m reset from 24 to 16")]
     assert stage.status(key) == before
 
 
@@ -336,7 +337,7 @@ async def test_the_preset_that_is_named_follows_the_object_until_one_is_in_force
     stage.put(memory_document(preset="brain", suspend=True) | {"status": stage.status(key)})
     await stage.run(key)
 
-    assert in_force["presetRevision"] == 2
+    assert in_force["presetRevision"] == KEYED.revision
     assert stage.status(key)["effective"] == in_force
 
 
@@ -394,8 +395,8 @@ async def test_a_spec_that_cannot_be_parsed_stalls_and_names_the_field(stage: St
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ({"index": {"hnsw": {"m": 1}}}, "the last valid settings and the current spec.access"),
-        ({"access": {"subjects": ["everybody"]}}, "spec.access cannot be read either: until it is correct, the API"),
+        ({"index": {"hnsw": {"m": 1}}}, "uses the last valid settings and the current spec.access"),
+        ({"access": {"subjects": ["everybody"]}}, "spec.access is invalid too: until it is corrected, the API"),
     ],
 )
 async def test_a_spec_that_cannot_be_parsed_says_whom_the_api_lets_in(
@@ -472,7 +473,7 @@ async def test_an_object_takes_over_the_collection_whose_owner_it_names(stage: S
     assert (marker.name, marker.uid) == ("new", "uid-new")
     assert stage.status(key)["collection"]["points"] == 3
     told = {event.reason: event.message for event in stage.cluster.events}
-    assert told["CollectionTakenOver"].startswith("agent_memory_bot__1 was AgentMemory agents/old (uid uid-old)'s")
+    assert told["CollectionTakenOver"] == "took over agent_memory_bot__1 from AgentMemory agents/old (uid uid-old)"
 
 
 async def test_a_takeover_is_told_once_and_stays_done(stage: Stage) -> None:

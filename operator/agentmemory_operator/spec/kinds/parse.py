@@ -21,7 +21,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     Metadata,
 )
 from agentmemory_operator.spec.kinds.base import Model
-from agentmemory_operator.spec.kinds.cel import snapshot as snapshot_rules
+from agentmemory_operator.spec.kinds.cel import other_kinds as snapshot_rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.documents import (
     AccessDocument,
@@ -85,8 +85,8 @@ def told_of_access(document: Mapping[str, Any]) -> str:
     try:
         parse_access(document)
     except SpecInvalid:
-        return "spec.access cannot be read either: until it is correct, the API lets nobody in"
-    return "Until it is correct, the API uses the last valid settings and the current spec.access"
+        return "spec.access is invalid too: until it is corrected, the API rejects every caller"
+    return "Until it is corrected, the API uses the last valid settings and the current spec.access"
 
 
 def parse_connection(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> QdrantConnection:

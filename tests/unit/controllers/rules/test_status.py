@@ -23,6 +23,7 @@ from agentmemory_operator.controllers.rules.status import (
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
+from agentmemory_operator.spec.presets import CORTEX
 from tests.support.spec.plans import ALIAS, desired_of, observed_of, probe
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
@@ -103,7 +104,7 @@ def test_a_rejected_expression_stalls_an_object_that_serves_and_says_where_and_w
         ("Stalled", "True", "ScoringRejected"),
     ]
     told = status["conditions"][2]["message"].splitlines()
-    assert told[0] == ('spec.scoring.expression: character 1: "similarty" is no variable: did you mean similarity?')
+    assert told[0] == ('spec.scoring.expression: character 1: "similarty" is not a variable: did you mean similarity?')
     assert told[1:3] == ["  similarty", "  ^"]
     assert "the preset's model" in told[3]
     assert status["scoring"] == {}
@@ -182,7 +183,7 @@ def test_a_held_plan_shows_the_change_its_cost_and_the_refusal() -> None:
             "field": "index.distance",
             "from": "Cosine",
             "to": "Dot",
-            "cost": "a new collection and every memory embedded or copied again",
+            "cost": "a new collection; every memory is embedded or copied again",
             "held": True,
         }
     ]
@@ -251,7 +252,7 @@ def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object
 
     assert effective == {
         "preset": "cortex",
-        "presetRevision": 1,
+        "presetRevision": CORTEX.revision,
         "embedding": {"provider": "wordllama", "model": "l2_supercat", "dimensions": 256},
         "hnsw": {"m": 16, "efConstruct": 128, "fullScanThresholdKB": 10000},
         "distance": "Dot",
