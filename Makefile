@@ -7,14 +7,14 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 MEASURED := tests/contract tests/property tests/unit
 SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
-CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security
+CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security tests/upgrade
 # Tests wait for processes much of the time, so more of them run than there are cores.
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -102,6 +102,15 @@ crds: .venv/.run ## generate crds/ and the chart's copy from the models
 crds-check: crds ## fail if crds/ is not up to date with the models
 	@git diff --exit-code --stat -- crds charts || { echo "crds/ was not current: commit what 'make crds' wrote" >&2; exit 1; }
 
+audit: .venv/.dev ## check locked packages for known vulnerabilities and files for credentials; needs no network
+	@.venv/bin/python release/audit.py
+	@.venv/bin/python release/secret_scan.py
+
+release-check: .venv/.dev ## build and try everything that a release has, into dist/release; pushes nothing
+	@$(PYTHON) tests/controlplane/build.py > /dev/null
+	@rm -rf dist/release
+	@.venv/bin/python release/check.py dist/release
+
 completions: .venv/.dev ## generate the shell completions; tests/unit fails if they are not up to date
 	@.venv/bin/python -m tests.support.completions
 
@@ -124,7 +133,7 @@ bench: .venv/.dev ## run the benchmarks; prints the tables of bench/README.md
 docs: .venv/.docs ## build the documentation site into dist/docs; fails at any warning or broken link
 	@.venv/bin/python -m docs.site.build
 
-check: lint types crds-check docs test ## run all checks that must pass before a commit
+check: lint types crds-check audit docs test ## run all checks that must pass before a commit
 
 lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	@$(PIP) uv

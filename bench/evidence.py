@@ -83,11 +83,17 @@ PRESETS: Mapping[str, Json] = {
 
 
 def answers_of(
-    stack: Stack, asked: QuestionSet, embedding: Json, prefix: str
+    stack: Stack, asked: QuestionSet, embedding: Json, prefix: str, only: Sequence[str]
 ) -> Iterator[tuple[Variant, list[Answered]]]:
-    """Store a set and yield how each ranking answers its questions."""
+    """Store a set and yield how each ranking answers its questions.
+
+    Args:
+        only: names of rankings; none is all of them.
+    """
     with Client(stack.api_url) as api:
         for place, (name, spec) in enumerate(PRESETS.items()):
+            if only and name not in only:
+                continue
             slug = f"{prefix}-{place}"
             marks = _stored(stack, api, slug, spec | {"embedding": embedding}, asked)
             yield Variant(name, {}, WHOLE), [ask(api, slug, one, marks) for one in asked.questions]
@@ -95,6 +101,8 @@ def answers_of(
         whole: Json = {"preset": "standard", "embedding": embedding}
         marks = _stored(stack, api, slug, whole, asked)
         for variant in variants():
+            if only and variant.name not in only:
+                continue
             _rank_by(stack, api, slug, whole | ({"scoring": variant.scoring} if variant.scoring else {}))
             yield variant, [ask(api, slug, one, marks) for one in asked.questions]
 
@@ -108,9 +116,11 @@ def _stored(stack: Stack, api: Client, slug: str, spec: Json, asked: QuestionSet
 
 def _rank_by(stack: Stack, api: Client, slug: str, spec: Json) -> None:
     """Change how an agent ranks, and wait until it does."""
-    path = f"/v1/agents/{slug}"
+    path, manifest = f"/v1/agents/{slug}", agent_manifest(slug, spec=spec)
+    if manifest == stack.applied(slug):
+        return
     before = api.call("GET", path)["generation"]
-    stack.apply(agent_manifest(slug, spec=spec))
+    stack.apply(manifest)
     stack.wait_until(lambda: api.call("GET", path)["generation"] > before, f"{slug} keeps its ranking")
 
 
@@ -163,7 +173,7 @@ def main() -> None:
         print(f"{machine()}, {stack.engine}, embedder {embedding.get('baseURL', embedding['provider'])}", flush=True)
         for number, file in enumerate(args.data or [OWN / "dialogues.json"]):
             asked = read_set(file)
-            told = list(answers_of(stack, asked, embedding, f"evidence-{number}"))
+            told = list(answers_of(stack, asked, embedding, f"evidence-{number}", args.only))
             answers = {variant.name: answered for variant, answered in told}
             table = render(HEAD, list(rows([variant for variant, _ in told], answers)))
             users = len({one.user_id for one in asked.questions})
@@ -183,6 +193,9 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, action="append", help="a file of conversations (default: our own)")
     parser.add_argument("--embeddings", metavar="URL", help="an OpenAI-compatible embedder (default: wordllama)")
+    parser.add_argument(
+        "--only", metavar="RANKING", action="append", default=[], help="that one alone; may be repeated"
+    )
     parser.add_argument("--dimensions", type=int, default=384, help="of that embedder (default: %(default)s)")
     parser.add_argument("--qdrant", metavar="URL", help="a real server, which keeps the collections")
     parser.add_argument("--qdrant-version", default="1.18.3", help="what the dev server answers as")

@@ -52,6 +52,11 @@ class Stack:
         path.with_suffix(".new").write_text(yaml.safe_dump(manifest), encoding="utf-8")
         path.with_suffix(".new").replace(path)
 
+    def applied(self, slug: str) -> Json:
+        """Return an agent's manifest."""
+        manifest: Json = yaml.safe_load((self.manifests / f"{slug}.yaml").read_text(encoding="utf-8"))
+        return manifest
+
     def rebuild_status(self, slug: str) -> Json:
         """Return what an agent's status says of its rebuild, nothing before there is one."""
         file = self.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"

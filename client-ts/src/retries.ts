@@ -49,7 +49,8 @@ async function within(timeoutMs: number, request: Request, headers: Headers): Pr
   const timer = setTimeout(() => late.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
   try {
     const signal = AbortSignal.any([request.signal, late.signal]);
-    return await fetch(new Request(request.clone(), { headers, signal }));
+    // The token and the body are for this address alone.
+    return await fetch(new Request(request.clone(), { headers, signal, redirect: "manual" }));
   } finally {
     clearTimeout(timer);
   }

@@ -166,6 +166,18 @@ test("an error in another form than the API's is an error all the same", async (
   });
 });
 
+test("what leads elsewhere is not followed", async () => {
+  await scripted([store], async (elsewhere, reached) => {
+    const lead = (_: IncomingMessage, answer: ServerResponse) => void answer.writeHead(307, { Location: elsewhere }).end();
+    await scripted([lead], async (url) => {
+      const asked = new Client(url, { token: "secret" }).agent("a").user("u").add("c");
+      await assert.rejects(asked, { name: "ApiError", status: 307 });
+
+      assert.equal(reached.length, 0);
+    });
+  });
+});
+
 test("an API that never answers is given up", async () => {
   await scripted([saySoNever, saySoNever], async (url, seen) => {
     const hasty = new Client(url, { retries: 1, timeoutMs: 50 });

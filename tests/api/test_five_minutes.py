@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-import yaml
 
-from tests.api.test_dev_snapshots import CONNECTION
+from agentmemory_operator.main.dev_folders import FIRST_AGENT
 from tests.support.pages import DOCS
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, running
@@ -23,12 +22,6 @@ PAGES = sorted(path.name for path in (DOCS / "five-minutes").glob("*.md"))
 SHOWN_URL = "http://127.0.0.1:8080"
 # What a test has already, and what its fixture starts.
 DONE_BEFORE = ("pip install ", "npm install ", "agentmemory dev")
-AGENT = "assistant"
-MEMORY = {
-    "apiVersion": "agentmemory.dev/v1alpha1",
-    "kind": "AgentMemory",
-    "spec": {"connectionRef": {"name": "main"}, "preset": "standard"},
-}
 CLIENT = ROOT / "client-ts"
 
 
@@ -42,15 +35,12 @@ class Command:
 
 @pytest.fixture(scope="module")
 def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The API of a development stack with the agent that `agentmemory dev` makes at first."""
+    """The API of `agentmemory dev`, with the agent that it makes at first."""
     folder = tmp_path_factory.mktemp("stack")
-    (folder / "manifests").mkdir()
-    objects = [CONNECTION, {**MEMORY, "metadata": {"name": AGENT, "namespace": "agents"}}]
-    (folder / "manifests" / "agent.yaml").write_text(yaml.safe_dump_all(objects))
-    options = ("--manifests", str(folder / "manifests"), "--data", str(folder / "data"), "--port", "0")
-    with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options)) as program:
+    options = ("--data", str(folder / "data"), "--port", "0")
+    with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options, HOME=str(folder))) as program:
         url = program.wait_for(r"API (http://\S+)")[1]
-        wait_until(lambda: httpx.get(f"{url}/v1/agents/{AGENT}").is_success, seconds=30, what="the agent")
+        wait_until(lambda: httpx.get(f"{url}/v1/agents/{FIRST_AGENT}").is_success, seconds=30, what="the agent")
         yield url
 
 

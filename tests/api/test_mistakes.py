@@ -87,7 +87,7 @@ MADE: dict[str, Callable[[Served], str]] = {
         f"{AGENT}/memories", ADA | {"created_at": "2026-11-25T08:00:00"}
     ),
     "a vector for an agent that makes its own": lambda served: served.post(
-        f"{AGENT}/search", {"user_id": "ada", "vector": [0.1, 0.2]}
+        f"{AGENT}/memories", ADA | {"vector": [0.1] * 256}
     ),
     "a filter on a field of your own": lambda served: served.post(
         f"{AGENT}/search", {"user_id": "ada", "query": "q", "filters": {"ticket": "A-1"}}

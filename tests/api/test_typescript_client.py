@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 import agentmemory_client
-from tests.api.test_five_minutes import AGENT, api_url
+from agentmemory_operator.main.dev_folders import FIRST_AGENT
+from tests.api.test_five_minutes import api_url
 from tests.support.programs import ROOT
 
 __all__ = ["api_url"]
@@ -32,7 +33,7 @@ def test_its_own_tests_pass(api_url: str) -> None:
     if shutil.which("node") is None or not BUILT.exists():
         pytest.skip("the TypeScript client is not built: make client-ts")
 
-    environment = os.environ | {"AGENTMEMORY_URL": api_url, "EXAMPLE_AGENT": AGENT, "NO_PROXY": "127.0.0.1"}
+    environment = os.environ | {"AGENTMEMORY_URL": api_url, "EXAMPLE_AGENT": FIRST_AGENT, "NO_PROXY": "127.0.0.1"}
     done = subprocess.run(["node", "--test", str(BUILT)], capture_output=True, text=True, timeout=120, env=environment)
 
     assert done.returncode == 0, done.stdout + done.stderr

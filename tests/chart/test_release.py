@@ -31,6 +31,7 @@ def cluster() -> Iterator[ControlPlane]:
 
 
 INSTALL, LABEL, UPGRADE, TAKE_OVER = commands_of("install.md", "Install with Helm")
+(ROLL_BACK,) = commands_of("versions.md", "Roll back")
 UNINSTALL = f"helm uninstall {RELEASE} --namespace {NAMESPACE}"
 
 
@@ -78,6 +79,23 @@ def test_a_release_upgrades_the_definitions_and_leaves_them_with_their_objects(
     assert cluster.http.get(DEPLOYMENT).status_code == 404
     assert cluster.http.get(CRD).json()["metadata"]["uid"] == first["metadata"]["uid"]
     assert [found["metadata"]["name"] for found in cluster.http.get(CONNECTIONS).json()["items"]] == ["main"]
+
+
+def test_a_release_that_is_rolled_back_has_its_definitions_again_and_every_object(
+    cluster: ControlPlane, tmp_path: pathlib.Path
+) -> None:
+    run(cluster, INSTALL)
+    first = served(cluster).json()
+    connection = {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": {"name": "main"}}
+    cluster.http.post(CONNECTIONS, json={**connection, "spec": {"url": "http://qdrant:6333"}}).raise_for_status()
+    run(cluster, UPGRADE, chart=newer(tmp_path))
+
+    run(cluster, ROLL_BACK.removesuffix(" --wait"))  # no pod becomes ready here
+
+    found = cluster.http.get(CRD).json()
+    assert found["spec"]["names"]["shortNames"] == first["spec"]["names"]["shortNames"]
+    assert found["metadata"]["uid"] == first["metadata"]["uid"]
+    assert [one["metadata"]["name"] for one in cluster.http.get(CONNECTIONS).json()["items"]] == ["main"]
 
 
 def test_what_an_earlier_release_left_is_taken_up_by_the_next(cluster: ControlPlane) -> None:

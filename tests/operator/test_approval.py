@@ -3,6 +3,7 @@
 import pytest
 
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
+from agentmemory_operator.spec.presets import CORTEX
 from tests.support.cluster.operators import run_command as run
 from tests.support.cluster.workspace import AGENT, Workspace, conditions_of
 from tests.support.patience import wait_until
@@ -41,7 +42,7 @@ def test_a_revision_s_reindex_is_held_until_its_digest_is_approved(workspace: Wo
 
     wait_until(lambda: workspace.config()["hnsw_config"]["m"] == 16, seconds=5, what="the Reindex")
     found = workspace.wait_ready()
-    assert found["status"]["effective"]["presetRevision"] == 1
+    assert found["status"]["effective"]["presetRevision"] == CORTEX.revision
     assert "plan" not in found["status"]
 
 
@@ -147,6 +148,6 @@ def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Work
     for name in (AGENT, "other"):
         found = workspace.must_get(name)
         assert conditions_of(found)["InSync"] == "True/Converged"
-        assert found["status"]["effective"]["presetRevision"] == 1
+        assert found["status"]["effective"]["presetRevision"] == CORTEX.revision
     assert workspace.status("other")["collection"]["physical"] == f"agent_memory_{slug}__2"
     assert workspace.status("other")["effective"]["distance"] == "Cosine"

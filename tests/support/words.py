@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from tests.support.command_line import command_line
 from tests.support.spec.golden import LOADER
+from tests.support.web.endpoints import DOCUMENT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = (ROOT / "operator", ROOT / "client" / "agentmemory_client", ROOT / "devserver" / "qdrant_devserver")
@@ -68,6 +69,11 @@ def _helps(name: str, command: Any) -> Iterator[Text]:
         yield f"{name} {max(parameter.opts, key=len)}", getattr(parameter, "help", None) or ""
     for verb, below in getattr(command, "commands", {}).items():
         yield from _helps(f"{name} {verb}", below)
+
+
+def http_texts() -> Iterator[Text]:
+    """Yield what the OpenAPI document says of the API."""
+    yield from texts_in(DOCUMENT, ("description", "summary", "title"), "openapi")
 
 
 def page_texts(*pages: pathlib.Path) -> Iterator[Text]:

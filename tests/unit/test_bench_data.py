@@ -1,4 +1,4 @@
-"""The conversations in `bench/data`: each question can be answered, and is asked once."""
+"""The conversations in `bench/data`: each question can be answered, and is asked once; the figures that come of it."""
 
 import json
 import re
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.dialogues import OWN, read_set
+from bench.dialogues import OWN, Answered, read_set
+from bench.evidence import interval, rows, variants
 
 Json = dict[str, Any]
 
@@ -73,3 +74,35 @@ def test_what_an_assistant_said_has_its_role() -> None:
     assert {memory["session_id"].rpartition("-")[0] for memory in read.memories} == {
         question.user_id for question in read.questions
     }
+
+
+def test_evidence_that_was_not_found_counts() -> None:
+    found = Answered("u", ranks=[2, 7], missed=1, took_ms=1.0)
+    nothing = Answered("u", ranks=[], missed=1, took_ms=1.0)
+
+    assert (found.recall(5), found.recall(10), found.reciprocal_rank) == (1 / 3, 2 / 3, 0.5)
+    assert (nothing.recall(10), nothing.reciprocal_rank) == (0.0, 0.0)
+
+
+def test_an_interval_is_as_wide_as_conversations_differ() -> None:
+    assert interval([[0.5, 0.5], [0.5]]) == (0.5, 0.5)
+    low, high = interval([[1.0] * 4, [-1.0] * 4, [0.0] * 4])
+    assert -1.0 <= low < 0.0 < high <= 1.0
+
+
+def test_a_ranking_is_compared_with_the_one_that_it_names() -> None:
+    standard = next(variant for variant in variants() if variant.name == "standard")
+    without = next(variant for variant in variants() if variant.name == "without terse")
+    better, worse = Answered("u", [1], 0, 1.0), Answered("u", [], 1, 1.0)
+
+    first, second = rows([standard, without], {"standard": [better], "without terse": [worse]})
+
+    assert first == ("standard", "1.000", "1.000", "1.000", "", "", "")
+    assert second[4:] == ("standard", "-1.000 (-1.000 to -1.000)", "-1.000 (-1.000 to -1.000)")
+
+
+def test_each_ranking_is_compared_with_one_that_is_measured() -> None:
+    names = [variant.name for variant in variants()]
+
+    assert len(set(names)) == len(names)
+    assert {variant.beside for variant in variants() if variant.beside} <= set(names)

@@ -18,8 +18,8 @@ from agentmemory_operator.entities.sheets import put_aliases, put_relations
 from agentmemory_operator.errors import Conflict, RequestInvalid
 from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.merging import merge
 from agentmemory_operator.memories.point_pages import read_memories
+from agentmemory_operator.memories.predecessors import merge
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, both, equals, only, visible
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.record import (

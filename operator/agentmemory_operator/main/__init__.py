@@ -111,7 +111,9 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
     try:
         async with client.AsyncClient(url, token=token, retries=1) as opened:
             yield opened
-    except (client.ApiError, client.ApiUnreachable) as exc:
+    except client.ApiUnreachable as exc:
+        raise AgentMemoryError(f"{exc} `{called_as()} dev` starts one on this machine") from exc
+    except client.ApiError as exc:
         raise AgentMemoryError(str(exc)) from exc
 
 

@@ -13,7 +13,7 @@ pending row says only where it wants to go. Who finds his predecessor taken give
 identity, goes on to the head that there is now. Two rules keep a late writer of step 2 from linking to what is gone:
 he reads the old version, then his own row, then links; and who gives a row up makes it a tombstone first, then
 changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3 neither version answers.
-Two that merge the same link in one order, so that one of them gets all (`memories/merging.py`).
+Two that merge the same link in one order, so that one of them gets all (`memories/predecessors.py`).
 
 The first memory of an identity has an id made of it. Its point, be it a memory or a tombstone, is where the chain
 begins: two that find no head meet there. So it is never removed while others follow it.

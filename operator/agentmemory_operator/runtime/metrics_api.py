@@ -94,6 +94,10 @@ class ModelMeter:
         return [self._distillations, self._made, self._tokens, self._long_chains]
 
 
+def _durations(name: str, of: str, labels: tuple[str, ...]) -> Histogram:
+    return Histogram(f"agentmemory_{name}_duration_seconds", f"Duration of {of} in seconds.", labels, LATENCIES)
+
+
 class ApiMeter:
     """Counts, measures and traces.
 
@@ -103,30 +107,10 @@ class ApiMeter:
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
         self._tracer, self._now_s = tracer, now_s
-        self._requests = Histogram(
-            "agentmemory_api_request_duration_seconds",
-            "Duration of requests in seconds.",
-            ("method", "route", "status"),
-            LATENCIES,
-        )
-        self._embeddings = Histogram(
-            "agentmemory_api_embed_duration_seconds",
-            "Duration of embeddings in seconds.",
-            ("provider", "outcome"),
-            LATENCIES,
-        )
-        self._rerankings = Histogram(
-            "agentmemory_api_rerank_duration_seconds",
-            "Duration of reranking in seconds.",
-            ("outcome",),
-            LATENCIES,
-        )
-        self._calls = Histogram(
-            "agentmemory_api_engine_duration_seconds",
-            "Duration of calls to Qdrant in seconds.",
-            ("operation", "outcome"),
-            LATENCIES,
-        )
+        self._requests = _durations("api_request", "requests", ("method", "route", "status"))
+        self._embeddings = _durations("api_embed", "embeddings", ("provider", "outcome"))
+        self._rerankings = _durations("api_rerank", "reranking", ("outcome",))
+        self._calls = _durations("api_engine", "calls to Qdrant", ("operation", "outcome"))
         self._repeated = Counter(
             "agentmemory_api_engine_retries_total",
             "Reads from Qdrant that timed out and were retried.",

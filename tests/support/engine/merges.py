@@ -4,7 +4,7 @@ from typing import Any
 
 from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.merging import merge
+from agentmemory_operator.memories.predecessors import merge
 from tests.support.engine.agents import World, vector_of
 
 

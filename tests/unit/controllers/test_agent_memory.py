@@ -30,6 +30,7 @@ from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
+from agentmemory_operator.spec.presets import KEYED
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
 from tests.support.engine.passes import passes_over
@@ -336,7 +337,7 @@ async def test_the_preset_that_is_named_follows_the_object_until_one_is_in_force
     stage.put(memory_document(preset="brain", suspend=True) | {"status": stage.status(key)})
     await stage.run(key)
 
-    assert in_force["presetRevision"] == 2
+    assert in_force["presetRevision"] == KEYED.revision
     assert stage.status(key)["effective"] == in_force
 
 

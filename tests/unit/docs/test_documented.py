@@ -24,8 +24,7 @@ RAISED = {"SpecInvalid", "NotOwned"}
 
 def told_types() -> dict[str, set[str]]:
     """Return the types of conditions that the page lists, by kind."""
-    listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE.split("## Reasons")[0], re.M)
-    kinds = {type_: on.replace("both kinds", "AgentMemory, QdrantConnection") for type_, on in listed}
+    kinds = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE.split("## Reasons")[0], re.M))
     return {kind: {type_ for type_, on in kinds.items() if kind in on} for kind in TYPES}
 
 

@@ -10,6 +10,7 @@ from tests.support.words import (
     chart_texts,
     command_texts,
     crd_texts,
+    http_texts,
     page_texts,
     pattern_of,
     source_texts,
@@ -18,7 +19,7 @@ from tests.support.words import (
 
 NOT_USED = pattern_of(words_not_used())
 # How many stand there still. A number here only ever becomes smaller, and a line goes when it is 0.
-STILL = {"pages": 312, "sources": 60}
+STILL = {"http": 30, "pages": 230, "sources": 60}
 
 
 def decisions() -> Iterator[Text]:
@@ -37,6 +38,7 @@ TEXTS: dict[str, Callable[[], Iterator[Text]]] = {
     "commands": command_texts,
     "crds": crd_texts,
     "decisions": decisions,
+    "http": http_texts,
     "pages": pages,
     "sources": source_texts,
 }
@@ -49,6 +51,10 @@ def test_texts_that_users_meet_are_without_words_that_are_not_used(area: str) ->
 
     assert len(texts) > 1
     assert len(met) <= STILL.get(area, 0), "\n".join(met)
+
+
+def test_each_command_and_option_has_a_help() -> None:
+    assert [place for place, text in command_texts() if not text] == []
 
 
 def test_the_list_of_words_names_what_to_write_for_each() -> None:

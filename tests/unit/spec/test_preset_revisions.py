@@ -18,7 +18,7 @@ from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory import READY, Stage
 
 WEIGHTS = Weights(similarity=0.8, recency=0.1, utility=0.1)
-SECOND = replace(CORTEX, revision=2, m=24, weights=WEIGHTS)
+SECOND = replace(CORTEX, revision=CORTEX.revision + 1, m=24, weights=WEIGHTS)
 PHYSICAL = "agent_memory_probe__1"
 HELD = [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
 
@@ -70,7 +70,7 @@ async def test_a_revision_that_would_reindex_is_held_as_a_whole(stage: Stage, mo
     assert stage.short(key) == HELD
     assert stage.store.changes == []
     assert stage.store.collections[PHYSICAL].m == CORTEX.m
-    assert status["effective"]["presetRevision"] == 1
+    assert status["effective"]["presetRevision"] == CORTEX.revision
     assert status["effective"]["scoring"]["weights"]["similarity"] == CORTEX.weights.similarity
     assert weights_of(status) == CORTEX.weights
     assert [(change["class"], change["held"]) for change in status["plan"]["changes"]] == [
@@ -79,7 +79,7 @@ async def test_a_revision_that_would_reindex_is_held_as_a_whole(stage: Stage, mo
     ]
     assert f"agentmemory.dev/approve-plan={status['plan']['digest']}" in status["plan"]["refusal"]
     assert "5 points" in status["plan"]["refusal"]
-    assert status["plan"]["presetRevision"] == 2
+    assert status["plan"]["presetRevision"] == SECOND.revision
 
 
 async def test_a_held_revision_is_told_once_and_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ async def test_the_approved_plan_is_carried_out_with_all_figures(stage: Stage, m
 
     assert stage.short(key) == READY
     assert stage.store.collections[PHYSICAL].m == 24
-    assert status["effective"]["presetRevision"] == 2
+    assert status["effective"]["presetRevision"] == SECOND.revision
     assert status["effective"]["scoring"]["weights"]["similarity"] == WEIGHTS.similarity
     assert weights_of(status) == WEIGHTS
 
@@ -132,7 +132,7 @@ async def test_the_object_s_own_changes_are_made_under_the_revision_in_force(
     live = stage.store.collections[PHYSICAL]
     assert (live.m, live.ef_construct) == (CORTEX.m, 200)
     assert live.marker is not None
-    assert live.marker.preset_revision == 1
+    assert live.marker.preset_revision == CORTEX.revision
     assert stage.short(key) == HELD
 
 
@@ -144,7 +144,7 @@ async def test_a_field_that_decides_the_figure_leaves_nothing_to_hold(
     key, status = await run_again(stage, generation=2, index={"hnsw": {"m": 24}})
 
     assert stage.short(key) == READY
-    assert status["effective"]["presetRevision"] == 2
+    assert status["effective"]["presetRevision"] == SECOND.revision
 
 
 async def test_a_revision_that_reindexes_nothing_comes_into_force(
@@ -155,7 +155,7 @@ async def test_a_revision_that_reindexes_nothing_comes_into_force(
     key, status = await run_again(stage)
 
     assert stage.short(key) == READY
-    assert status["effective"]["presetRevision"] == 2
+    assert status["effective"]["presetRevision"] == SECOND.revision
     assert weights_of(status) == WEIGHTS
 
 
@@ -168,7 +168,7 @@ async def test_a_new_object_has_the_newest_revision(monkeypatch: pytest.MonkeyPa
     await stage.run(key)
 
     assert stage.store.collections[PHYSICAL].m == 24
-    assert stage.status(key)["effective"]["presetRevision"] == 2
+    assert stage.status(key)["effective"]["presetRevision"] == SECOND.revision
 
 
 async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_left_to_the_rebuild(
@@ -188,7 +188,7 @@ async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_lef
     assert [change["held"] for change in status["plan"]["changes"]] == [False] * 3
     live = stage.store.collections[PHYSICAL]
     assert (live.distance, live.m, stage.store.changes) == ("Cosine", CORTEX.m, [])
-    assert status["effective"]["presetRevision"] == 1
+    assert status["effective"]["presetRevision"] == CORTEX.revision
 
 
 async def test_no_policy_lets_an_upgrade_rebuild_unasked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,9 +265,14 @@ def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | N
     indirect=["of_before"],
 )
 async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
-    of_before: tuple[Stage, str], told: list[str], endings: tuple[float | None, float | None]
+    of_before: tuple[Stage, str],
+    told: list[str],
+    endings: tuple[float | None, float | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage, preset = of_before
+    # The fifth revision of brain asks for a Rebuild besides.
+    monkeypatch.setitem(PRESETS, preset, PRESETS[preset][:4])
 
     key, status = await run_again(stage, spec={"preset": preset})
     assert (stage.short(key), stage.store.changes) == (HELD, [])
@@ -282,7 +287,7 @@ async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
     assert (status["effective"]["presetRevision"], endings_in_force(status, preset)) == (newest, endings)
 
 
-@pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
+@pytest.mark.parametrize("of_before", ["brain", "cognitive"], indirect=True)
 async def test_weighted_words_come_by_a_rebuild_whose_approval_outlasts_what_is_done_before_it(
     of_before: tuple[Stage, str],
 ) -> None:
@@ -310,7 +315,7 @@ async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(
     )
 
     assert stage.short(key) == READY
-    assert status["effective"]["presetRevision"] == 2
+    assert status["effective"]["presetRevision"] == PRESETS[preset][-1].revision
 
 
 @pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
@@ -354,6 +359,8 @@ async def test_a_revision_that_only_new_memories_notice_comes_by_itself(monkeypa
         stage.put(connection_document())
         await stage.run(stage.put(memory_document(preset="brain")))
     stage.store.points[PHYSICAL] = 5
+    # The fifth revision asks for a Rebuild besides.
+    monkeypatch.setitem(PRESETS, "brain", PRESETS["brain"][:4])
 
     key, status = await run_again(stage, spec={"preset": "brain"})
 
@@ -362,3 +369,27 @@ async def test_a_revision_that_only_new_memories_notice_comes_by_itself(monkeypa
     settings = effective_settings(parse_agent_memory(memory_document(preset="brain") | {"status": status}))
     assert settings.knowledge_category == "general"
     assert {type_.confidence for type_ in settings.ranking.types} == {1.0}
+
+
+@pytest.mark.parametrize("preset", ["cortex", "keyed", "importance"])
+@pytest.mark.parametrize("has_words", [True, False])
+async def test_weighted_words_are_held_where_the_object_asks_for_words_and_else_come_by_themselves(
+    preset: str, has_words: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    words = {"index": {"keyword": {"enabled": has_words}}}
+    with monkeypatch.context() as before:
+        before.setitem(PRESETS, preset, PRESETS[preset][:-1])
+        stage.put(connection_document())
+        await stage.run(stage.put(memory_document(preset=preset, **words)))
+    stage.store.points[PHYSICAL] = 5
+
+    key, status = await run_again(stage, spec={"preset": preset}, index=words["index"])
+
+    older, newest = PRESETS[preset][-2:]
+    if has_words:
+        assert stage.short(key) == HELD
+        assert "the keyword text all words alike -> own words first" in str(status["plan"]["changes"])
+    else:
+        assert stage.short(key) == READY
+    assert status["effective"]["presetRevision"] == (older if has_words else newest).revision

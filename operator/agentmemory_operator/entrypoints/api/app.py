@@ -273,8 +273,18 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def of_framework(request: Request, error: HTTPException) -> Response:
         # The framework names the methods of the first route of the path alone.
-        headers = {"Allow": ", ".join(_methods_of(app, request))} if error.status_code == 405 else error.headers
-        return problem_of_status(error.status_code, headers).response(request.scope[REQUEST_ID])
+        methods = ", ".join(_methods_of(app, request)) if error.status_code == 405 else ""
+        headers = {"Allow": methods} if methods else error.headers
+        way_out = f"this path has {methods}" if methods else _other_path(request.url.path)
+        return problem_of_status(error.status_code, headers, way_out).response(request.scope[REQUEST_ID])
+
+
+def _other_path(path: str) -> str:
+    """What is likely wrong with a path that there is not."""
+    if path.endswith("/"):
+        return "leave out the / at the end"
+    is_elsewhere = path.startswith("/v1/") and not path.startswith("/v1/agents/")
+    return "what an agent remembers lies below /v1/agents/NAME" if is_elsewhere else ""
 
 
 def _methods_of(app: FastAPI, request: Request) -> list[str]:

@@ -173,7 +173,7 @@ def parse_json(body: bytes) -> ParsedBody:
     except (ValueError, RecursionError):
         faults = ()
     if not faults:
-        raise not_json(reason)
+        raise not_json(reason + (": texts are in double quotes" if b"'" in body.lstrip()[:2] else ""))
     return ParsedBody(value, faults)
 
 

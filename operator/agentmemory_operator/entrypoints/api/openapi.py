@@ -29,7 +29,7 @@ from agentmemory_operator.entrypoints.api.memories import (
     item_requests,
 )
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
-from agentmemory_operator.entrypoints.api.transfer import change_requests, hook_requests, transfer_requests
+from agentmemory_operator.entrypoints.api.transfer import change_requests, transfer_requests
 
 REF = "#/components/schemas/{model}"
 TITLE = "AgentMemory retrieval API"
@@ -80,7 +80,7 @@ _BODIES = (
     entity_requests.EntityChangeIn,
     forget_requests.ForgetIn,
     identity_requests.TokenIn,
-    hook_requests.HookIn,
+    conversation_requests.HookIn,
     transfer_requests.LineIn,
 )
 _ANSWERS = (

@@ -293,10 +293,11 @@ def problem_of(error: AgentMemoryError) -> Problem:
     return Problem(type=type_, detail=detail, errors=errors, more_errors=more, headers=_headers_of(error))
 
 
-def problem_of_status(status: int, headers: Mapping[str, str] | None) -> Problem:
+def problem_of_status(status: int, headers: Mapping[str, str] | None, way_out: str = "") -> Problem:
     """The problem for a status that the web framework chose."""
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
-    detail = f"{HTTPStatus(status).phrase}: see /openapi.json, or /docs in a browser"
+    said = f"{way_out}; " if way_out else ""
+    detail = f"{HTTPStatus(status).phrase}: {said}see /openapi.json, or /docs in a browser"
     return Problem(type=type_, detail=detail, headers=dict(headers or {}))
 
 

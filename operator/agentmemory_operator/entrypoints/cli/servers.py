@@ -1,5 +1,6 @@
 """The verbs that serve: options to calls."""
 
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +68,10 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
         source: Annotated[
             AgentSource, typer.Option(help="Source of the AgentMemory objects.")
         ] = servers.default_source,
-        manifests: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
+        manifests: Annotated[
+            Path | None,
+            typer.Option(exists=True, file_okay=False, help="Folder of manifests; required with --source files."),
+        ] = None,
         data: Annotated[
             Path | None,
             typer.Option(
@@ -86,16 +90,21 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
             lease_namespace=lease_namespace,
             api_namespace=api_namespace,
         )
-        if source is AgentSource.KUBERNETES and data is not None:
+        run_verb(_serve_api(servers, options, source, manifests, data))
+
+
+def _serve_api(
+    servers: Serving, options: ApiOptions, source: AgentSource, manifests: Path | None, data: Path | None
+) -> Awaitable[None]:
+    if source is AgentSource.KUBERNETES:
+        if data is not None:
             raise typer.BadParameter("--data is for --source files: Kubernetes itself tells which cluster it is")
-        if source is AgentSource.KUBERNETES:
-            run_verb(servers.api_kubernetes(options))
-        elif options.namespaces:
-            raise typer.BadParameter("--namespace is for --source kubernetes: a folder is served whole")
-        elif manifests is None:
-            raise typer.BadParameter("--source files needs --manifests DIR")
-        else:
-            run_verb(servers.api_files(options, manifests, data or DATA))
+        return servers.api_kubernetes(options)
+    if options.namespaces:
+        raise typer.BadParameter("--namespace is for --source kubernetes: a folder is served whole")
+    if manifests is None:
+        raise typer.BadParameter("--source files needs --manifests DIR")
+    return servers.api_files(options, manifests, data or DATA)
 
 
 def _add_development(cli: typer.Typer, servers: Serving) -> None:

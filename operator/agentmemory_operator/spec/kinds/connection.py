@@ -7,7 +7,7 @@ from pydantic.config import JsonDict
 
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.base import HostName, Model, SecretKeyRef
-from agentmemory_operator.spec.kinds.cel import connection as rules
+from agentmemory_operator.spec.kinds.cel import other_kinds as rules
 from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
 from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated, words_or_object
 

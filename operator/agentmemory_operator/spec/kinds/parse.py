@@ -21,7 +21,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     Metadata,
 )
 from agentmemory_operator.spec.kinds.base import Model
-from agentmemory_operator.spec.kinds.cel import snapshot as snapshot_rules
+from agentmemory_operator.spec.kinds.cel import other_kinds as snapshot_rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.documents import (
     AccessDocument,

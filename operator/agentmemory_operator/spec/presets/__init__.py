@@ -3,7 +3,7 @@
 Where a design contradicts itself or the engine, the ruling stands beside the figure.
 """
 
-from agentmemory_operator.spec.presets import brain, cognitive, importance, keyed, none
+from agentmemory_operator.spec.presets import brain, cognitive, cortex, importance, keyed, none
 from agentmemory_operator.spec.presets.brain import BRAIN
 from agentmemory_operator.spec.presets.cognitive import COGNITIVE
 from agentmemory_operator.spec.presets.cortex import CORTEX
@@ -26,8 +26,7 @@ PRESETS: dict[str, tuple[Preset, ...]] = {
     revisions[-1].name: revisions
     for revisions in (
         (STANDARD,),
-        (CORTEX,),
-        *(module.REVISIONS for module in (brain, keyed, cognitive, importance, none)),
+        *(module.REVISIONS for module in (cortex, brain, keyed, cognitive, importance, none)),
     )
 }
 """Every revision, oldest first: collections stay with theirs, so a released one is never changed, but followed."""

@@ -62,6 +62,9 @@ _THIRD = replace(
 )
 
 # The third found no names in memories; those stored before are read for them in the background.
-BRAIN = replace(_THIRD, revision=4, has_entities=True)
+_FOURTH = replace(_THIRD, revision=4, has_entities=True)
 
-REVISIONS = (_FIRST, _SECOND, _THIRD, BRAIN)
+# The fourth let all words of a keyword text count alike.
+BRAIN = replace(_FOURTH, revision=5, has_weighted_words=True)
+
+REVISIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, BRAIN)

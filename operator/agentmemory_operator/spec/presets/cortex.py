@@ -1,9 +1,11 @@
 """R1: one collection per agent, eight typed half-lives, a weighted score."""
 
+from dataclasses import replace
+
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets.table import Lifecycle, Preset, ScalarQuantization, Weights
 
-CORTEX = Preset(
+_FIRST = Preset(
     name="cortex",
     summary="an assistant that forgets: half-lives by type; similarity, recency and utility",
     revision=1,
@@ -45,3 +47,8 @@ CORTEX = Preset(
     memory="Cached",
     lifecycle=Lifecycle(schedule="0 3 * * *", decay_floor=0.01, max_chain_length=5),
 )
+
+# The first revision, where an object asks for words, let all words of a keyword text count alike.
+CORTEX = replace(_FIRST, revision=2, has_weighted_words=True)
+
+REVISIONS = (_FIRST, CORTEX)

@@ -39,6 +39,9 @@ _FIRST = Preset(
 )
 
 # The first revision kept what nobody ended, and what was hidden, for ever.
-IMPORTANCE = replace(_FIRST, revision=2, lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90))
+_SECOND = replace(_FIRST, revision=2, lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90))
 
-REVISIONS = (_FIRST, IMPORTANCE)
+# The second, where an object asks for words, let all words of a keyword text count alike.
+IMPORTANCE = replace(_SECOND, revision=3, has_weighted_words=True)
+
+REVISIONS = (_FIRST, _SECOND, IMPORTANCE)

@@ -21,6 +21,9 @@ _FIRST = Preset(
 )
 
 # The first revision kept the working memory of a session that nobody ended for ever.
-KEYED = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24))
+_SECOND = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24))
 
-REVISIONS = (_FIRST, KEYED)
+# The second, where an object asks for words, let all words of a keyword text count alike.
+KEYED = replace(_SECOND, revision=3, has_weighted_words=True)
+
+REVISIONS = (_FIRST, _SECOND, KEYED)

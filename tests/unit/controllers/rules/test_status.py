@@ -23,6 +23,7 @@ from agentmemory_operator.controllers.rules.status import (
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
+from agentmemory_operator.spec.presets import CORTEX
 from tests.support.spec.plans import ALIAS, desired_of, observed_of, probe
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
@@ -251,7 +252,7 @@ def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object
 
     assert effective == {
         "preset": "cortex",
-        "presetRevision": 1,
+        "presetRevision": CORTEX.revision,
         "embedding": {"provider": "wordllama", "model": "l2_supercat", "dimensions": 256},
         "hnsw": {"m": 16, "efConstruct": 128, "fullScanThresholdKB": 10000},
         "distance": "Dot",

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.snapshots.rules.verdict import (
     SURELY_BEFORE_MS,
     Recorded,
@@ -13,11 +14,13 @@ from agentmemory_operator.snapshots.rules.verdict import (
     compare_count,
     compare_owner,
     hash_configuration,
+    is_as_recorded,
     judge_probes,
     probe_of,
     probes_of,
     was_there,
 )
+from agentmemory_operator.spec.presets.table import ScalarQuantization
 from tests.support.spec.plans import desired_of
 
 LIVE = replace(desired_of(), strict_mode=(("enabled", True), ("max_query_limit", 100)))
@@ -54,6 +57,46 @@ def test_settings_and_indexes_have_to_be_those_recorded_else_the_live_ones(
 def test_a_marker_written_anew_is_no_other_configuration() -> None:
     assert hash_configuration(replace(LIVE, marker=replace(MARKER, generation=99))) == HASH
     assert hash_configuration(replace(LIVE, marker=None)) == HASH
+
+
+SHAPE = Collection(
+    size=8,
+    distance="Cosine",
+    m=16,
+    ef_construct=128,
+    full_scan_threshold_kb=10_000,
+    default_segment_number=2,
+    indexing_threshold_kb=20_000,
+    quantization=ScalarQuantization(0.99, always_ram=True),
+    datatype="Float32",
+    memory="Cached",
+    payload_on_disk=True,
+    shard_number=1,
+    replication_factor=1,
+    strict_mode=(("enabled", True),),
+    indexes=(("userId", "keyword"),),
+    has_keyword=True,
+)
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        pytest.param("4952f5413d0ce858", id="4f95245"),
+        pytest.param("1d01e68395fd2a6d", id="a9184fb and 0.1.0"),
+    ],
+)
+def test_what_every_delivered_version_recorded_is_recognised(recorded: str) -> None:
+    """Where this fails, an older snapshot is no longer restored: `LATER` says what to do."""
+    assert is_as_recorded(SHAPE, recorded)
+    assert not is_as_recorded(replace(SHAPE, m=24), recorded)
+    assert compare_configuration(SHAPE, None, recorded)[0].is_good
+    assert compare_configuration(SHAPE, replace(SHAPE, m=24), recorded)[0].is_good
+
+
+def test_the_newest_form_is_the_one_that_is_recorded() -> None:
+    assert hash_configuration(SHAPE) == "1d01e68395fd2a6d"
+    assert hash_configuration(replace(SHAPE, payload_on_disk=False)) != hash_configuration(SHAPE)
 
 
 @pytest.mark.parametrize("other", [WIDER, LACKING, replace(LIVE, quantization=None), replace(LIVE, has_keyword=True)])

@@ -1,4 +1,4 @@
-"""What a conversation is as it is sent, and what is answered."""
+"""What a conversation is as it is sent and answered, and what else a hook takes."""
 
 from typing import Annotated, Any
 
@@ -68,3 +68,9 @@ def body_of(sent: Any) -> type[BaseModel]:
 def conversation(stored: StoredConversation) -> dict[str, Any]:
     """`ConversationOut`."""
     return {"turns": stored.turns, "run": stored.run, "warnings": stored.warnings}
+
+
+class HookIn(Body):
+    """A memory to store."""
+
+    memory: MemoryIn = Field(description="The memory. Its author is `hook:NAME`.")

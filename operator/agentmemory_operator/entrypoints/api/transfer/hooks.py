@@ -18,13 +18,13 @@ from agentmemory_operator.entrypoints.api.memories import conversations
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
     ConversationIn,
     ConversationOut,
+    HookIn,
     is_conversation,
 )
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
 from agentmemory_operator.entrypoints.api.memory_spans import note_records
 from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.schemas import StoredOut
-from agentmemory_operator.entrypoints.api.transfer.hook_requests import HookIn
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.access import Caller, Scopes, Verb

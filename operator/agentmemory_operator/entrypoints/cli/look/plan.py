@@ -50,9 +50,9 @@ def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
     ) -> None:
         """Preview the changes that manifests would make to their collections.
 
-        With --context the connections are those of the files, else of the cluster, with their keys, and what somebody
-        has approved there counts. Without, and without --qdrant, the plan is for an empty server. Exit status: 0
-        nothing to do, 2 changes, 3 something held or refused, 1 an error.
+        With --context, connections come from the files or else from the cluster, with their keys, and approvals in the
+        cluster apply. Without --context and --qdrant, the plan is for an empty server. Exit status: 0 no changes,
+        2 changes, 3 held or refused changes, 1 an error.
         """
         documents = _documents_in(paths, is_recursive=is_recursive)
         if context is None:

@@ -40,9 +40,9 @@ class TagsMatch(StrEnum):
 Name = Annotated[
     str, typer.Argument(help="Name of the AgentMemory; without -n and --context, the agent's name in the API.")
 ]
-User = Annotated[str, typer.Option("--user", help="User whose memories to use.")]
+User = Annotated[str, typer.Option("--user", help="User who owns the memories.")]
 Namespace = Annotated[
-    str | None, typer.Option("-n", "--namespace", help="Namespace of the AgentMemory, which is then read.")
+    str | None, typer.Option("-n", "--namespace", help="Namespace of the AgentMemory that NAME refers to.")
 ]
 Url = Annotated[
     str | None,

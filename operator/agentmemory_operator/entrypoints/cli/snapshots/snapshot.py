@@ -74,7 +74,7 @@ class List:
     """List an agent's snapshots, newest first."""
 
     name: Name
-    output: Annotated[TableJsonOrYaml, typer.Option("-o", "--output")] = TableJsonOrYaml.TABLE
+    output: Output = TableJsonOrYaml.TABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

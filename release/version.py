@@ -1,0 +1,82 @@
+"""The version of a release, which stands in several places: print it, or write another one into all of them.
+
+    usage: release/version.py [NEW]
+
+Without NEW it prints the version, and fails where the places do not agree. After another one was written, `make
+manifests` renders examples/install again. Standard library only.
+"""
+
+import pathlib
+import re
+import sys
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FORM = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file that has the version, and what stands before and behind it there."""
+
+    file: str
+    before: str
+    behind: str = ""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What finds the version; its second group is the version."""
+        return re.compile(f"(?m)({self.before})({FORM.pattern})(?={self.behind})")
+
+    def found(self, root: pathlib.Path) -> list[str]:
+        """The versions that stand in the file there."""
+        return [match[2] for match in self.pattern.finditer((root / self.file).read_text())]
+
+    def write(self, root: pathlib.Path, version: str) -> None:
+        """Put another version into the file."""
+        path = root / self.file
+        path.write_text(self.pattern.sub(lambda match: match[1] + version, path.read_text()))
+
+
+PACKAGE = r'"name": "agentmemory-client",\s+"version": "'
+IMAGE = "agentmemory-operator:"
+PLACES = (
+    Place("operator/agentmemory_operator/__init__.py", '^__version__ = "', '"$'),
+    Place("client/agentmemory_client/__init__.py", '^__version__ = "', '"$'),
+    Place("devserver/qdrant_devserver/__init__.py", '^__version__ = "', '"$'),
+    *(Place(f"client-ts/{name}.json", PACKAGE, '"') for name in ("package", "package-lock")),
+    Place("Dockerfile", 'image.version="', '"'),
+    Place("charts/agentmemory-operator/Chart.yaml", "^(?:version|appVersion): ", "$"),
+    Place("examples/gitops/pipelines/gitlab-ci.yaml", IMAGE),
+    Place("examples/gitops/pipelines/github-actions.yaml", IMAGE),
+    Place("docs/install.md", f"{IMAGE}|newTag: "),
+)
+
+
+def disagreements(root: pathlib.Path = ROOT) -> tuple[str, list[str]]:
+    """The version that the first place has, and what stands elsewhere and is another one."""
+    (version,) = PLACES[0].found(root)
+    wrong = []
+    for place in PLACES:
+        found = place.found(root)
+        wrong += [f"{place.file}: {other}, not {version}" for other in found if other != version]
+        wrong += [] if found else [f"{place.file}: no version after {place.before!r}"]
+    return version, wrong
+
+
+def main(arguments: list[str]) -> int:
+    """Print the version, or write the one that is given."""
+    if arguments:
+        [version] = arguments
+        if not FORM.fullmatch(version):
+            print(f"release/version.py: {version!r} is no version like 0.2.0 or 0.2.0rc1", file=sys.stderr)
+            return 2
+        for place in PLACES:
+            place.write(ROOT, version)
+    version, wrong = disagreements()
+    print(version if not wrong else "\n".join(wrong), file=sys.stderr if wrong else sys.stdout)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,173 @@
+"""Record what a version leaves behind: `python -m tests.upgrade.record COMMIT`, for each one that is delivered.
+
+Runs the operator and the API of that commit against a control plane, a development Qdrant and an S3 server; it takes
+half a minute. What it writes is kept for ever: `test_recorded.py` has the present version go on with it.
+"""
+
+import base64
+import json
+import os
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+import httpx
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.earlier import earlier
+from tests.support.cluster.rollout import rollout
+from tests.support.cluster.workspace import PLURALS, Workspace
+from tests.support.engine.agents import vector_of
+from tests.support.patience import wait_until
+from tests.support.programs import built, running, start_qdrant
+from tests.support.web.http_server import well
+from tests.support.web.s3_server import BUCKET, S3Server, serving_s3
+from tests.upgrade.recorded import API, KINDS, NAMESPACE, QDRANT, S3_SECRET, STORAGE, Json, Recording, ask
+
+OPEN = {"scoreThreshold": -1, "minSimilarity": -1}
+AGENTS: dict[str, Json] = {
+    "brain": {"preset": "brain", "scoring": OPEN},
+    "unnamed": {"scoring": OPEN},
+    "keyed": {"preset": "keyed", "scoring": OPEN},
+    "cognitive": {"preset": "cognitive", "scoring": {"minSimilarity": -1}},
+    "importance": {"preset": "importance", "scoring": {"minSimilarity": -1}},
+    "none": {"preset": "none", "index": {"keyword": {"enabled": True}, "quantization": {"type": "Scalar"}}},
+}
+TYPES = {"brain": "fact", "unnamed": "fact", "keyed": None, "cognitive": "semantic", "importance": None, "none": "note"}
+KEPT = ("name", "namespace", "annotations", "finalizers")
+LINES = ("lives in Oslo", "likes quiet trains", "works at the harbour", "plays the piano", "reads in winter")
+
+
+class Story:
+    """Stores what there is to keep of an agent, and writes down what is answered of it."""
+
+    def __init__(self, api: httpx.Client, agent: str) -> None:
+        self._api, self._path, self._agent = api, f"/v1/agents/{agent}", agent
+        self.asked: list[Json] = []
+        self._ids: list[str] = []
+
+    def tell(self) -> None:
+        """Memories, a chain, an item, a deletion, somebody who is forgotten."""
+        for line in LINES:
+            self._store(line, tags=["told"], metadata={"line": len(line)})
+        changed = self._store("lives in Rome", supersedes=self._ids[0])
+        gone = self._store("owns a bicycle")
+        place = {"namespace": ["memories", "ada", "notes"], "key": "list"}
+        item = {"content": "milk and bread", "vector": vector_of("milk and bread")}
+        well(self._api.put(f"{self._path}/items", params=place, json=item))
+        well(self._api.delete(f"{self._path}/memories/{gone}", params={"user_id": "ada"}))
+        self._store("is somebody else", user="bob")
+        well(self._api.post(f"{self._path}/forget", json={"user_id": "bob"}))
+        for memory in (self._ids[0], self._ids[1], changed, gone):
+            self._ask("GET", f"/memories/{memory}", params={"user_id": "ada"})
+        self._ask("GET", f"/memories/{changed}/history", params={"user_id": "ada"})
+        self._ask("GET", "/memories", params={"user_id": "ada", "limit": 100})
+        self._ask("GET", "/memories", params={"user_id": "ada", "include_superseded": True, "limit": 100})
+        self._ask("GET", "/memories", params={"user_id": "bob"})
+        self._ask("GET", "/items", params=place)
+        for line in ("lives in Rome", "likes quiet trains"):
+            body = {"user_id": "ada", "vector": vector_of(line), "top_k": 50}
+            self._ask("POST", "/search", json=body)
+
+    def _store(self, content: str, *, user: str = "ada", **more: Any) -> str:
+        body = {"user_id": user, "content": content, "vector": vector_of(content)} | more
+        body |= {"type": TYPES[self._agent]} if TYPES[self._agent] else {}
+        # Revision 2 of `cognitive` asks for it, and the first one takes it.
+        body |= {"domain": "life"} if self._agent == "cognitive" else {}
+        memory = str(well(self._api.post(f"{self._path}/memories", json=body)).json()["id"])
+        self._ids.append(memory)
+        return memory
+
+    def _ask(self, method: str, path: str, **request: Any) -> None:
+        sent = {"method": method, "url": self._path + path, **request}
+        self.asked.append(sent | {"said": ask(self._api, sent)})
+
+
+def read_collections(qdrant: httpx.Client) -> dict[str, Json]:
+    """Return what Qdrant has."""
+    aliases = qdrant.get("/aliases").json()["result"]["aliases"]
+    alias_of = {item["collection_name"]: item["alias_name"] for item in aliases}
+    kept = {}
+    for item in qdrant.get("/collections").json()["result"]["collections"]:
+        name = item["name"]
+        found = well(qdrant.get(f"/collections/{name}")).json()["result"]
+        body = {"limit": 1000, "with_payload": True, "with_vector": True}
+        points = well(qdrant.post(f"/collections/{name}/points/scroll", json=body)).json()["result"]["points"]
+        kept[name] = {
+            "config": found["config"],
+            "payload_schema": found["payload_schema"],
+            "points": [{key: point[key] for key in ("id", "payload", "vector")} for point in points],
+            "alias": alias_of.get(name),
+        }
+    return kept
+
+
+def read_objects(control_plane: ControlPlane, servers: dict[str, str]) -> list[Json]:
+    """Return the objects as the API server has them, without what it makes itself."""
+    found = []
+    for kind in KINDS:
+        items = well(control_plane.http.get(f"{API}/namespaces/{NAMESPACE}/{PLURALS[kind]}")).json()["items"]
+        for item in items:
+            metadata = {key: item["metadata"][key] for key in KEPT if key in item["metadata"]}
+            text = json.dumps(item | {"kind": kind, "apiVersion": "agentmemory.dev/v1alpha1", "metadata": metadata})
+            for real, name in servers.items():
+                text = text.replace(real, name)
+            found.append(json.loads(text))
+    return found
+
+
+def read_backup(storage: S3Server) -> dict[str, Json]:
+    """Return what lies in the bucket, by path, folders before what is in them."""
+    kept: dict[str, Json] = {}
+    for path in sorted((storage.folder / BUCKET).rglob("*")):
+        held = {name: os.getxattr(path, name) for name in os.listxattr(path) if name.startswith("user.")}
+        kept[str(path.relative_to(storage.folder))] = {
+            "bytes": base64.b64encode(path.read_bytes()).decode() if path.is_file() else None,
+            "attributes": {name: base64.b64encode(value).decode() for name, value in held.items()},
+        }
+    return kept
+
+
+def record(commit: str, folder: pathlib.Path) -> Recording:
+    """Run a version, and return what it leaves."""
+    version = earlier(commit, folder / "sources")
+    qdrant, qdrant_url = start_qdrant(folder / "qdrant")
+    with (
+        running(qdrant),
+        serving_s3(folder / "s3") as storage,
+        ControlPlane(built()) as control_plane,
+        rollout(control_plane, folder) as installed,
+    ):
+        installed.install(version)
+        control_plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}})
+        workspace = Workspace(control_plane, NAMESPACE, qdrant_url)
+        workspace.create_secret("s3", **S3_SECRET)
+        workspace.connect()
+        copies = {"storage": {"s3": {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}}}
+        asked: list[Json] = []
+        with httpx.Client(base_url=installed.service.url, timeout=30) as api:
+            for agent, spec in AGENTS.items():
+                document = {"connectionRef": {"name": "main"}, "embedding": {"provider": "none", "dimensions": 8}}
+                document |= spec | ({"snapshots": copies} if agent == "brain" else {})
+                body = {"apiVersion": "agentmemory.dev/v1alpha1", "kind": "AgentMemory", "metadata": {"name": agent}}
+                well(control_plane.http.post(workspace.path("AgentMemory"), json=body | {"spec": document}))
+                workspace.wait_condition("Ready", "True/Serving", name=agent, seconds=20)
+                wait_until(lambda agent=agent: api.get(f"/v1/agents/{agent}").is_success, seconds=20, what=agent)
+                story = Story(api, agent)
+                story.tell()
+                asked += story.asked
+            exported = well(api.get("/v1/agents/brain/export", params={"user_id": "ada", "vectors": True})).text
+            workspace.create_snapshot("copied", of="brain")
+            workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="copied", of="MemorySnapshot", seconds=60)
+        cluster = well(control_plane.http.get("/api/v1/namespaces/kube-system")).json()["metadata"]["uid"]
+        collections = read_collections(workspace.qdrant)
+        objects = read_objects(control_plane, {qdrant_url: QDRANT, storage.url: STORAGE})
+        backup = read_backup(storage)
+    return Recording(commit, cluster, objects, collections, asked, backup, exported)
+
+
+if __name__ == "__main__":
+    [commit] = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as work:
+        record(commit, pathlib.Path(work)).save()

@@ -1,0 +1,145 @@
+"""What an earlier version left behind: objects, collections, backups and answers, as small files under `recorded/`."""
+
+import base64
+import json
+import lzma
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import httpx
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import PLURALS
+from tests.support.web.http_server import well
+
+Json = dict[str, Any]
+FOLDER = pathlib.Path(__file__).parent / "recorded"
+NAMESPACE = "recorded"
+API = "/apis/agentmemory.dev/v1alpha1"
+# In the order in which they are applied again.
+KINDS = ("QdrantConnection", "AgentMemory", "MemorySnapshot")
+# Where the servers were when it was recorded; others stand there when it is used.
+QDRANT, STORAGE = "http://qdrant.recorded:6333", "http://s3.recorded:7070"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The files of one version.
+
+    Attributes:
+        cluster: the id that its markers name.
+        objects: as the API server had them, with their status.
+        collections: by physical name, what Qdrant told of it, its points with vectors, and the alias.
+        asked: requests to the API, and what was answered.
+        backup: the files under the S3 server's folder, by path: their bytes and attributes, which hold what S3 keeps
+            beside an object.
+        exported: what the API exported of the agent `brain`, user ada.
+    """
+
+    commit: str
+    cluster: str
+    objects: list[Json]
+    collections: dict[str, Json]
+    asked: list[Json]
+    backup: dict[str, Json]
+    exported: str
+
+    def save(self, folder: pathlib.Path = FOLDER) -> None:
+        """Write one file, the same for the same content."""
+        folder.mkdir(exist_ok=True)
+        text = json.dumps(asdict(self), separators=(",", ":")).encode()
+        (folder / f"{self.commit}.json.xz").write_bytes(lzma.compress(text))
+
+    def put_backup(self, folder: pathlib.Path) -> None:
+        """Lay the bucket's objects where an S3 server over a folder has them."""
+        for name, kept in self.backup.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if kept["bytes"] is None:
+                path.mkdir(exist_ok=True)
+            else:
+                path.write_bytes(base64.b64decode(kept["bytes"]))
+            for attribute, value in kept["attributes"].items():
+                os.setxattr(path, attribute, base64.b64decode(value))
+
+    def put_collections(self, qdrant: httpx.Client) -> None:
+        """Make the collections again, with everything that Qdrant was told."""
+        for name, kept in self.collections.items():
+            config = kept["config"]
+            body = {
+                **{key: value for key, value in config["params"].items() if value is not None},
+                "hnsw_config": config["hnsw_config"],
+                "optimizers_config": {key: one for key, one in config["optimizer_config"].items() if one is not None},
+                "quantization_config": config.get("quantization_config"),
+                "strict_mode_config": config.get("strict_mode_config"),
+                "metadata": config["metadata"],
+            }
+            well(qdrant.put(f"/collections/{name}", json={key: one for key, one in body.items() if one is not None}))
+            for field, index in kept["payload_schema"].items():
+                asked = {"field_name": field, "field_schema": index.get("params") or index["data_type"]}
+                well(qdrant.put(f"/collections/{name}/index", params={"wait": "true"}, json=asked))
+            if kept["points"]:
+                path = f"/collections/{name}/points"
+                well(qdrant.put(path, params={"wait": "true"}, json={"points": kept["points"]}))
+            if kept["alias"]:
+                action = {"create_alias": {"collection_name": name, "alias_name": kept["alias"]}}
+                well(qdrant.post("/collections/aliases", json={"actions": [action]}))
+
+    def put_objects(self, control_plane: ControlPlane, *, qdrant: str, storage: str) -> None:
+        """Apply the objects and their status again, as docs/install.md does with a catalogue."""
+        control_plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}})
+        keys = {"metadata": {"name": "s3"}, "stringData": S3_SECRET}
+        control_plane.http.post(f"/api/v1/namespaces/{NAMESPACE}/secrets", json=keys)
+        for document in self.objects:
+            text = json.dumps(document).replace(QDRANT, qdrant).replace(STORAGE, storage)
+            found = json.loads(text)
+            path = f"{API}/namespaces/{NAMESPACE}/{PLURALS[found['kind']]}"
+            made = well(control_plane.http.post(path, json=found)).json()
+            made["status"] = found.get("status", {})
+            well(control_plane.http.put(f"{path}/{made['metadata']['name']}/status", json=made))
+
+
+S3_SECRET = {"access-key-id": "test-access-key", "secret-access-key": "test-secret-key"}
+
+
+def load(commit: str) -> Recording:
+    """Read what was recorded of a version."""
+    return Recording(**json.loads(lzma.decompress((FOLDER / f"{commit}.json.xz").read_bytes())))
+
+
+def commits() -> list[str]:
+    """The versions of which there is a recording."""
+    return sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.json.xz"))
+
+
+def said(answer: httpx.Response) -> Any:
+    """What of an answer has to stay: which memories, with what content; scores and counts of use go with time."""
+    if not answer.is_success:
+        return answer.status_code
+    body = answer.json() if answer.content else None
+    rows = body.get("results", [body]) if isinstance(body, Mapping) else []
+    return sorted(json.dumps(list(_kept(row))) for row in rows if isinstance(row, Mapping))
+
+
+def _kept(row: Mapping[str, Any]) -> Iterator[Any]:
+    for field in (
+        "id",
+        "user_id",
+        "content",
+        "type",
+        "key",
+        "subject",
+        "supersedes",
+        "superseded_by",
+        "tags",
+        "metadata",
+    ):
+        yield row.get(field)
+
+
+def ask(api: httpx.Client, request: Mapping[str, Any]) -> Any:
+    """Send a recorded request; return what has to stay of the answer."""
+    return said(api.request(**{key: request[key] for key in ("method", "url", "params", "json") if key in request}))
