@@ -151,7 +151,7 @@ def test_on_a_terminal_the_counts_are_shown_and_the_answer_counts(
     )
 
     assert code == status, errors
-    assert errors.index("would erase 1 memories") < errors.index("Erase them for good")
+    assert errors.index("would erase 1 memories") < errors.index("Erase them permanently")
     assert kept(stack, user) == left
     # What programs read is the receipt alone, and no question.
     assert (json.loads(output)["counts"]["total"] if output.strip() else None) == (1 if answer == "y" else None)

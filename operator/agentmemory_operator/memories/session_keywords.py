@@ -94,7 +94,7 @@ async def settle(agent: Agent, ids: Iterable[str | None]) -> None:
         await _settle(agent, agent.keyword, changed)
     except AgentMemoryError as error:
         # The change itself is durable, and marked.
-        log.info("keyword texts of agent %s are brought in line later: %s", agent.settings.slug, error)
+        log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
 
 
 async def sweep(agent: Agent) -> int:

@@ -215,7 +215,7 @@ async def test_an_object_without_sha256_needs_one_in_the_spec(place: Place) -> N
     path = place.server.file(place.location["key"])
     path.parent.mkdir(parents=True)
     path.write_bytes(CONTENT)
-    with pytest.raises(SpecInvalid, match="give its sha256"):
+    with pytest.raises(SpecInvalid, match="set sha256"):
         await place.copies.check(place.object(), namespace=NAMESPACE)
     await place.copies.check(place.object(SHA256), namespace=NAMESPACE)
 

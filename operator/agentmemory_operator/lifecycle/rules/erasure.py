@@ -328,7 +328,7 @@ def trace_from_line(line: bytes) -> Trace:
     try:
         return trace_from_payload(json.loads(line))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no trace of an erasure: {error}") from error
+        raise ValueError(f"not a tombstone: {error}") from error
 
 
 def _hash(*parts: str) -> str:
