@@ -21,8 +21,8 @@ from tests.support.programs import ROOT, Program, clean_environment, free_port, 
 
 SHOWN = Path(__file__).with_name("first-minute.txt")
 HEAD = """\
-# Python 3.11 and an empty folder. `wheels` holds the three of a release, which are on no index yet. With a processor of
-# its own it takes about as long as the seconds of processor time; other programs ran on this machine meanwhile.
+# Python 3.11 and an empty folder; `wheels` holds the three of a release, which are on no index yet. Other programs
+# kept this machine's two cores busy meanwhile (a load of 20 to 30): seconds of processor time are the commands' own.
 
 """
 PARTS = (".", "./client", "./devserver")

@@ -19,11 +19,22 @@ def links_of(text: str) -> Iterator[str]:
 
 def rewritten(text: str, change: Callable[[str], str]) -> str:
     """The page with another target for each link; what is code stays as it is."""
+    return outside_code(text, lambda part: _with_links(part, change))
+
+
+def outside_code(text: str, change: Callable[[str], str]) -> str:
+    """The page with what is not code changed."""
     parts, end = [], 0
     for start, stop in _code_spans(text):
-        parts += [_with_links(text[end:start], change), text[start:stop]]
+        parts += [change(text[end:start]), text[start:stop]]
         end = stop
-    return "".join((*parts, _with_links(text[end:], change)))
+    return "".join((*parts, change(text[end:])))
+
+
+def heading_of(text: str, anchor: str) -> str:
+    """The heading with an anchor, without one the page's title; empty where there is none."""
+    headings = re.findall(r"^#{1,6} +(.+?) *#*$", _FENCE.sub("", text), re.M)
+    return next((heading for heading in headings if not anchor or slug_of(heading) == anchor), "")
 
 
 def anchors_of(text: str) -> set[str]:

@@ -7,13 +7,15 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from docs.site.links import ROOT, rewritten
+from docs.site.links import ROOT, heading_of, outside_code, rewritten
 
 LARGEST = 100_000
 """Bytes of a linked file that gets a page; larger ones are downloads."""
 LANGUAGES = {".yaml": "yaml", ".json": "json", ".py": "python", ".sh": "sh", ".mjs": "js", ".ts": "ts", ".toml": "toml"}
 HOME = "docs/index.md"
 MADE = ("reference/", "claims/")
+# A link whose text is the name of a page, as it reads well in the repository.
+_NAMED = re.compile(r"\[(?:[\w-]+/)*(?:[\w-]+\.md|\d{4})\]\(([^()\s#]+\.md)(?:#([\w-]+))?\)")
 _DIAGRAM = re.compile(r"^!\[([^]]*)\]\((diagrams/[\w-]+\.svg)\)$", re.M)
 
 
@@ -66,6 +68,7 @@ class Stage:
     def _page(self, page: str) -> str:
         text = (ROOT / page).read_text()
         text = re.sub(r'^<a id="([\w-]+)"></a>', r"(\1)=\n", text, flags=re.M)
+        text = outside_code(text, lambda part: _NAMED.sub(lambda link: self._titled(page, link), part))
         text = rewritten(_DIAGRAM.sub(_inlined(page), text), lambda target: self._target(page, target))
         return text + self._contents(page) if page.startswith("examples/") else text
 
@@ -74,6 +77,12 @@ class Stage:
         folder = (ROOT / page).parent
         names = [_name(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != "README.md"]
         return "".join(["\n\n## Files\n\n", *(_shown(name, level=3) for name in names)])
+
+    def _titled(self, page: str, link: re.Match[str]) -> str:
+        """The link with the title of what it leads to."""
+        path = (ROOT / page).parent / link[1]
+        title = heading_of(path.read_text(), link[2] or "") if path.is_file() else ""
+        return f"[{title.replace('[', '').replace(']', '')}]{link[0][link[0].index('](') + 1 :]}" if title else link[0]
 
     def _target(self, page: str, target: str) -> str:
         path, mark, anchor = target.partition("#")

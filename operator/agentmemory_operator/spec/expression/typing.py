@@ -9,6 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from agentmemory_operator.spec.expression.choices import Compare, Greatest, If, Least, narrowed
+from agentmemory_operator.spec.expression.formulas import Formula, split_constant
 from agentmemory_operator.spec.expression.intervals import Interval
 from agentmemory_operator.spec.expression.syntax import (
     ExpressionInvalid,
@@ -25,7 +26,6 @@ from agentmemory_operator.spec.expression.tree import (
     Const,
     Decay,
     Expression,
-    Formula,
     Function,
     HasTag,
     Power,
@@ -35,7 +35,6 @@ from agentmemory_operator.spec.expression.tree import (
     Sum,
     TypeIn,
     TypeNotIn,
-    split_constant,
 )
 from agentmemory_operator.spec.expression.variables import (
     HALF_LIFE_DAYS,
