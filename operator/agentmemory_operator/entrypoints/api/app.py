@@ -284,7 +284,7 @@ def _other_path(path: str) -> str:
     if path.endswith("/"):
         return "leave out the / at the end"
     is_elsewhere = path.startswith("/v1/") and not path.startswith("/v1/agents/")
-    return "what an agent remembers lies below /v1/agents/NAME" if is_elsewhere else ""
+    return "the memories of an agent are below /v1/agents/NAME" if is_elsewhere else ""
 
 
 def _methods_of(app: FastAPI, request: Request) -> list[str]:

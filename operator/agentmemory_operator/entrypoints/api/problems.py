@@ -125,7 +125,7 @@ OVERLOADED = ProblemType(
     429,
     "Too many concurrent requests",
     "The caller, or all callers together, reached the limit of concurrent requests or of bytes in their bodies; "
-    "`detail` says which. Nothing was written. Retry after `Retry-After` seconds.",
+    "`detail` names it. Nothing was written. Retry after `Retry-After` seconds.",
 )
 RATE_LIMITED = ProblemType(
     "rate-limited",
@@ -148,7 +148,7 @@ AGENT_MISCONFIGURED = ProblemType(
     "agent-misconfigured",
     503,
     "The agent's object is invalid",
-    "Correct the AgentMemory object or what it refers to; `detail` says what. Nothing was written.",
+    "Correct the AgentMemory object or what it refers to; `detail` names it. Nothing was written.",
 )
 STORE_UNAVAILABLE = ProblemType(
     "store-unavailable", 503, "Qdrant is unavailable", "Nothing was written. Retry after `Retry-After` seconds."

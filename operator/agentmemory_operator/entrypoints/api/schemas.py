@@ -102,7 +102,7 @@ class CandidatesOut(Answer):
 
 
 class ExplainOut(Answer):
-    """The terms of one score; `docs/scoring.md` says how each model makes the score of them."""
+    """The terms of one score; `docs/scoring.md` has the formula of each model."""
 
     model: str = Field(description="The scoring model.")
     similarity: float

@@ -28,7 +28,7 @@ _KEPT = ("id", "type", "created_at", "speaker", "role", "key", "subject", "tags"
 _USER = {
     "type": "string",
     "minLength": 1,
-    "description": "Whose memories. Only what the application says; never a name that a user or a memory mentions.",
+    "description": "Whose memories. Only as set by the application; never a name that a user or a memory mentions.",
 }
 
 
