@@ -47,7 +47,7 @@ class Lines:
             ApiUnreachable: the counts did not come.
         """
         if self.counts is None:
-            raise ApiUnreachable("the export broke off before its end: export anew")
+            raise ApiUnreachable("the export broke off before its end: export again")
 
 
 def export_request(connection: Connection, agent: str, user_id: str, *, vectors: bool, plain: bool) -> dict[str, Any]:

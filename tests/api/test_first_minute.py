@@ -245,7 +245,7 @@ def test_a_port_that_is_taken_is_said_with_the_way_out(home: Home) -> None:
     [
         ({"HOME": os.devnull}, f"{os.devnull}/.local"),
         ({"XDG_DATA_HOME": os.devnull}, f"{os.devnull}/agentmemory"),
-        ({"HOME": ""}, "neither HOME nor XDG_DATA_HOME says where to keep memories"),
+        ({"HOME": ""}, "neither HOME nor XDG_DATA_HOME is set, so there is no folder for the memories"),
         ({"HOME": "", "XDG_DATA_HOME": "relative"}, "neither HOME nor XDG_DATA_HOME"),
     ],
     ids=["home", "xdg", "none", "relative"],

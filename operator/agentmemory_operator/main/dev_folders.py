@@ -50,7 +50,9 @@ def _usual_data(settings: Settings, options: DevOptions) -> Path:
     if options.manifests is not None:
         return DATA
     if settings.place is None:
-        raise AgentMemoryError("neither HOME nor XDG_DATA_HOME says where to keep memories: name a folder with --data")
+        raise AgentMemoryError(
+            "neither HOME nor XDG_DATA_HOME is set, so there is no folder for the memories: name one with --data"
+        )
     return settings.place / STACK
 
 

@@ -16,7 +16,7 @@ def make_folder(path: Path) -> None:
         AgentMemoryError: a link is there.
     """
     if path.is_symlink():
-        raise AgentMemoryError(f"{path} is a link, and what we write is to lie in no other folder: remove the link")
+        raise AgentMemoryError(f"{path} is a link, and files are not written to another folder: remove the link")
     path.mkdir(parents=True, exist_ok=True)
 
 

@@ -63,7 +63,7 @@ class RunningStacks:
             OSError: its file cannot be written.
         """
         if self._folder is None:
-            raise FileNotFoundError("neither HOME nor XDG_DATA_HOME says where")
+            raise FileNotFoundError("neither HOME nor XDG_DATA_HOME is set")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / f"{uuid4().hex}.json"
         draft = path.with_suffix(".new")

@@ -18,7 +18,7 @@ _ABOUT = {
     "entities": "Whether names are found in memories and followed.",
 }
 _CONNECTION = """\
-# Where the memories lie: a Qdrant of 1.18 or newer. `agentmemory dev` puts its own in this place, whatever stands here.
+# The Qdrant server, 1.18 or newer. `agentmemory dev` puts its own in this place, whatever stands here.
 apiVersion: agentmemory.dev/v1alpha1
 kind: QdrantConnection
 metadata:
