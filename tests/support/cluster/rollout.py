@@ -10,14 +10,14 @@ import httpx
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.earlier import ProductVersion
-from tests.support.cluster.operators import LEADING, WATCHING, start_operator
+from tests.support.cluster.operators import WATCHING, start_operator
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, free_port
 from tests.support.web.cluster_service import ClusterService, cluster_service
 
 REPLICAS = 2
 # In the words of every version.
-LEADS = rf"leading: |{LEADING}"
+LEADS = "leading: |became the leader: "
 # `preStop` of the chart has 5 s, until every node has heard; this Service hears at once.
 PRE_STOP_S = 0.5
 
