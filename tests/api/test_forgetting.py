@@ -135,7 +135,7 @@ def test_without_a_terminal_nothing_is_erased_and_the_way_out_is_named(stack: St
 
     for told in (done, piped):
         assert told.exit_code == 2
-        assert "no terminal" in told.output
+        assert "not a terminal" in told.output
         assert "nothing was done: add --yes" in told.output
     assert kept(stack, user) == 1
 

@@ -149,7 +149,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"namespace": ["memories", ""]}, {}, "namespace[1]", "at least 1 character"),
     ({"namespace": ["memories", "u", " "]}, {}, "namespace[2]", "must not be blank"),
     ({"namespace": ["memories", "u\n"]}, {}, "namespace[1]", "control characters"),
-    ({"namespace": ["memories", "group:"]}, {}, "namespace[1]", "is no scope"),
+    ({"namespace": ["memories", "group:"]}, {}, "namespace[1]", "is not a scope"),
     ({"namespace": ["a"] * 17, "user_id": "u"}, {}, "namespace", "at most 16"),
     ({"key": ""}, {}, "key", "at least 1 character"),
     ({"key": " "}, {}, "key", "must not be blank"),
@@ -172,7 +172,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"importance": 1.5}, "importance", "0 to 1"),
     ({}, {"expires_at": "soon"}, "expires_at", "RFC 3339"),
     ({}, {"category": ""}, "category", "at least 1 character"),
-    ({}, {"parent_id": "none"}, "parent_id", "must be the id of a memory"),
+    ({}, {"parent_id": "none"}, "parent_id", "must be the ID of a memory"),
     ({"namespace": ["shared", "a team"]}, {}, "namespace[1]", "is not a group"),
     ({"namespace": ["docs", "api"]}, {}, "user_id", "'shared' and a group"),
 ]

@@ -180,7 +180,7 @@ async def test_one_that_knows_base64_is_not_asked_for_plain_numbers(service: Fak
     await one.embed(["a"])
     service.faults = [failure(400)]
 
-    with pytest.raises(RequestInvalid, match="refused it"):
+    with pytest.raises(RequestInvalid, match="rejected the text"):
         await one.embed(["b"])
 
     assert [body["encoding_format"] for body in service.bodies] == ["base64", "base64"]

@@ -72,7 +72,7 @@ def test_a_rebuild_that_finds_less_is_held_moved_when_approved_and_has_a_snapsho
 
     assert held["recall"]["probes"] == POINTS
     assert held["recall"]["neighbours"] < 0.9
-    assert "percent points" in condition["message"]
+    assert "percentage points" in condition["message"]
     assert plan["digest"] == f"{held['digest']}-recall"
     assert workspace.aliases() == {workspace.alias: f"{workspace.alias}__1"}
 

@@ -179,7 +179,7 @@ async def test_a_target_whose_vectors_mean_something_else_is_never_moved_to(here
     foreign = marker | {"embedding": {"provider": "fake", "model": "other", "dimensions": SIZE}}
     await here.server.snapshots.write_metadata(here.target, {METADATA_KEY: foreign})
 
-    with pytest.raises(Exception, match="not what the object asks for"):
+    with pytest.raises(Exception, match="no longer matches the object"):
         await verify(here)
 
 
@@ -223,7 +223,7 @@ async def test_a_drop_of_the_recall_is_held_until_it_is_approved_and_kept_up_mea
     async with open_rebuild(qdrant_url, datatype="uint8") as here:
         await fill(here)
 
-        with pytest.raises(RebuildHeld, match="percent points") as held:
+        with pytest.raises(RebuildHeld, match="percentage points") as held:
             await verify(here)
         added = await here.world.add("written while it is held", user_id="ada")
         with pytest.raises(RebuildHeld) as again:
@@ -294,5 +294,5 @@ async def test_vectors_that_another_model_made_fail_the_rebuild(qdrant_url: str)
         await fill(here)
         here.task.embedder = Model("new")
 
-        with pytest.raises(SpecInvalid, match="not what the model makes"):
+        with pytest.raises(SpecInvalid, match="differ from what the model returns"):
             await verify(here)

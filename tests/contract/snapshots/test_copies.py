@@ -207,7 +207,7 @@ async def test_an_object_of_another_sha256_than_asked_for_is_not_recovered(place
 
 
 async def test_an_object_that_is_not_there_is_named(place: Place) -> None:
-    with pytest.raises(SpecInvalid, match=r"s3://copies/.* is not there"):
+    with pytest.raises(SpecInvalid, match=r"s3://copies/.* does not exist"):
         await place.copies.check(place.object(), namespace=NAMESPACE)
 
 

@@ -73,7 +73,10 @@ def test_what_does_not_exist_is_named_before_anything_is_created(
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("bot",), "give --from SNAPSHOT"), (("bot", "--rollback", "--from", "before"), "omit --from and its options")],
+    [
+        (("bot",), "give --from SNAPSHOT"),
+        (("bot", "--rollback", "--from", "before"), "combined with --from and its options"),
+    ],
 )
 def test_options_that_make_no_sense_are_refused(folder: JobFolder, arguments: tuple[str, ...], said: str) -> None:
     done = folder.run("restore", *arguments)
@@ -112,7 +115,7 @@ class TestRollback:
         done = folder.run("restore", "--rollback", "bot")
 
         assert done.exit_code == 0, done.output
-        assert "rollback of MemoryRestore agents/undo requested" in done.output
+        assert "requested the rollback of MemoryRestore agents/undo" in done.output
         assert folder.written(KIND)["metadata"]["annotations"].keys() == {"agentmemory.dev/rollback"}
 
     @pytest.mark.parametrize(("status", "exit_code"), [("True", 0), ("False", 1)])

@@ -214,7 +214,7 @@ def test_who_may_call_is_read_of_an_object_that_is_not_valid_too(
 
     assert api.let_in() == let_in
     assert (api.agents(), api.directory.settings("a").ranking.limit) == ([("a", 1)], 7)
-    assert "the current spec.access" in caplog.text
+    assert "and the current spec.access" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,8 @@ class SearchOut(Answer):
     generation: int = Field(description="Generation of the AgentMemory object whose settings were used.")
     total_candidates: int
     removed_by_threshold: int = Field(description="Additional results without the thresholds on score and similarity.")
-    threshold: float | None = Field(description="Threshold on the score that was applied; null: none.")
-    min_similarity: float | None = Field(description="Threshold on the similarity that was applied; null: none.")
+    threshold: float | None = Field(description="Effective threshold of the score; null if there is none.")
+    min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
     took_ms: float
     warnings: list[str] = Field(description="Why the search is slow, or why results were not reranked.")

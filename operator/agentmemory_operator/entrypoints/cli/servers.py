@@ -98,7 +98,7 @@ def _serve_api(
 ) -> Awaitable[None]:
     if source is AgentSource.KUBERNETES:
         if data is not None:
-            raise typer.BadParameter("--data is only valid with --source files: a cluster has an ID of its own")
+            raise typer.BadParameter("--data is only valid with --source files: a Kubernetes cluster has its own ID")
         return servers.api_kubernetes(options)
     if options.namespaces:
         raise typer.BadParameter("--namespace is only valid with --source kubernetes")

@@ -168,5 +168,5 @@ async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) 
     )
     left = await everything.run(chosen)
     if failed := [result.agent for result in done if not result.is_done]:
-        rest = f"; {len(left)} were not started: fix the cause, or continue with --keep-going" if left else ""
+        rest = f"; {len(left)} were not started: fix the failure, or continue with --keep-going" if left else ""
         raise AgentMemoryError(f"{len(failed)} of {len(chosen)} failed: {', '.join(sorted(failed))}{rest}")

@@ -97,7 +97,7 @@ def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
         raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
     if asked.rollback:
         if any((asked.snapshot, asked.into, asked.mode, asked.restore_name)):
-            raise typer.BadParameter("--rollback undoes the last restore: omit --from and its options")
+            raise typer.BadParameter("--rollback cannot be combined with --from and its options: remove them")
         print_object(in_place(open_jobs, place, partial(_roll_back, asked)), asked.output)
         return
     if asked.snapshot is None:
@@ -152,11 +152,11 @@ async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> Jso
     if found is None:
         raise AgentMemoryError(
             f"no restore into {namespace}/{asked.name} can be rolled back: none has succeeded, or the collection that "
-            f"it replaced is deleted; restore a snapshot instead"
+            f"it replaced has been removed; restore a snapshot instead"
         )
     metadata = Metadata.model_validate(found["metadata"])
     await objects.annotate(MEMORY_RESTORE, metadata, {ROLLBACK: render_time(SystemClock().now_ms())})
-    tell(f"rollback of {titled(found)} requested", asked.output)
+    tell(f"requested the rollback of {titled(found)}", asked.output)
     return await _wait_rolled_back(asked, objects, found) if asked.wait else found
 
 
