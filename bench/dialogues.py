@@ -60,11 +60,17 @@ class Answered:
         return 1 / self.ranks[0] if self.ranks else 0.0
 
 
-def read_set(file: Path) -> QuestionSet:
-    """The turns of conversations and the questions about them."""
+def read_set(file: Path, language: str | None = None) -> QuestionSet:
+    """The turns of conversations and the questions about them.
+
+    Args:
+        language: of the conversations; None for all of them.
+    """
     memories: list[Json] = []
     questions: list[Question] = []
     for talk in json.loads(file.read_text(encoding="utf-8"))["conversations"]:
+        if language not in (None, talk.get("language")):
+            continue
         memories += (_memory(talk["id"], turn) for turn in talk["turns"])
         for one in talk["questions"]:
             evidence = frozenset(f"{talk['id']} {turn}" for turn in one["evidence"])

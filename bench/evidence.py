@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
 from agentmemory_operator.spec.presets import STANDARD
 from bench.clients import Client
 from bench.dialogues import OWN, TOP_K, Answered, QuestionSet, ask, read_set, store
@@ -66,39 +67,27 @@ def variants() -> list[Variant]:
     ]
 
 
-PRESETS: Mapping[str, Json] = {
-    "cortex": {"preset": "cortex"},
-    "cortex with words": {"preset": "cortex", "index": {"keyword": {"enabled": True}}},
-    "words alike": {
-        "preset": "cortex",
-        "index": {"keyword": {"enabled": True}},
-        "scoring": {
-            "weights": {"similarity": 1, "recency": 0, "utility": 0},
-            "scoreThreshold": -1,
-            "minSimilarity": -1,
-        },
-    },
-}
-"""Other agents that `standard` is compared with; the last ranks as ADR 9 has it."""
+def presets(language: str) -> Mapping[str, Json]:
+    """What else `standard` is compared with, each an agent."""
+    words: Json = {"keyword": {"enabled": True, "language": language}}
+    return {"cortex": {"preset": "cortex"}, "cortex with words": {"preset": "cortex", "index": words}}
 
 
 def answers_of(
-    stack: Stack, asked: QuestionSet, embedding: Json, prefix: str, only: Sequence[str]
+    stack: Stack, asked: QuestionSet, embedding: Json, prefix: str, args: argparse.Namespace
 ) -> Iterator[tuple[Variant, list[Answered]]]:
-    """Store a set and yield how each ranking answers its questions.
-
-    Args:
-        only: names of rankings; none is all of them.
-    """
+    """Store a set and yield how each ranking answers its questions."""
+    only, language = args.only, args.language or DEFAULT_LANGUAGE
     with Client(stack.api_url) as api:
-        for place, (name, spec) in enumerate(PRESETS.items()):
+        for place, (name, spec) in enumerate(presets(language).items()):
             if only and name not in only:
                 continue
             slug = f"{prefix}-{place}"
             marks = _stored(stack, api, slug, spec | {"embedding": embedding}, asked)
             yield Variant(name, {}, WHOLE), [ask(api, slug, one, marks) for one in asked.questions]
         slug = f"{prefix}-standard"
-        whole: Json = {"preset": "standard", "embedding": embedding}
+        keyword = {"enabled": True, "language": language}
+        whole: Json = {"preset": "standard", "embedding": embedding, "index": {"keyword": keyword}}
         marks = _stored(stack, api, slug, whole, asked)
         for variant in variants():
             if only and variant.name not in only:
@@ -172,8 +161,8 @@ def main() -> None:
     ):
         print(f"{machine()}, {stack.engine}, embedder {embedding.get('baseURL', embedding['provider'])}", flush=True)
         for number, file in enumerate(args.data or [OWN / "dialogues.json"]):
-            asked = read_set(file)
-            told = list(answers_of(stack, asked, embedding, f"evidence-{number}", args.only))
+            asked = read_set(file, args.language)
+            told = list(answers_of(stack, asked, embedding, f"evidence-{number}", args))
             answers = {variant.name: answered for variant, answered in told}
             table = render(HEAD, list(rows([variant for variant, _ in told], answers)))
             users = len({one.user_id for one in asked.questions})
@@ -192,6 +181,7 @@ def parse_args() -> argparse.Namespace:
         prog="python -m bench.evidence", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, action="append", help="a file of conversations (default: our own)")
+    parser.add_argument("--language", help="of the conversations to ask about, and of their keywords")
     parser.add_argument("--embeddings", metavar="URL", help="an OpenAI-compatible embedder (default: wordllama)")
     parser.add_argument(
         "--only", metavar="RANKING", action="append", default=[], help="that one alone; may be repeated"

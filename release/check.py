@@ -90,7 +90,9 @@ def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
 
 def installed(wheels: Mapping[str, pathlib.Path], names: tuple[str, ...], folder: pathlib.Path) -> pathlib.Path:
     """Install wheels of ours into a new environment, with the locked versions of all others; return its bin."""
-    locked = re.findall(r"(?m)^([A-Za-z0-9_.-]+==\S+)", (ROOT / "requirements" / "run.txt").read_text())
+    # With their markers; a constraint may have no extras.
+    lines = re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?(==[^\\\n]+)", (ROOT / "requirements" / "run.txt").read_text())
+    locked = ["".join(line).strip() for line in lines]
     constraints = folder.with_suffix(".txt")
     constraints.write_text("\n".join(locked) + "\n")
     venv.create(folder, with_pip=True)

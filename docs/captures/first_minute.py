@@ -1,6 +1,6 @@
 """Write first-minute.txt: from a blank folder to the first answer, with nothing installed and nothing cached.
 
-The wheels are built of this tree, as a release has them; what they need is downloaded from pip's index.
+The wheels are built of this tree, as a release has them; what they need is downloaded from the index of pip and uv.
 
 `.venv/bin/python -m docs.captures.first_minute`
 """
@@ -21,19 +21,19 @@ from tests.support.programs import ROOT, Program, clean_environment, free_port, 
 
 SHOWN = Path(__file__).with_name("first-minute.txt")
 HEAD = """\
-# Python 3.11 and an empty folder. `wheels` holds the three of a release, which are on no index yet. With a processor of
-# its own it takes about as long as the seconds of processor time; other programs ran on this machine meanwhile.
+# Python 3.11, uv and an empty folder; `wheels` holds the three of a release, which are on no index yet. Other programs
+# kept this machine's two cores busy meanwhile (a load of 20 to 30): seconds of processor time are the commands' own.
 
 """
 PARTS = (".", "./client", "./devserver")
-INSTALL = "pip install --no-cache-dir --find-links wheels 'agentmemory-operator[dev]'"
+INSTALL = "uv pip install --no-cache --find-links wheels 'agentmemory-operator[dev]'"
 ASK = (
     'agentmemory remember assistant "Grace pays by invoice" --user grace',
     'agentmemory search assistant "how does she pay?" --user grace --explain',
     'agentmemory search assistant "how does she pay?" --user grace --threshold 0.9',
     "agentmemory status assistant",
 )
-SIZE = re.compile(r"Downloading \S+ \(([\d.]+) ([kM])B\)")
+SIZE = re.compile(r"Downloading \S+ \(([\d.]+)MiB\)")
 CALLS = re.compile(r"Paste into another terminal:\n  (.*)\n  (.*)\n")
 LATEST_S = 600
 
@@ -64,12 +64,22 @@ def main() -> None:
 def play(folder: Path) -> Iterator[str]:
     """Yield what the commands print, and what they took."""
     environment = clean_environment() | {"HOME": str(folder), "XDG_DATA_HOME": "", "COLUMNS": "120"}
-    environment |= {"PATH": f"{folder}/.venv/bin:/usr/bin:/bin", "KUBECONFIG": os.devnull, "NO_PROXY": "127.0.0.1"}
+    tools = folder / "tools" / "bin"
+    environment |= {
+        "PATH": f"{folder}/.venv/bin:{tools}:/usr/bin:/bin",
+        "KUBECONFIG": os.devnull,
+        "NO_PROXY": "127.0.0.1",
+    }
     environment |= {"PYTHONDONTWRITEBYTECODE": ""}
-    subprocess.run([sys.executable, "-m", "venv", str(folder / ".venv")], check=True, env=environment)
+    subprocess.run([sys.executable, "-m", "venv", str(tools.parent)], check=True)
+    subprocess.run([str(tools / "pip"), "install", "--quiet", "uv"], check=True)
+    run(f"uv venv --quiet --python {sys.executable}", folder, environment)
     printed, took = run(INSTALL, folder, environment)
-    yield f"$ python3 -m venv .venv && . .venv/bin/activate\n$ {INSTALL}\n"
-    yield f"# {took}: {downloaded(printed):.0f} MB downloaded, {packages(folder)} packages, {installed(folder)} MB\n\n"
+    yield f"$ uv venv && . .venv/bin/activate\n$ {INSTALL}\n"
+    told = (
+        f"{downloaded(printed):.0f} MB of large downloads, {packages(folder)} packages, {installed(folder)} MB on disk"
+    )
+    yield f"# {took}: {told}\n\n"
     port, before = str(free_port()), processor_s()
     started = time.monotonic()
     with ExitStack() as stack:
@@ -110,13 +120,13 @@ def spent(pid: int) -> float:
 
 
 def downloaded(printed: str) -> float:
-    """How many MB pip says that it has downloaded."""
-    return sum(float(size) / (1 if unit == "M" else 1000) for size, unit in SIZE.findall(printed))
+    """How many MB uv says that it has downloaded: it names what has 1 MiB or more."""
+    return sum(float(size) * 1.048576 for size in SIZE.findall(printed))
 
 
 def packages(folder: Path) -> int:
-    """How many distributions are installed, pip itself aside."""
-    return len([path for path in folder.glob(".venv/lib/*/site-packages/*.dist-info") if path.name[:4] != "pip-"])
+    """How many distributions are installed."""
+    return len(list(folder.glob(".venv/lib/*/site-packages/*.dist-info")))
 
 
 def installed(folder: Path) -> int:

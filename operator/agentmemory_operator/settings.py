@@ -142,7 +142,7 @@ class Settings:
                 "AGENTMEMORY_TOKEN is not set: AGENTMEMORY_AUTH=token needs the token that callers send"
             )
         if self.token is not None and (self.token != self.token.strip() or not self.token.isascii()):
-            raise SettingInvalid("AGENTMEMORY_TOKEN has blanks around it or is not ASCII: no caller could send it")
+            raise SettingInvalid("AGENTMEMORY_TOKEN has surrounding spaces or is not ASCII, so no caller can send it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
         if name.startswith(_PREFIX) and name not in _BY_NAME:
             for near in get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=_NEAR):
-                raise SettingInvalid(f"{name} is no setting: use {_PREFIX}{near}, or take it away")
+                raise SettingInvalid(f"{name} is not a setting: use {_PREFIX}{near}, or remove it")
 
 
 def _choice(environ: Mapping[str, str], name: str, allowed: object, *, is_in_cluster: bool) -> str:
@@ -220,7 +220,7 @@ def _number(environ: Mapping[str, str], name: str, *, least: int = 1, is_in_clus
     variable = _BY_NAME[name]
     value = environ.get(name) or (variable.default_in_cluster if is_in_cluster else variable.default)
     if not value.isascii() or not value.isdecimal() or int(value) < least:
-        raise SettingInvalid(f"{name}={value!r} is no whole number from {least}")
+        raise SettingInvalid(f"{name}={value!r} must be a whole number of at least {least}")
     return int(value)
 
 
@@ -237,8 +237,8 @@ def _cluster_id(environ: Mapping[str, str]) -> str | None:
     value = environ.get("AGENTMEMORY_CLUSTER_ID")
     if value and not is_cluster_id(value):
         raise SettingInvalid(
-            f"AGENTMEMORY_CLUSTER_ID={value!r} is no id of a cluster: give 1 to 63 letters, digits, '-', '_' or '.',"
-            " with a letter or digit at both ends, as the uid of kube-system has"
+            f"AGENTMEMORY_CLUSTER_ID={value!r} is not a cluster ID: use 1 to 63 letters, digits, '-', '_' or '.',"
+            " with a letter or digit at both ends, like the uid of kube-system"
         )
     return value or None
 
@@ -247,7 +247,7 @@ def _zone_keys_namespace(environ: Mapping[str, str]) -> str:
     value = environ.get("AGENTMEMORY_ZONE_KEYS_NAMESPACE") or ""
     if value and not _NAMESPACE.fullmatch(value):
         raise SettingInvalid(
-            f"AGENTMEMORY_ZONE_KEYS_NAMESPACE={value!r} is no name of a namespace: give 1 to 63 lower case letters,"
+            f"AGENTMEMORY_ZONE_KEYS_NAMESPACE={value!r} is not a namespace name: use 1 to 63 lower-case letters,"
             " digits or '-', with a letter or digit at both ends"
         )
     return value
@@ -262,17 +262,17 @@ def _exports_traces(environ: Mapping[str, str]) -> bool:
     if not any(environ.get(name) for name in ends):
         return False
     if exporter != "otlp":
-        raise SettingInvalid(f"OTEL_TRACES_EXPORTER={exporter!r} is not built: use otlp, or none")
+        raise SettingInvalid(f"OTEL_TRACES_EXPORTER={exporter!r} is not supported: use otlp or none")
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if (environ.get(name) or "http/protobuf") != "http/protobuf":
-            raise SettingInvalid(f"{name}={environ[name]!r} is not built: use http/protobuf, port 4318 as a rule")
+            raise SettingInvalid(f"{name}={environ[name]!r} is not supported: use http/protobuf, usually on port 4318")
     return True
 
 
 def _is_yes(environ: Mapping[str, str], name: str) -> bool:
     value = environ.get(name) or "no"
     if value not in ("yes", "no"):
-        raise SettingInvalid(f"{name}={value!r} is unknown: use yes, or leave it out")
+        raise SettingInvalid(f"{name}={value!r} is invalid: use yes, or unset it")
     return value == "yes"
 
 
@@ -294,5 +294,5 @@ def _url(environ: Mapping[str, str], name: str) -> str | None:
     if not value:
         return None
     if not value.startswith(("http://", "https://")):
-        raise SettingInvalid(f"{name}={value!r} is no URL: write it as http://127.0.0.1:6333")
+        raise SettingInvalid(f"{name}={value!r} is not a URL: use for example http://127.0.0.1:6333")
     return value.rstrip("/")

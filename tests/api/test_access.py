@@ -47,7 +47,7 @@ class Reviews:
     async def review(self, token: str) -> Reviewed:
         name = token.removeprefix("token-")
         if name == "away":
-            raise TransientError("tokens cannot be checked for now", retry_after_s=2)
+            raise TransientError("tokens cannot be verified at the moment", retry_after_s=2)
         return Reviewed(caller=Caller("agents", name)) if name in NAMES else Reviewed(refusal="the token is not valid")
 
 

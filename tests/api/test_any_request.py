@@ -137,7 +137,7 @@ def test_an_item_that_is_too_much_keeps_no_other_out(client: httpx.Client) -> No
 
     assert ["error" in result for result in results] == [False, True, True, True, False]
     assert [result["error"]["errors"][0]["message"] for result in results[1:4]] == [
-        "has more than 32,768 strings, lists and objects: send less, or several",
+        "has more than 32,768 strings, lists and objects: send less, or split it",
         "is larger than 1 MiB",
         "is nested deeper than 32 levels",
     ]

@@ -87,7 +87,7 @@ def test_with_a_namespace_or_context_the_object_names_the_agent(stack: Stack, us
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["search", "nobody", "q"], "404 There is no such thing: there is no agent 'nobody'"),
+        (["search", "nobody", "q"], "404 Not found: there is no agent 'nobody'"),
         (["search", "bot", "q", "-n", "elsewhere"], "AgentMemory elsewhere/bot not found"),
         (["remember", "words", " "], "content: must not be blank"),
         (["search", "words", "q", "--url", "http://127.0.0.1:9"], "no answer from http://127.0.0.1:9"),

@@ -355,7 +355,7 @@ def test_a_body_that_is_declared_as_nothing_is_415(stack: Stack, method: str, is
     answer = httpx.request(method, stack.api_url + path[method], content=iter([body]) if is_chunked else body)
 
     problem = assert_problem(answer, 415)
-    assert problem["detail"] == "there is no Content-Type: send application/json"
+    assert problem["detail"] == "Content-Type is missing: send application/json"
 
 
 def test_no_body_needs_no_declaration(stack: Stack) -> None:

@@ -216,7 +216,7 @@ def test_the_same_key_gives_the_same_memory(api: Client, user: str) -> None:
 
 
 def test_a_problem_comes_as_an_error_with_its_fields(api: Client, user: str) -> None:
-    with pytest.raises(ApiError, match="422 Fields of the request are wrong") as raised:
+    with pytest.raises(ApiError, match="422 The request has invalid fields") as raised:
         api.agent("probe").user(user).search(vector=VECTOR, filters={"colour": "red"})
 
     problem = raised.value

@@ -37,7 +37,7 @@ def test_python(api_url: str, user: str) -> None:
     said, again = (run(api_url, user, sys.executable, str(EXAMPLES / "ask.py")).splitlines() for _ in range(2))
 
     assert [line.split(maxsplit=1)[1] for line in again] == [line.split(maxsplit=1)[1] for line in said]
-    assert [line.split(maxsplit=1)[1] for line in said] == ["Ada pays by invoice, 30 days", "There is no such thing"]
+    assert [line.split(maxsplit=1)[1] for line in said] == ["Ada pays by invoice, 30 days", "Not found"]
 
 
 def test_curl(api_url: str, user: str) -> None:

@@ -42,6 +42,13 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def begin_to_stop(self) -> None:
+        """Stop, and return when nobody new is let in."""
+        self._stop.set()
+        with contextlib.suppress(httpx.ConnectError):
+            while httpx.get(f"{self.url}/small"):
+                time.sleep(0.02)
+
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(PATIENCE_S)
@@ -239,6 +246,22 @@ def test_a_stop_waits_for_nobody_who_is_slow(monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.2)
 
         server.stop()
+
+
+def test_a_request_on_a_kept_connection_that_meets_a_stop_is_answered_as_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asgi_connections, "LAST_S", PATIENCE_S)
+    with Server() as server, httpx.Client(base_url=server.url) as client:
+        before = client.get("/small")
+        server.begin_to_stop()
+
+        last = client.get("/small")
+
+        assert ("connection" in before.headers, last.headers["connection"]) == (False, "close")
+        assert (last.status_code, last.text) == (200, "small")
+        with pytest.raises(httpx.ConnectError):
+            client.get("/small")
 
 
 def test_no_request_becomes_a_websocket(server: Server) -> None:

@@ -64,10 +64,10 @@ def test_a_takeover_lists_what_is_refused(development: Development) -> None:
     status, told, _ = run(development, "takeover", "--all", "--cluster-id", "another")
     one, _, error = run(development, "takeover", "bot")
 
-    assert (status, told) == (0, "No AgentMemory is refused a collection of that cluster.\n")
+    assert (status, told) == (0, "No AgentMemory is blocked by a collection of that cluster.\n")
     assert (one, error) == (
         1,
-        "agentmemory: AgentMemory agents/bot is refused no such collection: see its conditions\n",
+        "agentmemory: AgentMemory agents/bot is not blocked by such a collection: see its conditions\n",
     )
 
 
@@ -86,4 +86,4 @@ def test_a_context_and_a_folder_exclude_each_other(development: Development) -> 
     status, _, error = run(development, "orphans", "--context", "prod")
 
     assert status == 2
-    assert "is a folder in a cluster's place" in " ".join(error.split())
+    assert "--manifests replaces the cluster" in " ".join(error.split())

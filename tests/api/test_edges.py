@@ -91,7 +91,7 @@ def test_none_is_for_loopback(host: str, caplog: pytest.LogCaptureFixture) -> No
         guard = build_guard(Settings(auth="none"), host)
 
     assert isinstance(guard, OpenGuard)
-    assert f"whoever reaches {host}" in caplog.text
+    assert f"anybody who can reach {host}" in caplog.text
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "api.example.com", ""])

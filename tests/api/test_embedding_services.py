@@ -62,7 +62,7 @@ async def test_gemini_is_asked_for_fewer_numbers(model: str) -> None:
 
 async def test_what_gemini_calls_an_error_is_told_with_the_way_out() -> None:
     async with embedder_of(Gemini(), batch_size=2048) as embedder:
-        with pytest.raises(RequestInvalid, match=r"400 INVALID_ARGUMENT\): .*batchSize larger"):
+        with pytest.raises(RequestInvalid, match=r"400 INVALID_ARGUMENT\): .*batchSize is larger"):
             await embedder.embed([str(number) for number in range(101)])
 
 

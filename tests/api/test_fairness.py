@@ -201,7 +201,11 @@ def answer_of(connection: socket.socket) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("sent", "status", "says"),
-    [(0, 408, "0 bytes of the body came"), (50, 408, "bytes of the body came"), (130, 504, "the first 100 lines are")],
+    [
+        (0, 408, "0 bytes of the body arrived"),
+        (50, 408, "bytes of the body arrived"),
+        (130, 504, "the first 100 lines are"),
+    ],
 )
 def test_an_import_that_stalls_is_told_what_was_taken_in(qdrant_url: str, sent: int, status: int, says: str) -> None:
     limits = Limits(pace=Pace(bytes_s=10_000, window_s=2))

@@ -90,7 +90,7 @@ def test_a_collection_that_is_gone_is_not_told_as_qdrant_being_away(tmp_path: pa
             for method, path, body in calls:
                 answer = client.request(method, path, json=body)
                 assert_away(answer, "/problems/collection-missing")
-                assert "Qdrant is away" not in answer.text
+                assert "Qdrant is unavailable" not in answer.text
                 assert "Ready condition" in answer.json()["detail"]
 
 
@@ -159,7 +159,7 @@ def test_a_model_of_another_size_stores_nothing(embedder: tuple[FakeOpenAI, str]
     answer = client.post(MEMORIES, json=TEXT)
 
     assert_away(answer, "/problems/agent-misconfigured")
-    assert "gives 16, declared are 8" in answer.json()["detail"]
+    assert "returns 16 dimensions, but the object declares 8" in answer.json()["detail"]
     assert client.get("/v1/agents/remote").json()["memories"] == 0
 
 

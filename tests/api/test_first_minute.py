@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from tests.support.pages import blocks_of
 from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
 BANNER = r"Paste into another terminal:\n  (.*)\n  (.*)\n"
@@ -115,6 +117,18 @@ def test_the_verbs_find_it(known: Home) -> None:
     assert "assistant" in status[1]
     assert "first" in listed[1]
     assert "Pays by invoice" in exported[1]
+
+
+def test_the_commands_of_the_pages_find_it(known: Home, tmp_path: pathlib.Path) -> None:
+    """README.md, cli.md: Which server a command uses."""
+    shown = [*blocks_of("README.md")["Without Kubernetes"], *blocks_of("docs/cli.md")["Which server a command uses"]]
+    commands = [command.removeprefix(".venv/bin/") for command in shown if " dev" not in command]
+    assert len(commands) == 6
+
+    for command in commands:
+        _, *arguments = shlex.split(command, comments=True)
+        done = known.run(*arguments, *(("--into", str(tmp_path)) if arguments[0] == "init" else ()))
+        assert done[0] == 0, (command, done)
 
 
 def test_a_namespace_is_read_from_its_folder(known: Home) -> None:

@@ -135,7 +135,7 @@ def test_without_a_terminal_nothing_is_erased_and_the_way_out_is_named(stack: St
 
     for told in (done, piped):
         assert told.exit_code == 2
-        assert "no terminal" in told.output
+        assert "not a terminal" in told.output
         assert "nothing was done: add --yes" in told.output
     assert kept(stack, user) == 1
 
@@ -151,7 +151,7 @@ def test_on_a_terminal_the_counts_are_shown_and_the_answer_counts(
     )
 
     assert code == status, errors
-    assert errors.index("would erase 1 memories") < errors.index("Erase them for good")
+    assert errors.index("would erase 1 memories") < errors.index("Erase them permanently")
     assert kept(stack, user) == left
     # What programs read is the receipt alone, and no question.
     assert (json.loads(output)["counts"]["total"] if output.strip() else None) == (1 if answer == "y" else None)

@@ -126,12 +126,12 @@ def test_an_agent_that_is_not_there_and_a_hook_that_is_not_there_look_alike(api:
     [
         ({"user_id": "u", "messages": []}, 422, "messages"),
         ({"messages": [{"role": "user", "content": "c"}]}, 422, "user_id"),
-        ({"user_id": "global", "messages": TURNS}, 403, "a hook stores what is of one user"),
+        ({"user_id": "global", "messages": TURNS}, 403, "a hook stores memories of one user only"),
         ({"user_id": "u", "messages": TURNS, "author": "somebody"}, 403, "author"),
         (memory_of("u") | {"messages": TURNS}, 422, "memory"),
         ({"user_id": "u", "content": "c"}, 422, "memory"),
         (memory_of("u", author="somebody"), 403, "author"),
-        (memory_of("global"), 403, "a hook stores what is of one user"),
+        (memory_of("global"), 403, "a hook stores memories of one user only"),
         (memory_of("u", content=" "), 422, "memory.content"),
     ],
 )

@@ -404,7 +404,7 @@ class TestTokens:
 
         assert site.ask(token, "GET", "/memories", params={"user_id": "ada"}).status_code == 200
         refused = site.store(token)
-        assert (refused.status_code, "ask for a token with write" in refused.json()["detail"]) == (403, True)
+        assert (refused.status_code, "request a token with write" in refused.json()["detail"]) == (403, True)
 
     def test_memories_are_by_the_account_that_minted_it(self, site: Site) -> None:
         token = site.token()

@@ -49,7 +49,7 @@ def test_the_last_put_answers_under_the_same_id(client: httpx.Client, user: str)
     first, last = (put(client, content, **place(user, key="k")).json() for content in ("first", "last"))
 
     assert first["memory_id"] == last["memory_id"]
-    assert "in the place of" in last["message"]
+    assert "replaced the item" in last["message"]
     assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == "last"
 
 
@@ -149,7 +149,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"namespace": ["memories", ""]}, {}, "namespace[1]", "at least 1 character"),
     ({"namespace": ["memories", "u", " "]}, {}, "namespace[2]", "must not be blank"),
     ({"namespace": ["memories", "u\n"]}, {}, "namespace[1]", "control characters"),
-    ({"namespace": ["memories", "group:"]}, {}, "namespace[1]", "is no scope"),
+    ({"namespace": ["memories", "group:"]}, {}, "namespace[1]", "is not a scope"),
     ({"namespace": ["a"] * 17, "user_id": "u"}, {}, "namespace", "at most 16"),
     ({"key": ""}, {}, "key", "at least 1 character"),
     ({"key": " "}, {}, "key", "must not be blank"),
@@ -158,7 +158,12 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"colour": "red"}, {}, "colour", "unknown"),
     ({}, {"content": None}, "content", "must be a string"),
     ({}, {"content": " \n"}, "content", "must not be blank"),
-    ({}, {"content": "x" * 8193}, "content", "has 2049 tokens (4 characters each), the limit is 2048: split it"),
+    (
+        {},
+        {"content": "x" * 8193},
+        "content",
+        "has 2049 tokens (4 characters each), more than the limit of 2048: split it",
+    ),
     ({}, {"content": "x" * 100_000}, "content", "has 25000 tokens"),
     ({}, {"metadata": []}, "metadata", "JSON object"),
     ({}, {"vector": [1.0] * 64}, "vector", "embeds content itself"),
@@ -167,8 +172,8 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"importance": 1.5}, "importance", "0 to 1"),
     ({}, {"expires_at": "soon"}, "expires_at", "RFC 3339"),
     ({}, {"category": ""}, "category", "at least 1 character"),
-    ({}, {"parent_id": "none"}, "parent_id", "must be the id of a memory"),
-    ({"namespace": ["shared", "a team"]}, {}, "namespace[1]", "is no group"),
+    ({}, {"parent_id": "none"}, "parent_id", "must be the ID of a memory"),
+    ({"namespace": ["shared", "a team"]}, {}, "namespace[1]", "is not a group"),
     ({"namespace": ["docs", "api"]}, {}, "user_id", "'shared' and a group"),
 ]
 

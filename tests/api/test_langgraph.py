@@ -381,7 +381,7 @@ def test_a_model_keeps_what_it_is_told_by_calling_the_tool(bots: Stack, user: st
         "> I pay by invoice within 30 days",
         "Noted: stored.",
         "> I pay by card within 10 days",
-        "Noted: stored in the place of what lay under this key.",
+        "Noted: replaced the item under this key.",
         "> How do I pay?",
         "You said:",
         "- I pay by card within 10 days",

@@ -44,7 +44,7 @@ async def test_a_model_remembers_and_finds(stack: Stack, user: str, mode: str) -
         found = await client.call_tool("search", {"query": "how does she pay?", "top_k": 1})
 
     assert stored.structured_content["event"] == "ADD"
-    assert "in the place of" in replaced.structured_content["message"]
+    assert "replaced the item" in replaced.structured_content["message"]
     assert json.loads(text_of(found)) == found.structured_content
     assert found.structured_content["note"] == NOTE
     [memory] = found.structured_content["memories"]

@@ -284,6 +284,20 @@ def test_a_search_ranks_and_names_the_generation(client: httpx.Client, user: str
     assert "explain" not in found["results"][0]
 
 
+def test_a_search_says_which_thresholds_were_in_force_and_how_many_they_left_out(
+    client: httpx.Client, user: str
+) -> None:
+    store(client, user, content="a")
+    asked = {"user_id": user, "vector": VECTOR}
+
+    everything = client.post(SEARCH, json=asked).json()
+    nothing = client.post(SEARCH, json=asked | {"threshold": 0.99}).json()
+
+    assert (everything["threshold"], everything["min_similarity"]) == (None, None)
+    assert (nothing["results"], nothing["total_candidates"], nothing["removed_by_threshold"]) == ([], 1, 1)
+    assert (nothing["threshold"], nothing["min_similarity"]) == (0.99, None)
+
+
 def test_explained_terms_give_the_score(client: httpx.Client, user: str) -> None:
     store(client, user, content="a", created_at="2026-01-01T00:00:00Z", importance=1)
     store(client, user, content="b", vector=OTHER)

@@ -107,7 +107,7 @@ class TestTurns:
 
         assert told["run"] is None
         assert told["warnings"] == [
-            "turns were stored and not distilled: the agent has no model (spec.consolidation.model)"
+            "turns stored but not distilled: the agent has no language model (spec.consolidation.model)"
         ]
 
     def test_turns_without_times_keep_their_order(self, client: httpx.Client, user: str) -> None:

@@ -180,7 +180,7 @@ async def test_one_that_knows_base64_is_not_asked_for_plain_numbers(service: Fak
     await one.embed(["a"])
     service.faults = [failure(400)]
 
-    with pytest.raises(RequestInvalid, match="refused it"):
+    with pytest.raises(RequestInvalid, match="rejected the text"):
         await one.embed(["b"])
 
     assert [body["encoding_format"] for body in service.bodies] == ["base64", "base64"]
@@ -190,7 +190,7 @@ async def test_a_refused_text_is_the_callers_fault(service: FakeOpenAI, embedder
     service.faults = [failure(400) for _ in range(2)]
 
     with pytest.raises(
-        RequestInvalid, match=r"text: the embedding service refused it \(400 test\): mostly it is longer"
+        RequestInvalid, match=r"text: the embedding service rejected the text \(400 test\): it is probably longer"
     ):
         await embedder().embed(["a"])
 
@@ -218,7 +218,7 @@ async def test_a_refused_text_says_nothing_of_base64(service: FakeOpenAI, embedd
 
 
 async def test_another_size_than_declared_is_refused(service: FakeOpenAI, embedder: Make) -> None:
-    with pytest.raises(SpecInvalid, match="gives 8, declared are 16") as raised:
+    with pytest.raises(SpecInvalid, match="returns 8 dimensions, but the object declares 16") as raised:
         await embedder(dimensions=16).embed(["a"])
 
     assert raised.value.reason == "EmbeddingSizeMismatch"

@@ -146,6 +146,7 @@ def test_importance_answers_the_pool_and_then_one_author(api_url: str) -> None:
     *_, pool, one = run(api_url, "importance")
 
     assert contents(pool) == ["Wants to run ten kilometres in an hour", "Ran ten kilometres in an hour on Sunday"]
+    assert (pool["threshold"], pool["min_similarity"]) == (0.0, 0.7)
     assert [memory["author"] for memory in one["results"]] == ["trainer"]
     assert one["warnings"] == []
 

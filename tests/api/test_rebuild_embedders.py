@@ -63,7 +63,7 @@ async def test_the_key_of_the_namespace_of_the_object_is_sent_and_calls_are_meas
     ("source", "said"),
     [
         (source_of("http://127.0.0.1:1/v1"), "Secret agents/provider with key 'api-key' not found"),
-        (EmbeddingSource(provider="none", model=None, dimensions=8), "none makes no vectors"),
+        (EmbeddingSource(provider="none", model=None, dimensions=8), "provider none cannot embed"),
         (EmbeddingSource(provider="wordllama", model=None, dimensions=8), "wordllama gives 64, 128 or 256"),
     ],
 )

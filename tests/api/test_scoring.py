@@ -128,6 +128,6 @@ def test_a_rejected_expression_is_told_and_what_was_accepted_last_ranks(client: 
     found = client.post("/v1/agents/by-rejected/search", json={"user_id": "u", "vector": [1.0] * 8})
 
     assert shown["expression"] == "2 * similarity"
-    assert shown["scoring_fault"].startswith('character 5: "similarty" is no variable')
+    assert shown["scoring_fault"].startswith('character 5: "similarty" is not a variable')
     assert shown["generation"] == found.json()["generation"] == 2
     assert found.headers["x-agentmemory-generation"] == "2"

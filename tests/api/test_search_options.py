@@ -69,7 +69,7 @@ def test_a_field_that_no_memory_has_is_refused_with_the_nearest(client: httpx.Cl
     answer = client.get(MEMORIES, params={"user_id": user, "fields": "importence"})
 
     assert answer.status_code == 422
-    assert answer.json()["errors"][0]["message"] == "no memory has a field 'importence': did you mean importance?"
+    assert answer.json()["errors"][0]["message"] == "memories have no field 'importence': did you mean importance?"
 
 
 def test_compact_answers_leave_out_nulls_and_round_but_for_what_callers_stored(client: httpx.Client, user: str) -> None:

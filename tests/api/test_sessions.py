@@ -157,7 +157,7 @@ def test_a_working_memory_without_a_session_is_refused_where_sessions_end_by_the
 
     assert refused.status_code == 422
     assert [error["field"] for error in refused.json()["errors"]] == ["session_id"]
-    assert "name its session_id" in refused.json()["detail"]
+    assert "set session_id" in refused.json()["detail"]
     assert ["id" in result for result in batch.json()["results"]] == [False, True]
     assert client.post(f"{AGENT}/memories", json=body).status_code == 201
 

@@ -82,7 +82,7 @@ def test_a_line_of_too_many_parts_is_refused_by_itself(client: httpx.Client, use
 
     assert told["counts"] == {"lines": 4, "imported": 2, "present": 0, "failed": 2}
     assert [error["error"]["errors"][0]["message"] for error in told["errors"]] == [
-        "has more than 32,768 strings, lists and objects: send less, or several",
+        "has more than 32,768 strings, lists and objects: send less, or split it",
         "is nested deeper than 32 levels",
     ]
 

@@ -210,7 +210,7 @@ def test_a_server_whose_certificate_is_wrong_gets_no_call_and_no_collection(
         condition = workspace.wait_condition("Stalled", "True/TLSFailed")
         time.sleep(2)
 
-    assert "certificate is refused" in condition["message"]
+    assert "certificate was rejected" in condition["message"]
     assert proxy.calls == []
     assert workspace.physicals() == []
     workspace.patch(CONNECTION, kind="QdrantConnection", url=qdrant_url, tls=None)

@@ -26,7 +26,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MEMORIES = 3
 UNANSWERED = (
     "agentmemory: Delete every object and the definitions, in every namespace of this cluster? Standard input is no"
-    " terminal, so nobody can answer, and nothing was done: add --yes\n"
+    " a terminal, so nothing was done: add --yes\n"
 )
 
 

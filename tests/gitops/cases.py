@@ -21,7 +21,7 @@ from tests.support.spec.documents import Document
 OUTCOMES: dict[str, str] = yaml.safe_load((ROOT / "tests" / "golden" / "health.yaml").read_text())["InSync"]
 GENERATION, NOW = 3, "2026-03-04T05:06:07Z"
 SERVES = ConditionState("Ready", True, Reason.SERVING, "agent_memory_bot__1 serves")
-CONVERGED = ConditionState("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
+CONVERGED = ConditionState("InSync", True, Reason.CONVERGED, "the collection matches the spec")
 AT = restores.Moment(GENERATION, NOW)
 KEPT = {"generation": GENERATION, "now": NOW}
 
@@ -122,7 +122,7 @@ def of_restores() -> Iterator[Case]:
     record = RestoreRecord(
         identity=Identity(namespace="agents", name="undo", digest="0123456789ab"), source="s", applied_at=NOW
     )
-    yield Case(kind, "begun", begun, "Progressing", "InProgress", "Current", "names are chosen")
+    yield Case(kind, "begun", begun, "Progressing", "InProgress", "Current", "starting")
     for step in SwapStep:
         told = restores.step_status(begun, step, AT)
         yield Case(kind, f"at {step}", told, "Progressing", "InProgress", "Current", str(step))

@@ -67,7 +67,7 @@ def test_approve_of_an_object_without_annotations_sets_its_own() -> None:
 )
 def test_nothing_is_approved_where_nothing_waits_or_the_status_is_forged_or_behind(found: Document) -> None:
     assert offered(found)["approve"] is False
-    with pytest.raises(ValueError, match="nothing waits for an approval"):
+    with pytest.raises(ValueError, match="no plan is waiting for approval"):
         run_action("approve", found)
 
 

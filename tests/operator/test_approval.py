@@ -72,7 +72,7 @@ def test_a_rebuild_that_is_never_allowed_is_held_whatever_is_approved(workspace:
     status, _, error = run(workspace.control_plane, "approve", AGENT, "-n", workspace.namespace)
 
     assert status == 1
-    assert "nothing waits for an approval (RebuildNotAllowed" in error
+    assert "no plan is waiting for approval (RebuildNotAllowed" in error
     assert approved(workspace) is None
 
 
@@ -142,9 +142,9 @@ def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Work
     _, again, _ = run(workspace.control_plane, *command)
 
     assert status == 0, error + told
-    assert "2 AgentMemories are held by a newer revision of preset cortex" in told
+    assert "2 AgentMemories wait for approval of a newer revision of preset cortex" in told
     assert "2 of 2: " in told
-    assert "0 AgentMemories are held" in again
+    assert "0 AgentMemories wait" in again
     for name in (AGENT, "other"):
         found = workspace.must_get(name)
         assert conditions_of(found)["InSync"] == "True/Converged"

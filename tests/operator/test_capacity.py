@@ -175,7 +175,7 @@ def test_a_full_server_restores_what_it_has_and_no_new_agent(workspace: Workspac
 
     workspace.wait_condition("Succeeded", "True/Restored", name="back", of="MemoryRestore", seconds=30)
     refused = workspace.wait_condition("Stalled", "True/BootstrapFailed", name="second", seconds=20)["message"]
-    assert "up to which new agents are taken" in refused
+    assert "the limit for new agents" in refused
     server.says(9_400, 10_000)
     wait_used(workspace, 9_400)
     workspace.create_restore("again", source, into="first")

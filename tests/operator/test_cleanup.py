@@ -93,7 +93,7 @@ def test_a_schedule_is_followed_and_one_that_cannot_be_is_told(workspace: Worksp
     workspace.patch(lifecycle={"timeZone": "Europe/Berlun"})
 
     told = workspace.wait_condition("Stalled", "True/ScheduleRejected")["message"]
-    assert told.startswith("spec.lifecycle.timeZone: 'Europe/Berlun' is no time zone")
+    assert told.startswith("spec.lifecycle.timeZone: 'Europe/Berlun' is not an IANA time zone")
     assert "nextCleanupTime" not in workspace.status()
 
 

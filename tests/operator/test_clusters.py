@@ -95,7 +95,7 @@ def test_replicas_follow_the_number_that_is_asked_for_up_and_down(agent: Workspa
     events = agent.events(kind="Normal")
     assert "copying shard 0 from peer" in events["Replicating"]
     assert "dropping shard" in events["Replicating"]
-    assert "every replica" in events["ReplicasActive"]
+    assert "all replicas" in events["ReplicasActive"]
 
 
 def test_a_peer_that_goes_away_midway_is_told_and_waited_for(agent: Workspace, peers: Peers) -> None:

@@ -156,7 +156,7 @@ class TestOrphans:
         status, told, _ = run(workspace.control_plane, "orphans", "--connection", f"{workspace.namespace}/main")
 
         assert status == 1
-        assert "could not be asked" in told
+        assert "could not be queried" in told
         assert "--qdrant URL" in told
 
 

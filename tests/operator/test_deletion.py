@@ -172,7 +172,7 @@ class TestOwnership:
         workspace.wait_gone()
 
         other.request_pass()
-        told = lambda: "memories of it are left" in other.status()["conditions"][0]["message"]  # noqa: E731
+        told = lambda: "it still has memories" in other.status()["conditions"][0]["message"]  # noqa: E731
         wait_until(told, seconds=10, what="what is left")
         assert other.wait_condition("Stalled", "True/SlugTaken")
         assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace

@@ -65,7 +65,7 @@ def test_reported_drift_stays_and_is_shown_and_told_once(workspace: Workspace) -
     assert conditions_of(found) == {"Ready": "True/Serving", "InSync": "False/Drifted"}
     assert (shown["path"], shown["desired"], shown["observed"]) == ("index.hnsw.m", str(OURS), str(THEIRS))
     assert workspace.status()["drift"] == [shown]
-    assert workspace.events()["Drifted"].count("index.hnsw.m is 24, asked for is 16") == 1
+    assert workspace.events()["Drifted"].count("index.hnsw.m is 24, expected 16") == 1
     assert (wide_row(workspace)["DRIFT"], found["status"]["effective"]["hnsw"]["m"]) == ("1", THEIRS)
 
 

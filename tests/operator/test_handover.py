@@ -22,6 +22,7 @@ from agentmemory_operator.connections.rules.handover import slot_of
 from agentmemory_operator.connections.rules.secret_hosts import goes_to
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import MERGE, SIZE, Workspace
+from tests.support.pages import commands_of
 from tests.support.patience import wait_until
 from tests.support.programs import ROOT, free_port, running, start_qdrant
 from tests.support.web.http_server import serve
@@ -113,25 +114,29 @@ def test_an_application_reads_its_agents_points_with_the_token_and_qdrants_own_c
 ) -> None:
     memory = {"user_id": "ada", "content": "pays by invoice", "tags": ["billing"], "vector": VECTOR}
     assert api.post(f"/v1/agents/{guarded.slug}/memories", json=memory).status_code == 201
-    example = ROOT / "examples" / "qdrant-client"
+    # The API's namespace here is `default`.
+    [command] = commands_of("qdrant-client.md", "A token for one agent")
+    command = command.replace("agentmemory-system", "default").replace("support-bot", guarded.slug)
+    programs = [str(guarded.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+    environment = os.environ | {
+        "PATH": os.pathsep.join(programs),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "KUBECONFIG": str(guarded.control_plane.kubeconfig),
+        "QDRANT_URL": guarded_url,
+        "EXAMPLE_AGENT": guarded.slug,
+    }
 
-    def run(name: str, given: str = "", **environment: str) -> str:
-        command = [sys.executable, str(example / name)]
-        environment |= {
-            "QDRANT_URL": guarded_url,
-            "EXAMPLE_AGENT": guarded.slug,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        }
+    def run(command: str, **more: str) -> str:
         done = subprocess.run(
-            command, input=given, env=os.environ | environment, capture_output=True, text=True, timeout=60
+            command, shell=True, cwd=ROOT, env=environment | more, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    token = run("token_of.py", secret_of(guarded).text).strip()
+    token = run(command).strip()
 
     assert token == handed_over(guarded)
-    assert run("read.py", QDRANT_TOKEN=token) == "billing: pays by invoice\nfact: 1\n"
+    assert run("python examples/qdrant-client/read.py", QDRANT_TOKEN=token) == "billing: pays by invoice\nfact: 1\n"
 
 
 def test_a_token_that_has_ended_is_replaced_and_the_api_goes_on(guarded: Workspace, api: httpx.Client) -> None:

@@ -165,7 +165,7 @@ def test_a_leader_that_finds_an_alias_moved_by_another_hand_corrects_nothing_and
         wait_until(lambda: leader.returncode is not None, seconds=STARTED_WITHIN_S, what="the end of the leader")
 
     assert leader.returncode == 1
-    assert f"{workspace.alias} was pointed at {workspace.physical} and leads elsewhere" in leader.log
+    assert f"{workspace.alias} was switched to {workspace.physical} but points elsewhere" in leader.log
     assert "Traceback" not in leader.log
     assert proxy.mutations()[-1] == ("POST", ALIASES)
     assert workspace.aliases() == {workspace.alias: proxy.thief}
@@ -205,13 +205,13 @@ def test_a_lease_that_cannot_be_had_is_told_once_and_waited_for(
     control_plane: ControlPlane, tmp_path: pathlib.Path
 ) -> None:
     program = start_operator(
-        control_plane, tmp_path, "--lease-namespace", "no-such-namespace", ready="cannot ask for the lease"
+        control_plane, tmp_path, "--lease-namespace", "no-such-namespace", ready="cannot acquire the lease"
     )
     time.sleep(2)
     log = program.log
     program.stop()
 
-    assert log.count("cannot ask for the lease") == 1
+    assert log.count("cannot acquire the lease") == 1
     assert "no-such-namespace" in log
     assert program.returncode == 0
 

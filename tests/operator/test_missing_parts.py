@@ -22,7 +22,7 @@ from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, built, free_port, running
 
 CRDS = "apply the CRDs (agentmemory crds | kubectl apply --server-side -f -)"
-RIGHT = "this account needs that right: docs/install.md"
+RIGHT = "this account lacks that permission: docs/install.md"
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_verb_names_the_right_that_is_missing(
 def test_credentials_that_are_refused_are_said_to_be(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
     error = said(control_plane, ("status", "bot"), kubeconfig_with(control_plane, tmp_path, token="wrong"))
 
-    assert "the credentials are refused: log in again" in error
+    assert "the credentials were rejected: log in again" in error
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
@@ -106,7 +106,7 @@ def test_a_verb_names_the_api_server_that_is_away(
 
     error = said(control_plane, verb, kubeconfig_with(control_plane, tmp_path, server=server))
 
-    assert f"Kubernetes cannot be reached at {server}: nothing answers there" in error
+    assert f"Kubernetes cannot be reached at {server}: connection refused" in error
 
 
 @pytest.mark.parametrize("missing", ["CRDs", "rights"])
@@ -147,7 +147,7 @@ def test_a_server_is_alive_and_not_ready_and_its_log_says_what_is_missing_and_it
             wait_until(lambda: answers(url), seconds=20, what="the probe")
             alive, ready = httpx.get(f"{url}/healthz"), httpx.get(f"{url}/readyz")
             assert (alive.status_code, ready.status_code) == (200, 503)
-            assert (CRDS if verb == "operator" else "the log says why") in ready.text
+            assert (CRDS if verb == "operator" else "see the log") in ready.text
 
             started.apply_crds(pathlib.Path("crds"))
 

@@ -178,10 +178,10 @@ def test_an_api_that_may_not_read_kube_system_serves_only_where_it_is_told_which
             code, error = cleanup_of(control_plane, workspace)
             assert (code, "Ready condition" in error) == (1, True)
         else:
-            api.wait_for("which cluster this is, is not known: .*AGENTMEMORY_CLUSTER_ID")
+            api.wait_for("the cluster ID is not known: .*AGENTMEMORY_CLUSTER_ID")
             answer = httpx.get(listed)
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "2")
-            assert "which cluster this is" in httpx.get(f"{url}/readyz").json()["detail"]
+            assert "the cluster ID" in httpx.get(f"{url}/readyz").json()["detail"]
         operator.stop()
     assert marker_of(workspace)["clusterId"] == ("here" if is_set else cluster_uid(control_plane))
 

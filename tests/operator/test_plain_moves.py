@@ -113,7 +113,9 @@ def test_an_adopted_collection_gets_behind_its_alias_and_back(workspace: Workspa
     assert all(has_time for _, has_time in refused)
     if refused:
         assert refused[-1][0] - refused[0][0] < told["pauseMs"] / 1000 + 1
-    assert f"found no collection for {told['pauseMs']} ms" in workspace.events(AGENT, kind="Normal")["Rebuilt"]
+    assert (
+        f"the collection was unavailable for {told['pauseMs']} ms" in workspace.events(AGENT, kind="Normal")["Rebuilt"]
+    )
     assert "plan" not in workspace.wait_ready()["status"]
 
     workspace.annotate(rollback_rebuild=live)

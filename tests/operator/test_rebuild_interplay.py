@@ -72,7 +72,7 @@ def test_a_rebuild_that_finds_less_is_held_moved_when_approved_and_has_a_snapsho
 
     assert held["recall"]["probes"] == POINTS
     assert held["recall"]["neighbours"] < 0.9
-    assert "percent points" in condition["message"]
+    assert "percentage points" in condition["message"]
     assert plan["digest"] == f"{held['digest']}-recall"
     assert workspace.aliases() == {workspace.alias: f"{workspace.alias}__1"}
 
@@ -85,7 +85,7 @@ def test_a_rebuild_that_finds_less_is_held_moved_when_approved_and_has_a_snapsho
     assert workspace.status()["collection"]["rebuiltTime"] == done["moveTime"]
     wait_until(lambda: "-rebuilt-" in workspace.status()["lastSnapshot"]["name"], seconds=30, what="its snapshot")
     workspace.wait_condition("SnapshotFresh", "True/SnapshotRecent", seconds=30)
-    assert "fits it" in workspace.events(AGENT, kind="Normal")["SnapshotDue"]
+    assert "match it" in workspace.events(AGENT, kind="Normal")["SnapshotDue"]
 
     workspace.create_restore("undo", {"snapshotRef": {"name": "before"}})
     refused = workspace.wait_condition("Succeeded", "False/SnapshotUnfit", name="undo", of="MemoryRestore", seconds=20)

@@ -55,7 +55,7 @@ def test_a_rejected_expression_leaves_the_last_accepted_one_in_force_also_over_a
         assert found(client, slug) == (pytest.approx(3, abs=1e-5), 2)
 
     lines = rejected["message"].splitlines()
-    assert lines[0].endswith('character 5: "similarty" is no variable: did you mean similarity?')
+    assert lines[0].endswith('character 5: "similarty" is not a variable: did you mean similarity?')
     assert lines[1:3] == ["  4 * similarty", "      ^"]
     status = workspace.status()
     assert status["scoring"] == {"generation": 2}

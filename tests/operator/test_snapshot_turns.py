@@ -83,7 +83,7 @@ def test_those_that_no_rule_keeps_go_with_their_files_and_a_pinned_one_stays(wor
     left = workspace.qdrant.get(f"/collections/{workspace.physical}/snapshots").json()["result"]
     assert workspace.names("MemorySnapshot") == ["by-hand", "first", "third"]
     assert {item["name"] for item in left} == {files[name] for name in ("by-hand", "first", "third")}
-    assert "second goes: no rule keeps it" in workspace.events(kind="Normal")["SnapshotRemoved"]
+    assert "second is removed: no rule keeps it" in workspace.events(kind="Normal")["SnapshotRemoved"]
 
 
 def early_slug(namespace: str) -> str:
@@ -112,6 +112,6 @@ def test_an_upgraded_qdrant_asks_for_a_snapshot_that_it_can_restore(
         workspace.wait_condition("Succeeded", "True/SnapshotTaken", name=made, of=kind, seconds=30)
         told = workspace.wait_condition("SnapshotFresh", "True/SnapshotRecent", seconds=20)
         assert made in told["message"]
-        assert "can restore no snapshot of before" in workspace.events(kind="Normal")["SnapshotDue"]
+        assert "cannot restore the existing snapshots" in workspace.events(kind="Normal")["SnapshotDue"]
         assert workspace.names(kind) == ["by-hand", made]
         workspace.clean()

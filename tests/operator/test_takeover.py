@@ -117,7 +117,7 @@ class TestRebuiltCluster:
 
         code, told = takeover(workspace, "--all", "--cluster-id", OLD_CLUSTER, "-n", workspace.namespace, "--yes")
 
-        assert (code, told.strip()) == (0, "No AgentMemory is refused a collection of that cluster.")
+        assert (code, told.strip()) == (0, "No AgentMemory is blocked by a collection of that cluster.")
         assert marker_of(workspace)["uid"] == OLD_UID
 
     def test_one_object_is_taken_over_by_name(self, workspace: Workspace) -> None:
@@ -135,7 +135,7 @@ class TestRebuiltCluster:
         code, told = takeover(workspace, "memory", "-n", workspace.namespace)
 
         assert code == 1
-        assert "is refused no such collection" in told
+        assert "is not blocked by such a collection" in told
 
     @pytest.mark.parametrize("options", [(), ("memory", "--all"), ("--all",)])
     def test_what_is_meant_has_to_be_said(self, workspace: Workspace, options: tuple[str, ...]) -> None:

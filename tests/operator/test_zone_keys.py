@@ -87,7 +87,7 @@ async def test_a_secret_that_holds_no_keys_is_told_and_never_written_over(
     well(control_plane.http.patch(secret_of(ring), json=body, headers=patch))
     keys = AgentKeys(ring, FakeWrapping())
 
-    with pytest.raises(TransientError, match="bring it back from a backup"):
+    with pytest.raises(TransientError, match="restore it from a backup"):
         await shards.read(ring, "0")
     with pytest.raises(KeysUnavailable):
         await Keyring(shards, FakeClock()).writing(keys, "PERSONAL", "ada")

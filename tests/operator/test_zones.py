@@ -121,7 +121,7 @@ def test_another_wrapping_key_takes_over_while_memories_are_read(
     remove(workspace, "key.previous")
     workspace.look()
 
-    assert "'key.previous' may go from Secret zones" in workspace.events(kind="Normal")["KeysRewrapped"]
+    assert "'key.previous' can be removed from Secret zones" in workspace.events(kind="Normal")["KeysRewrapped"]
     assert agent.keys.opened(second) == made
     assert {entry.by for entry in agent.keys.entries().values()} == {wrapped}
     program, url = start_api(control_plane, tmp_path, AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)

@@ -148,7 +148,7 @@ def test_access_that_cannot_be_read_lets_nobody_in_until_it_can(site: SharedAgen
     wrong = site.subject("boss", "read", "write", "admin") | {"verbs": ["read", "write", "amdin"]}
     site.workspace.patch(access={"subjects": [wrong, site.subject("bot", "read")]})
     site.wait(boss=NONE, bot=NONE, late=NONE)
-    site.told("the API lets nobody in")
+    site.told("the API rejects every caller")
     access = site.workspace.status()["access"]
     assert (access["readers"], access["writers"]) == (0, 0)
 

@@ -203,7 +203,7 @@ class TestSharedServer:
             with ada.api(url, AGENTMEMORY_CLUSTER_ID=ada.id) as (_, client):
                 wait_until(lambda: client.get(AGENT).status_code == 200, seconds=20, what="the agent")
             with bob.api(url, "--data", str(bob.data)) as (program, client):
-                program.wait_for("which cluster this is, is not known: .*cluster-id is not there")
+                program.wait_for("the cluster ID is not known: .*cluster-id is missing")
                 assert client.get("/readyz").status_code == 503
                 assert client.get(AGENT).status_code == 503
                 bob.data.mkdir()
@@ -285,15 +285,15 @@ class TestFile:
         done = start(home)
 
         assert done.returncode == 1
-        assert "cluster-id holds no id: write the one back" in done.stderr
+        assert "cluster-id contains no ID: restore the one" in done.stderr
         assert home.file.read_bytes() == content
 
     def test_a_disk_without_room_ends_the_start_with_the_way_out_and_leaves_no_half_of_it(self, home: Home) -> None:
         done = start(home, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
 
         assert done.returncode == 1
-        assert "cluster-id, which names this data folder" in done.stderr
-        assert "name another --data, or set AGENTMEMORY_CLUSTER_ID" in done.stderr
+        assert "cluster-id, which identifies this data folder" in done.stderr
+        assert "use another --data, or set AGENTMEMORY_CLUSTER_ID" in done.stderr
         assert not home.file.exists()
 
         with home.dev("--qdrant", "http://127.0.0.1:9"):

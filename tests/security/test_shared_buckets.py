@@ -193,7 +193,7 @@ class TestAnothersCopy:
 
         wait_until(lambda: site.beta.seen.get("nightly", SNAPSHOT) is None, seconds=15, what="the end of nightly")
         site.check_untouched()
-        assert "none of this MemorySnapshot's" in site.beta.seen.events("nightly")["SnapshotKept"]
+        assert "does not belong to this MemorySnapshot" in site.beta.seen.events("nightly")["SnapshotKept"]
 
     @EVERYTHING
     @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class FakeKeyShards(Plantable):
         await self._called("write")
         place = shard.ring, shard.name
         if shard.version != self.versions.get(place, ""):
-            raise Conflict(f"shard {shard.name} of {shard.ring} was changed since")
+            raise Conflict(f"shard {shard.name} of {shard.ring} was changed concurrently")
         self.texts[place], self.versions[place] = shard_to_text(shard), str(self.calls["write"])
         if self.lost is not None:
             met(self, "lost")

@@ -18,7 +18,7 @@ from tests.support.programs import built
 # Writers and readers pause so long between two calls: what they take of the machine the versions have not.
 PACE_S = 0.02
 # Before, between and after.
-STORED = 40
+STORED = 25
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def test_up_and_back_under_load(
         workspace = Workspace(bare_control_plane, bare_control_plane.create_namespace(), qdrant_url)
         workspace.create_ready(**SPEC)
         wait_until(lambda: is_served(installed, workspace), seconds=20, what="the agent in the API")
-        with Witness([installed.service.url], workspace.slug, pace_s=PACE_S) as witness:
+        # At their end the earlier ones closed kept connections with a request on its way. The present one does not:
+        # tests/api/test_connections.py.
+        with Witness([installed.service.url], workspace.slug, pace_s=PACE_S, keeps_connections=False) as witness:
             witness.wait_for(STORED)
             for version, limit in ((PRESENT, 7), (before, 8)):
                 installed.go_over(version)

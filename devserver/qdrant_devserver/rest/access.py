@@ -63,15 +63,15 @@ def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str) -> str | None:
     """
     host = headers.get(b"host", b"").lower()
     if not LOCAL_HOST.fullmatch(host):
-        return (
-            f"Host is {_shown(host)}: this server is for its own machine alone; ask for localhost, 127.0.0.1 or [::1]"
-        )
+        return f"Host is {_shown(host)}: this server only serves its own machine; use localhost, 127.0.0.1 or [::1]"
     origin = headers.get(b"origin")
     if origin is not None and origin.lower() != scheme.encode() + b"://" + host:
-        return f"Origin is {_shown(origin)}, not that of {_shown(host)}: it is a page of another site that asks"
+        return (
+            f"Origin is {_shown(origin)}, not that of {_shown(host)}: requests from pages of other sites are rejected"
+        )
     site = headers.get(b"sec-fetch-site", b"none")
     if site not in OWN_SITES:
-        return f"Sec-Fetch-Site is {_shown(site)}: it is a page of another site that asks"
+        return f"Sec-Fetch-Site is {_shown(site)}: requests from pages of other sites are rejected"
     return None
 
 

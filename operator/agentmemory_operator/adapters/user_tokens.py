@@ -74,7 +74,7 @@ class JwtUserTokens:
         try:
             claims = jwt.decode(*(_jwt_of(token), key.secret, [ALGORITHM], OPTIONS), audience=AUDIENCE, issuer=ISSUER)
         except (jwt.InvalidTokenError, OverflowError, RecursionError, ValueError):
-            raise Unauthenticated("the user token is not valid: ask for a new one") from None
+            raise Unauthenticated("the user token is not valid: request a new one") from None
         _check_times(claims, now_s)
         return _caller_of(claims)
 
@@ -88,9 +88,9 @@ def _jwt_of(token: str) -> str:
 def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
     begun_s, ends_s = int(claims["iat"]), int(claims["exp"])
     if begun_s > now_s + LEEWAY_S or ends_s - begun_s > TOKEN_TTL_MAX_S:
-        raise Unauthenticated("the user token is not valid: ask for a new one")
+        raise Unauthenticated("the user token is not valid: request a new one")
     if ends_s + LEEWAY_S <= now_s:
-        raise Unauthenticated("the user token has expired: ask for a new one")
+        raise Unauthenticated("the user token has expired: request a new one")
 
 
 def _caller_of(claims: Mapping[str, Any]) -> Caller:

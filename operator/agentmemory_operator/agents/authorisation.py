@@ -58,8 +58,10 @@ class AgentRights:
             Forbidden: it is for some users alone.
         """
         if self.scopes.users is not None:
-            way_out = "name one of them, or ask as a subject that spec.access.subjects binds to no users"
-            raise Forbidden(f"none given is everybody, and {self.caller} is for some users: {way_out}", field="user_id")
+            way_out = "name one of them, or use a subject without users in spec.access.subjects"
+            raise Forbidden(
+                f"omitting it means all users, but {self.caller} is limited to some users: {way_out}", field="user_id"
+            )
 
     def check_author(self, author: str | None, *, field: str = "author") -> None:
         """Pass where a memory that the caller stores may have this author.
@@ -90,9 +92,9 @@ class AgentRights:
     def _why_not(self, user_id: str) -> str:
         agent = f"of agent {self.settings.slug!r}"
         if self.caller.delegation is not None:
-            return f"{self.caller} may not act for {user_id!r} {agent}: ask for a token of that user"
+            return f"{self.caller} may not act for {user_id!r} {agent}: use a token of that user"
         if self.caller.hook:
-            return f"{self.caller} may not use scope {user_id!r} {agent}: a hook stores what is of one user"
+            return f"{self.caller} may not use scope {user_id!r} {agent}: a hook stores memories of one user only"
         what, where = ("use scope", "scopes") if is_shared(user_id) else ("act for user", "users")
         subjects = "in the object's spec.access.subjects"
         return f"{self.caller} may not {what} {user_id!r} {agent}: add it to its {where} {subjects}"
@@ -120,7 +122,7 @@ def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Ver
     if verb is not None and verb not in allowed:
         way_out = f"add {verb} to its verbs in the object's spec.access.subjects"
         if caller.delegation is not None:
-            way_out = "none has it" if verb is Verb.DELEGATE else f"ask for a token with {verb}"
+            way_out = "none has it" if verb is Verb.DELEGATE else f"request a token with {verb}"
         raise Forbidden(f"{caller} may {', '.join(sorted(allowed))} with agent {slug!r}, not {verb}: {way_out}")
     return AgentRights(caller, settings, scopes_of(caller, settings.subjects), allowed)
 

@@ -18,14 +18,14 @@ SHORT, LONG = 0.01, 100.0
 def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
     """What is wrong with a caller's vector: its size, or numbers that the engine cannot store."""
     if len(vector) != size:
-        return [FieldError("vector", f"has {len(vector)} numbers: the agent's vectors have {size}")]
+        return [FieldError("vector", f"has {len(vector)} dimensions, but the agent's vectors have {size}")]
     if _has_ordinary_length(vector):
         return []
     largest = max(map(abs, vector))
     if not all(map(math.isfinite, vector)) or largest > FLOAT32_MAX:
-        return [FieldError("vector", "holds a number that is not finite or beyond float32")]
+        return [FieldError("vector", "contains a number that is not finite or not within float32")]
     if largest < FLOAT32_MIN_NORMAL:
-        return [FieldError("vector", "is all zero: it has no direction to compare")]
+        return [FieldError("vector", "is all zeros: it has no direction")]
     return []
 
 
@@ -33,11 +33,11 @@ def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
     """What is wrong with the vector of what is to be stored, or with there being none."""
     size = agent.source.dimensions
     if vector is not None and not agent.takes_vectors:
-        return [FieldError("vector", "this agent embeds content itself: leave vector out")]
+        return [FieldError("vector", "must be omitted: this agent embeds content itself")]
     if vector is not None:
         return check_vector(vector, size=size)
     if agent.takes_vectors:
-        return [FieldError("vector", f"required, {size} numbers: this agent embeds nothing")]
+        return [FieldError("vector", f"required with {size} dimensions: this agent has embedding.provider none")]
     return []
 
 
@@ -62,7 +62,7 @@ def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[Field
     if not known:
         return []
     return [
-        FieldError(field, f"{name!r} is none of the agent's types: {', '.join(known)}")
+        FieldError(field, f"{name!r} is not a type of this agent: use one of {', '.join(known)}")
         for name in types
         if name not in known
     ]
@@ -86,5 +86,10 @@ def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | 
     if (text is None) == (vector is None):
         return [FieldError("query", "give either query or vector, not both or neither")]
     if text is not None and agent.takes_vectors:
-        return [FieldError("query", f"this agent embeds nothing: send vector, {agent.source.dimensions} numbers")]
+        return [
+            FieldError(
+                "query",
+                f"this agent has embedding.provider none: send vector with {agent.source.dimensions} dimensions",
+            )
+        ]
     return []

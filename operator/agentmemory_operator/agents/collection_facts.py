@@ -139,13 +139,13 @@ def check_epoch(facts: Facts, slug: str, least: int) -> None:
 
 def closed(slug: str, until: int) -> AgentClosed:
     """The error for an agent that is to be left alone until its collection has an epoch."""
-    message = f"a snapshot is being restored into agent {slug!r}: nothing was written; try again"
+    message = f"a snapshot is being restored into agent {slug!r}: nothing was written; retry"
     return AgentClosed(message, until=until, retry_after_s=CLOSED_RETRY_AFTER_S)
 
 
 def not_ready(settings: AgentSettings) -> NotServed:
     """The error for an agent whose collection is not there yet, or not any more, or is another's."""
     return NotServed(
-        f"the collection of agent {settings.slug!r} is not ready yet, or gone: see the object's Ready condition",
+        f"the collection of agent {settings.slug!r} is not ready or was deleted: see the object's Ready condition",
         retry_after_s=2,
     )

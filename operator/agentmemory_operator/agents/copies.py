@@ -41,4 +41,4 @@ class _NoEmbedder:
     dimensions: int
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        raise AssertionError("a copy is not written to by people")
+        raise AssertionError("a copy is read-only")

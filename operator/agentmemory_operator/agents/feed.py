@@ -84,7 +84,7 @@ def _claim_of(table: ObjectTable, key: Key, document: Json, before: AgentClaim |
         settings = effective_settings(table.parse(document))
     except SpecInvalid as exc:
         if before is None or before.uid != uid_of(document):
-            log.warning("%s is not served: %s", key, exc)
+            log.warning("not serving %s: %s", key, exc)
             return None
         log.warning("%s is not valid: %s. %s", key, exc, told_of_access(document))
         settings = replace(before.settings, subjects=subjects_now(document))

@@ -89,7 +89,7 @@ class FencedStore(ForwardingPoints):
             raise
         self._has_written = True
         if self._fence.times.now_s() > until_s:
-            raise OutcomeUnknown(f"this took longer than {self._write_s:g} s to be written: read before repeating")
+            raise OutcomeUnknown(f"the write took longer than {self._write_s:g} s: read before retrying")
         if not self._fence.vouches_for(self._space):
             await self._confirm(call)
 
@@ -125,7 +125,7 @@ class FencedStore(ForwardingPoints):
         facts = await self._settled(await self._fence.read())
         if self._is_held(facts):
             raise StoreUnavailable(
-                f"the collection of agent {self._fence.slug!r} is about to be replaced: nothing was written; try again",
+                f"the collection of agent {self._fence.slug!r} is being replaced: nothing was written; retry",
                 retry_after_s=1,
             )
         self._check_space(facts)
@@ -142,8 +142,7 @@ class FencedStore(ForwardingPoints):
                     return
         if facts.space != self._space or self._is_held(facts):
             raise OutcomeUnknown(
-                f"the collection of agent {self._fence.slug!r} was replaced while this was written: read before"
-                " repeating",
+                f"the collection of agent {self._fence.slug!r} was replaced during the write: read before repeating",
                 retry_after_s=1,
             )
 
@@ -193,8 +192,8 @@ class FencedStore(ForwardingPoints):
     def _moved(self) -> AgentMemoryError:
         what = f"the collection of agent {self._fence.slug!r} was replaced"
         if self._has_written:
-            return OutcomeUnknown(f"{what} midway: read before repeating", retry_after_s=1)
-        return CollectionMoved(f"{what} meanwhile: nothing was written; try again", retry_after_s=1)
+            return OutcomeUnknown(f"{what} during the write: read before retrying", retry_after_s=1)
+        return CollectionMoved(f"{what} in the meantime: nothing was written; retry", retry_after_s=1)
 
     @contextmanager
     def _after_a_write(self) -> Iterator[None]:
@@ -206,7 +205,7 @@ class FencedStore(ForwardingPoints):
         except AgentMemoryError as error:
             if not self._has_written:
                 raise
-            message = f"this was written, and what agent {self._fence.slug!r} is stored in cannot be read: {error}"
+            message = f"the write succeeded, but the collection of agent {self._fence.slug!r} cannot be read: {error}"
             raise OutcomeUnknown(message, retry_after_s=getattr(error, "retry_after_s", 0.0)) from error
 
 

@@ -56,6 +56,6 @@ class Upcoming:
             if source.provider != "none":
                 await embedder.embed(["a text"])
         except AgentMemoryError as error:
-            log.warning("agent %s is about to move to an embedding that cannot be used: %s", settings.slug, error)
+            log.warning("agent %s is about to switch to an embedding that fails: %s", settings.slug, error)
             return None
         return embedder

@@ -17,9 +17,9 @@ PROBE_S = 5.0
 PROBED_AT_ONCE = 8
 # For how long the API server is waited for at the start, as the operator waits; and between looks.
 PATIENCE_S, START_S = 120.0, 0.5
-UNREAD = "the agents have not been read yet: the log says why, if it takes long"
-UNIDENTIFIED = "which cluster this is, is not known yet: the log says why"
-UNPROBED = "no Qdrant has been asked yet"
+UNREAD = "the agents are not loaded yet: see the log if this takes long"
+UNIDENTIFIED = "the cluster ID is not known yet: see the log"
+UNPROBED = "no Qdrant server has been probed yet"
 AWAY = "no Qdrant answers"
 
 

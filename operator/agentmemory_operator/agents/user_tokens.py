@@ -86,7 +86,7 @@ class UserTokens:
             if self._age_s() >= (KEY_KNOWN_S if is_wanted else KEY_READ_AGAIN_S):
                 await self._read_key()
             if self._key is None:
-                raise self._trouble or TransientError("user tokens cannot be checked for now")
+                raise self._trouble or TransientError("user tokens cannot be verified at the moment")
             return self._key
 
     async def _read_key(self) -> None:
@@ -100,7 +100,7 @@ class UserTokens:
     def _read(self, token: str, key: SigningKey) -> Caller:
         caller = self.form.read(token, key, now_s=self._now_s())
         if self.has_identities and caller.is_unbounded:
-            raise Unauthenticated("the user token is nobody's: ask for a new one")
+            raise Unauthenticated("the user token's creator no longer exists: request a new one")
         return caller
 
     def _age_s(self) -> float:

@@ -17,7 +17,7 @@ from agentmemory_client.exchange import Call, path_of
 from agentmemory_client.methods import of_client
 
 warnings.warn(
-    "agentmemory_operator.client goes with the next minor version: use agentmemory_client, from the package "
+    "agentmemory_operator.client is removed in the next minor version: use agentmemory_client, from the package "
     "agentmemory-client",
     DeprecationWarning,
     stacklevel=2,

@@ -153,7 +153,7 @@ class Switch:
         await self.check()
         live = await live_behind(self.server, self.alias, made.source if made else self.target)
         if (live.physical if live else None) != (made.source if made else None):
-            raise StoreUnavailable(f"{self.alias} leads to another collection since: the move is announced there")
+            raise StoreUnavailable(f"{self.alias} points to another collection now: the switch is announced there")
         told = await check_stands(self.server, made) if made else {}
         epoch = next_epoch(epoch_in(told), self.now_ms(), carries=False, least=self.least_epoch)
         await self.server.snapshots.write_metadata(self.target, epoch_to_json(epoch))
@@ -168,7 +168,7 @@ class Switch:
         except TransientError as exc:
             # The answer may have been lost, not the move.
             if not await is_behind(self.server, self.alias, self.target):
-                raise OutcomeUnknown(f"whether {self.alias} leads to {self.target} is not known: {exc}") from exc
+                raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 
 
 async def say(server: Server, made: Announcement, phase: Phase) -> None:
@@ -186,7 +186,7 @@ async def check_stands(server: Server, made: Announcement) -> Json:
     """
     metadata = await server.snapshots.metadata(made.source) or {}
     if not is_announced(metadata, made.token):
-        raise StoreUnavailable(f"the announcement in {made.source} was withdrawn: it is made again")
+        raise StoreUnavailable(f"the announcement in {made.source} was removed and is repeated")
     return metadata
 
 

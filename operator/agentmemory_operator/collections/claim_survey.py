@@ -80,7 +80,7 @@ class ClaimSurvey:
         except LeadershipLost:
             raise
         except (AgentMemoryError, TimeoutError) as exc:
-            log.info("what %s holds is found out later: %s", key, exc)
+            log.info("cannot list the collections of %s yet, retrying later: %s", key, exc)
             return None
         found = [self._witness(holding, key, cluster_id) for holding in holdings]
         return [one for one in found if one is not None and await self._is_allowed(key, one.marker.namespace)]

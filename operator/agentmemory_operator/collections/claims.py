@@ -96,13 +96,13 @@ class Claims:
 
     async def load(self) -> None:
         """Read what is stored, before the first pass; waits for as long as it cannot be read."""
-        self._hold(await self._patiently(self.store.load, "claims cannot be read"))
+        self._hold(await self._patiently(self.store.load, "cannot read claims"))
 
     async def run(self) -> None:
         """Make the first set, then end claims of which nothing is left, until cancelled."""
         while True:
             if not self.table.claims.is_complete:
-                await self._patiently(self._complete, "claims cannot be stored")
+                await self._patiently(self._complete, "cannot store claims")
             gone, self._gone = self._gone, set()
             try:
                 await self._add_unread()
@@ -110,7 +110,7 @@ class Claims:
             except LeadershipLost:
                 raise
             except (TransientError, Conflict) as exc:
-                log.info("which claims have ended is found out later: %s", exc)
+                log.info("cannot tell which claims have ended, retrying later: %s", exc)
             await self._rest()
 
     def heard(self, gone: Json) -> None:
@@ -157,7 +157,7 @@ class Claims:
         if known is None and not epoch:
             return
         if known is None or not self.table.claims.is_complete:
-            raise StoreUnavailable(f"which namespace agent {slug!r} belongs to is not recorded yet: it is tried again")
+            raise StoreUnavailable(f"the namespace of agent {slug!r} is not recorded yet; retrying")
         if known.least_epoch != epoch:
             await self._save(slug, known, replace(known, least_epoch=epoch))
 
@@ -179,7 +179,7 @@ class Claims:
         if not any(releases(grant, agent=memory.slug, uid=claim.uid, namespace=namespace) for grant in granted or ()):
             return False
         await self._save(memory.slug, claim, _claimed_by(memory, claim.connections))
-        log.info("agent %s is given to namespace %s, as its connection's owner says", memory.slug, namespace)
+        log.info("agent %s now belongs to namespace %s, as allowed by its connection", memory.slug, namespace)
         return True
 
     async def _save(self, slug: str, before: SlugClaim | None, after: SlugClaim | None) -> None:
@@ -198,7 +198,7 @@ class Claims:
                 staged, self._staged = {**self._staged, slug: (before, after)}, {}
                 await self._write({name: new for name, (old, new) in staged.items() if self._claim_of(name) == old})
         if self._claim_of(slug) != after:
-            raise TransientError(f"agent {slug!r} was claimed meanwhile: whose it is is decided once more")
+            raise TransientError(f"agent {slug!r} was claimed concurrently; retrying")
 
     def _claim_of(self, slug: str) -> SlugClaim | None:
         return self.table.claims.claims.get(slug)
@@ -212,7 +212,7 @@ class Claims:
         except Conflict as exc:
             # Somebody else wrote there: that is what holds.
             self._hold(await self.store.load())
-            raise TransientError(f"the claims were changed by another hand, and are decided once more: {exc}") from exc
+            raise TransientError(f"the claims were changed concurrently; retrying: {exc}") from exc
         self._hold(after)
 
     def _hold(self, claims: ClaimSet) -> None:
@@ -228,7 +228,7 @@ class Claims:
                 claims[slug] = _claimed_by(memory)
         async with self._lock:
             await self._write(claims, unread=unread)
-        log.info("%d agents have a claim; %d connections were away", len(claims), len(unread))
+        log.info("%d agents have a claim; %d connections were unavailable", len(claims), len(unread))
         for key in self.table.keys(AGENT_MEMORY):
             self.request(key)
 
@@ -265,7 +265,7 @@ class Claims:
         # An object may have come meanwhile.
         for slug in free & self._without_object().keys():
             await self._save(slug, self._claim_of(slug), None)
-            log.info("agent %s is free again: nothing of it is left", slug)
+            log.info("agent name %s is free again: no data of it is left", slug)
             for key in self.table.claimants_of(slug):
                 self.request(key)
 

@@ -36,7 +36,7 @@ async def adopt_former(server: Server, cluster_id: str) -> None:
             others[owner] = others.get(owner, 0) + 1
     for owner, count in others.items():
         log.warning(
-            "%d collections of the development Qdrant are of cluster %s and stay as they are, not served; this is"
+            "%d collections of the development Qdrant belong to cluster %s and are not served or changed; this is"
             " cluster %s. If its id was lost, write %s into the file cluster-id of --data and start again",
             count,
             owner,

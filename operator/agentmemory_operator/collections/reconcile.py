@@ -289,7 +289,7 @@ async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> O
 
 def _ignored(found: PassDraft) -> SpecInvalid:
     names = ", ".join(type(change).__name__ for change in found.todo)
-    return SpecInvalid("ChangeIgnored", f"the server accepted {names} and changed nothing")
+    return SpecInvalid("ChangeIgnored", f"the server accepted {names} but did not apply it")
 
 
 def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observed) -> Reconciled:

@@ -23,7 +23,7 @@ Turn = Callable[[], Awaitable[str | None]]
 """Takes the turn to copy shards: returns None, or whose turn it is."""
 
 
-NO_CALLS = "the cluster has no calls that move replicas: a new collection is planned instead"
+NO_CALLS = "the server has no API for moving replicas: a rebuild is planned instead"
 
 
 async def check_peers(factor: int | None, *, store: CollectionStore) -> None:
@@ -67,9 +67,7 @@ async def _move(
 ) -> Replication | None:
     is_copy = isinstance(next_move(placement, factor), CopyReplica)
     if is_copy and turn is not None and done.observed.points and (before := await turn()):
-        message = (
-            f"copies of its shards wait their turn: one collection of a connection at a time, and {before} is first"
-        )
+        message = f"replication is queued: one collection per connection at a time, {before} is first"
         return Replication(Reason.REINDEX_QUEUED, message, before=before)
     # What is dropped does not come back: it is decided by what is so now.
     now = await store.placement(done.observed.physical)

@@ -82,4 +82,4 @@ async def _drop(server: Server, name: str) -> None:
         await server.collections.delete(name)
     except AgentMemoryError as exc:
         # What was found out is not lost for that; the sweeper drops it.
-        log.warning("the scratch collection %s is dropped later: %s", name, exc)
+        log.warning("scratch collection %s is deleted later: %s", name, exc)

@@ -102,7 +102,7 @@ class Storages:
         if (place := place_of(bucket)) not in self._shared:
             raise SpecInvalid(
                 Reason.SOURCE_NOT_ALLOWED,
-                f"bucket {place} is opened with a Secret alone: name one in secretRef, or have {place!r} listed in the"
+                f"bucket {place} needs a Secret: set secretRef, or ask for {place!r} to be listed in the"
                 " operator's AGENTMEMORY_SHARED_BUCKETS",
             )
         return Area(namespace, self._namespace_of)

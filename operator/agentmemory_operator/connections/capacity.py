@@ -227,10 +227,10 @@ class Capacity:
             coming = sum(one.wish.tenant == wish.tenant and not _is_made(one, names) for one in before)
             if len(ours) + coming >= most:
                 raise NamespaceFull(
-                    f"namespace {wish.tenant.namespace} may have {most} collections on QdrantConnection "
-                    f"{key.namespace}/{key.name} (spec.capacity.maxCollectionsPerNamespace) and has them; those of "
-                    f"deleted agents, replaced ones and placeholders count too: agentmemory orphans lists what nothing "
-                    f"owns. Remove some, or have the number raised"
+                    f"namespace {wish.tenant.namespace} reached the limit of {most} collections on QdrantConnection "
+                    f"{key.namespace}/{key.name} (spec.capacity.maxCollectionsPerNamespace). Collections of deleted "
+                    f"agents, replaced ones and placeholders count too: agentmemory orphans lists what nothing owns. "
+                    f"Remove some, or ask for a higher limit"
                 )
             place = _Granted(wish, frozenset(name for name in names if number_of(name, wish.alias) is not None))
             granted.append(place)

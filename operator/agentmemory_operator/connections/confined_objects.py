@@ -73,7 +73,8 @@ class ConfinedObjects:
     def _refusal(self, key: str) -> SpecInvalid:
         return SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
-            f"{key!r} lies outside what namespace {self._area.namespace} may reach of the shared bucket {self._place}:"
-            f" the copies of its own agents, [PREFIX/]{self._area.namespace}/AGENT/SNAPSHOT_UID/FILE; for anything else"
-            " name a Secret that opens the bucket in secretRef",
+            f"{key!r} is outside the part of the shared bucket {self._place} that namespace {self._area.namespace} "
+            f"may access:"
+            f" the copies of its own agents, [PREFIX/]{self._area.namespace}/AGENT/SNAPSHOT_UID/FILE. For anything "
+            f"else, name a Secret that opens the bucket in secretRef",
         )

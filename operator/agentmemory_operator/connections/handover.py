@@ -177,7 +177,7 @@ class Handover:
             is_ours = not namespaces or handed.owner.namespace in namespaces
             if is_ours and (handed.slug, handed.owner.uid) not in uids:
                 await self.store.delete(handed)
-                log.info("agent %s is gone: its Secret was deleted", handed.slug)
+                log.info("deleted the Secret of agent %s, whose object is gone", handed.slug)
 
     def _qdrant_values(
         self, access: ServerAccess, alias: str, before: dict[str, str]
@@ -286,8 +286,8 @@ class HandedOverSecrets:
         found = [handed.values[slot] for slot in slots if slot in handed.values] if handed else []
         if not found:
             raise TransientError(
-                f"the operator has not handed over Secret {namespace}/{name} for agent {self.slug!r}, or not for where"
-                " it is to go: see the object's conditions and events",
+                f"the operator has not shared Secret {namespace}/{name} for agent {self.slug!r}, or not for the host"
+                " it is sent to: see the object's conditions and events",
                 retry_after_s=2,
             )
         return found[0]

@@ -169,6 +169,6 @@ class PointsOnly:
             return api_key
         if has_jwt_rbac is None:
             # A passing silence must not hand out what opens every collection.
-            raise StoreUnavailable("the server does not tell whether it takes tokens: nothing is consolidated")
+            raise StoreUnavailable("the server does not report whether it accepts tokens: consolidation is skipped")
         expires_at_s = self.clock.now_ms() // 1000 + LIFETIME_S
         return self.tokens.mint(api_key, alias, expires_at_s=expires_at_s) or api_key

@@ -102,7 +102,7 @@ class Reach:
         if not await self._may_use(name):
             slug = slug_in(name)
             if slug and self.namespace_of(slug) is None and not self.is_settled():
-                raise StoreUnavailable(f"which namespace agent {slug} belongs to is not known yet: it is found out now")
+                raise StoreUnavailable(f"the namespace of agent {slug} is not known yet; retrying")
             raise self._refused(name)
         self._known.add(name)
 
@@ -119,7 +119,7 @@ class Reach:
         if not is_file_of(physical, name):
             raise NotOwned(
                 Reason.SNAPSHOT_NOT_OWNED,
-                f"{_shown(name)} is no name of a snapshot of {_shown(physical)}, and nothing was done with it: {_WAY}",
+                f"{_shown(name)} is not the name of a snapshot of {_shown(physical)}; it was not touched: {_WAY}",
             )
 
     def tell_location(self, location: str) -> None:
@@ -133,7 +133,7 @@ class Reach:
             NotOwned: it was not.
         """
         if location not in self._locations:
-            raise NotOwned(Reason.SNAPSHOT_NOT_OWNED, f"{_shown(location)} is no file that was asked for: {_WAY}")
+            raise NotOwned(Reason.SNAPSHOT_NOT_OWNED, f"{_shown(location)} is not a requested file: {_WAY}")
 
     @asynccontextmanager
     async def recovering(self, name: str) -> AsyncIterator[None]:
@@ -186,14 +186,12 @@ class Reach:
     def _refused(self, name: str) -> NotOwned:
         return NotOwned(
             Reason.COLLECTION_NOT_OWNED,
-            f"{_shown(name)} is no collection of an agent of namespace {self.namespace}, or is marked as somebody "
-            f"else's, and nothing was done with it: {_WAY}",
+            f"{_shown(name)} is not a collection of an agent in namespace {self.namespace}, or belongs to another "
+            f"owner; it was not touched: {_WAY}",
         )
 
 
-_WAY = (
-    "a status names it, which the operator alone is to write. Delete the object and create it again, under another name"
-)
+_WAY = "a status names it that only the operator may write. Delete the object and create it under another name"
 
 
 def _shown(name: object) -> str:

@@ -35,7 +35,7 @@ def connection_missing(named: str) -> SpecInvalid:
     """The error for an object whose connection, NAMESPACE/NAME, does not exist."""
     return SpecInvalid(
         Reason.CONNECTION_NOT_FOUND,
-        f"there is no QdrantConnection {named}: create it, or name another in spec.connectionRef",
+        f"there is no QdrantConnection {named}: create it or use another in spec.connectionRef",
     )
 
 
@@ -255,7 +255,7 @@ class Servers(Resolver[Link[Server]]):
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            log.info("%s on %s: looked for later: %s", what, connection, exc)
+            log.info("cannot look for %s on %s, retrying later: %s", what, connection, exc)
         else:
             if removed:
                 log.info("%s on %s: removed %s", what, connection, ", ".join(removed))

@@ -81,9 +81,9 @@ class CheckedStream:
 
     def _check(self, size: int, sha256: str) -> None:
         if self._size is not None and size != self._size:
-            raise BytesDiffer(f"{self._named}: it has {size} bytes, recorded are {self._size}")
+            raise BytesDiffer(f"{self._named}: it has {size} bytes, expected {self._size}")
         if sha256 != self._sha256:
-            raise BytesDiffer(f"{self._named}: its bytes have SHA-256 {sha256}, recorded is {self._sha256}")
+            raise BytesDiffer(f"{self._named}: it has SHA-256 {sha256}, expected {self._sha256}")
 
 
 async def digest_of(content: AsyncIterator[bytes]) -> tuple[str, int]:

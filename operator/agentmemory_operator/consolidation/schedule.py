@@ -191,7 +191,7 @@ class Consolidating:
     async def _applying(self, key: Key) -> AsyncIterator[None]:
         """Keep the alias from being moved while memories are merged."""
         if self.is_rebuilding(key):
-            raise StoreUnavailable("the collection is being rebuilt: nothing is merged meanwhile")
+            raise StoreUnavailable("the collection is being rebuilt: consolidation waits")
         self._under_way[key] += 1
         try:
             yield
@@ -239,7 +239,7 @@ def _event(errand: Errand, status: Json) -> Event | None:
         return Event("Warning", "ConsolidationFailed", f"{errand.action} {errand.run}: {reason}: {status['message']}")
     if errand.action is Action.RUN and counts.get("proposed"):
         message = (
-            f"run {errand.run}: {described(counts)}. What was proposed waits: `agentmemory consolidate NAME"
+            f"run {errand.run}: {described(counts)}. Proposed facts wait for approval: `agentmemory consolidate NAME"
             f" --proposals` shows it, --approve {errand.run} or --reject {errand.run} decides"
         )
         return Event("Warning", "ConsolidationProposed", message)

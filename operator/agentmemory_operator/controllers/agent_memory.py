@@ -189,7 +189,7 @@ class Passes:
         try:
             await self.handover.hand_over(memory)
         except SpecInvalid as exc:
-            log.warning("the suspended %s may not be served for long: %s", key, exc)
+            log.warning("the suspended %s may stop being served: %s", key, exc)
         return jittered(self.periods.converged_s)
 
     def _due_s(self, key: Key, done: Reconciled) -> float:
@@ -254,7 +254,7 @@ class Passes:
             return self.periods.busy_s
         except StoreUnavailable as exc:
             waiting = DeletionWaiting(
-                f"the deletion waits for Qdrant until {render_second(deadline_s)}; then the object goes, and its "
+                f"the deletion waits for Qdrant until {render_second(deadline_s)}. Then the object is deleted and its "
                 f"collection is kept: {exc}"
             )
             await self.writer.fail(document, metadata, waiting)
@@ -361,7 +361,7 @@ class Passes:
             status["reindexSince"] = since
         if done.taken_from:
             owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
-            message = f"{done.observed.physical} was {owner}'s and is this object's"
+            message = f"took over {done.observed.physical} from {owner}"
             event = Event("Normal", "CollectionTakenOver", message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         for event in events_of(done, old=document.get("status") or {}, new=status):

@@ -114,19 +114,19 @@ class ApproveAll:
                 self.begin(one)
             return await self._end_of(one)
         except NotFound:
-            return ApprovedObject(agent=str(one), is_done=False, message="it was deleted meanwhile")
+            return ApprovedObject(agent=str(one), is_done=False, message="it was deleted in the meantime")
 
     async def _approve(self, one: Chosen) -> str | None:
         """Approve what was found; return why not, where the object asks for something else by now."""
         document = await self.objects.read_object(AGENT_MEMORY, one.namespace, one.name)
         now = waiting_of(document)
         if now is None or now.value != one.approved:
-            return "its plan has changed since it was listed: run the same again"
+            return "its plan has changed since it was listed: run the command again"
         metadata = Metadata.model_validate(document["metadata"])
         try:
             await self.objects.annotate(AGENT_MEMORY, metadata, approval(one.approved))
         except TransientError as exc:
-            return f"run the same again: {exc}"
+            return f"run the command again: {exc}"
         return None
 
     async def _end_of(self, one: Chosen) -> ApprovedObject:
@@ -144,7 +144,7 @@ class ApproveAll:
             if progress is ApprovalProgress.WAITS:
                 unseen_s += self.poll_s
                 if unseen_s > self.seen_within_s:
-                    said = f"no operator has acted on its approval within {self.seen_within_s:.0f} s: does one run?"
+                    said = f"no operator acted on the approval within {self.seen_within_s:.0f} s: is one running?"
                     return ApprovedObject(agent=str(one), is_done=False, message=said)
             elif progress is not ApprovalProgress.GOES_ON:
                 return ApprovedObject(agent=str(one), is_done=progress is ApprovalProgress.DONE, message=message)

@@ -31,7 +31,7 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
         SpecInvalid: the snapshot that it is to begin with cannot be restored.
     """
     if found := restore_under_way(key, table):
-        raise RestoreUnderWay(f"the collection comes with MemoryRestore {found.name}, which is under way")
+        raise RestoreUnderWay(f"the collection is being created by MemoryRestore {found.name}")
     if memory.spec.bootstrap is None:
         return
     restore = bootstrap_of(memory, memory.spec.bootstrap.from_snapshot.name)
@@ -42,14 +42,14 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
     status = (document or {}).get("status") or {}
     if not has_ended(status):
         raise RestoreUnderWay(
-            f"the collection comes with MemoryRestore {own.name}: {status.get('progress', 'it is about to begin')}"
+            f"the collection is being created by MemoryRestore {own.name}: {status.get('progress', 'starting')}"
         )
     if not has_succeeded(status):
         told = condition_of(status, SUCCEEDED)["message"]
         raise SpecInvalid(
             Reason.BOOTSTRAP_FAILED,
-            f"spec.bootstrap: MemoryRestore {own.name} failed: {told}. Delete it to have it tried again, name another "
-            f"snapshot, or remove spec.bootstrap to begin empty",
+            f"spec.bootstrap: MemoryRestore {own.name} failed: {told}. Delete it to retry, name another "
+            f"snapshot, or remove spec.bootstrap to start empty",
         )
 
 

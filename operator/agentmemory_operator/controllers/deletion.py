@@ -81,7 +81,7 @@ class Release:
         except AgentMemoryError as exc:
             if isinstance(exc, TransientError) and not is_overdue:
                 raise
-            events = [_kept(f"the collection is kept, `agentmemory orphans` lists it: {exc}")]
+            events = [_kept(f"collection kept, see `agentmemory orphans`: {exc}")]
         for event in events:
             # In a namespace that is being deleted no event can be posted.
             log.info("%s of %s/%s: %s", event.reason, metadata.namespace, metadata.name, event.message)
@@ -94,7 +94,7 @@ class Release:
         if memory.spec.deletion_policy not in POLICIES:
             return []
         if memory.spec.suspend:
-            return [_kept("the collection is kept: spec.suspend is true")]
+            return [_kept("collection kept: spec.suspend is true")]
         if self.table.namespace_of(memory.slug) not in (None, memory.metadata.namespace):
             raise slug_taken(memory.slug)
         ours = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
@@ -127,16 +127,18 @@ class Release:
             if not await self.key_shards.list_names(ring):
                 return None
             if memory.metadata.annotations.get(CONFIRM_DELETE) != alias:
-                return _keys_kept(ring, f"the deletion was not confirmed with {CONFIRM_DELETE}: {alias}")
+                return _keys_kept(ring, f"the deletion was not confirmed with the annotation {CONFIRM_DELETE}={alias}")
             await self.key_shards.delete(ring)
         except LeadershipLost:
             raise
         except TransientError as exc:
             if is_overdue:
-                return _keys_kept(ring, f"their store is away ({exc})")
-            raise DeletionWaiting(f"the deletion waits for the store of the data keys: {exc}") from exc
+                return _keys_kept(ring, f"their store is unavailable ({exc})")
+            raise DeletionWaiting(f"the deletion waits for the data key store: {exc}") from exc
         return Event(
-            "Normal", "KeysDestroyed", f"the data keys of agent {ring} are destroyed: nobody reads its zones again"
+            "Normal",
+            "KeysDestroyed",
+            f"data keys of agent {ring} destroyed: memories in its zones can no longer be read",
         )
 
     async def _delete_from(
@@ -157,7 +159,7 @@ class Release:
             await self._retire(memory, replaced)
         left = await self._retire(memory, observed.physical)
         last_one = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
-        placeholder = f"; {left} of its snapshots stay, under an empty collection of its name" if left else ""
+        placeholder = f"; {left} of its snapshots remain under an empty collection with its name" if left else ""
         message = f"{observed.physical} with {points} memories deleted{last_one}{placeholder}"
         return Event("Normal", "CollectionDeleted", message)
 
@@ -166,7 +168,7 @@ class Release:
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name)) or {}
         kept = ((document.get("status") or {}).get("points") or {}).get("after", points)
-        later = f", but for {points - kept} written after it" if points > kept else ""
+        later = f", except {points - kept} written later" if points > kept else ""
         return f"; MemorySnapshot {name} has them{later}"
 
     async def _refusal(self, memory: AgentMemory, alias: str, *, points: int, is_overdue: bool) -> Event | None:
@@ -195,7 +197,7 @@ class Release:
         if document is None:
             await self.cluster.create_object(final_manifest(memory))
             if is_overdue:
-                return f"{alias_of(memory.slug)} holds memories, and nobody makes MemorySnapshot {name}"
+                return f"{alias_of(memory.slug)} has memories, but MemorySnapshot {name} is not being created"
         if fault := final_state(document, name):
             return fault
         return None
@@ -240,6 +242,6 @@ def _kept(message: str) -> Event:
 
 def _keys_kept(ring: Ring, why: str) -> Event:
     message = (
-        f"the data keys of agent {ring} are kept, its snapshots can still be read: {why}; docs/delete.md has the way"
+        f"data keys of agent {ring} kept, so its snapshots stay readable: {why}. To destroy them, see docs/delete.md"
     )
     return Event("Warning", "KeysKept", message)

@@ -14,7 +14,7 @@ from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 
 NOBODY = (
-    "spec.access names nobody who may read: where the API checks ServiceAccounts, it answers nobody for this agent; add"
+    "spec.access gives nobody read access: an API that checks ServiceAccounts rejects every request for this agent. Add"
     " a subject with the verb read"
 )
 
@@ -32,12 +32,12 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     if applied := [change for change in done.applied.changes if not _is_told_apart(change, done)]:
         yield Event("Normal", "Applied", "; ".join(map(describe_change, applied)))
     if done.corrected:
-        was = "; ".join(f"{drift.path} was {drift.observed}, is {drift.desired} again" for drift in done.corrected)
+        was = "; ".join(f"{drift.path} reset from {drift.observed} to {drift.desired}" for drift in done.corrected)
         yield Event("Normal", "DriftCorrected", was)
     known = {(entry["path"], entry.get("observed")) for entry in old.get("drift") or []}
     fresh = [drift for drift in done.drift if (drift.path, drift.observed) not in known]
     if fresh and not done.refusal:
-        yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; spec.driftPolicy leaves it")
+        yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; not corrected (spec.driftPolicy)")
     yield from _faults(old, new)
     if passed_another(old, new):
         told = condition_of(new, OUTGROWN)
@@ -89,7 +89,7 @@ def _replicas(done: Reconciled, old: Json, new: Json) -> Iterator[Event]:
             yield Event("Warning", reason, fault)
     was_unsettled = any(_told(old, reason) for reason in _UNSETTLED)
     if was_unsettled and replication is None and done.observed.placement is not None:
-        yield Event("Normal", "ReplicasActive", f"every replica of {done.observed.physical} is active")
+        yield Event("Normal", "ReplicasActive", f"all replicas of {done.observed.physical} are active")
 
 
 def _told(status: Json, reason: Reason) -> str | None:
@@ -105,6 +105,6 @@ def _is_told_apart(change: Change, done: Reconciled) -> bool:
 def _woken(done: Reconciled) -> str:
     observed = done.observed
     return (
-        f"{observed.physical} was grey: since a restart of Qdrant its optimizers waited for an update; woken, with "
-        f"{observed.indexed} of about {observed.points} vectors in the graph"
+        f"{observed.physical} was grey: its optimizers were idle since a restart of Qdrant. Triggered them; "
+        f"{observed.indexed} of about {observed.points} vectors are indexed"
     )

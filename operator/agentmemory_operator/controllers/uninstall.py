@@ -134,7 +134,7 @@ class Uninstall:
         for kind in ORDER:
             await self.installed.delete_definition(kind)
         await self._until(self._defined, "definitions")
-        self.tell("the definitions are gone")
+        self.tell("the definitions are deleted")
 
     def _note(self, objects: Sequence[Json]) -> None:
         self._known |= {named(document): document for document in objects}
@@ -194,8 +194,8 @@ class Uninstall:
 def _stuck(names: Sequence[str], what: str) -> AgentMemoryError:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return AgentMemoryError(
-        f"{what} are still there: {', '.join(names[:SHOWN])}{more}. Their events and finalizers say what they wait for;"
-        " the same command goes on"
+        f"{what} are still there: {', '.join(names[:SHOWN])}{more}. See their events and finalizers;"
+        " run the command again to continue"
     )
 
 
@@ -207,11 +207,11 @@ def check_way(found: Installation, *, is_released: bool) -> None:
     """
     if is_released and found.operators:
         raise AgentMemoryError(
-            f"--release takes finalizers off, and the operator in namespace {found.operators[0]} puts them on again, or"
-            " deletes what it is asked to: stop it first (`kubectl delete -f examples/install/`)"
+            f"--release removes finalizers, but the operator in namespace {found.operators[0]} adds them again, or"
+            " deletes what the objects say: stop it first (`kubectl delete -f examples/install/`)"
         )
     if found.held and not found.operators and not is_released:
         raise AgentMemoryError(
-            f"{len(found.held)} objects wait for an operator, and none works: start one, which does what their"
-            " deletionPolicy says, or add --release, which leaves their collections and files in Qdrant and S3"
+            f"{len(found.held)} objects wait for an operator, but none is running: start one, which applies their"
+            " deletionPolicy, or add --release, which leaves their collections and files in Qdrant and S3"
         )

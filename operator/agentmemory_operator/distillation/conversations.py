@@ -100,7 +100,7 @@ async def store_conversation(agent: Agent, remember: Remember, conversation: Con
     outcomes = await remember.store(agent, turns)
     _check_outcomes(outcomes)
     if run and isinstance(outcomes[-1], AgentMemoryError):
-        run, why_not = None, "not distilled: its last turn was not stored"
+        run, why_not = None, "not distilled: the last turn was not stored"
     ids = tuple(outcome.id if isinstance(outcome, StoredMemory) else None for outcome in outcomes)
     return StoredConversation(ids, run, _warnings(outcomes, why_not))
 
@@ -123,13 +123,13 @@ def _why_not_distilled(agent: Agent, conversation: Conversation) -> str | None:
     """Why no model reads a conversation, None where one does."""
     ranking = agent.settings.ranking
     if agent.settings.language_model is None:
-        return "turns were stored and not distilled: the agent has no model (spec.consolidation.model)"
+        return "turns stored but not distilled: the agent has no language model (spec.consolidation.model)"
     if conversation.zone is not None:
-        return f"turns were stored and not distilled: no model reads what is sealed ({conversation.zone})"
+        return f"turns stored but not distilled: a language model must not read sealed memories ({conversation.zone})"
     if agent.takes_vectors:
-        return "turns were stored and not distilled: the agent embeds nothing (embedding.provider none)"
+        return "turns stored but not distilled: the agent has embedding.provider none"
     if not distilled_types(ranking.types, ranking.default_type, has_session=conversation.session_id is not None):
-        return "turns were stored and not distilled: none of the agent's types can hold what a model makes"
+        return "turns stored but not distilled: no type of the agent accepts distilled memories"
     return None
 
 

@@ -108,7 +108,7 @@ class DistillationQueue:
             finally:
                 self._note(run.done)
         except AgentMemoryError as error:
-            log.warning("a conversation of agent %s is distilled later: %s", slug, error)
+            log.warning("distillation of a conversation of agent %s is postponed: %s", slug, error)
         finally:
             self.meter.distilled(outcome)
 
@@ -120,7 +120,7 @@ class DistillationQueue:
             log.warning("a conversation of agent %s is %s: %s", run.agent.settings.slug, ends, error)
             return "given_up" if run.done.is_over else "invalid_answer"
         except ModelUnavailable as error:
-            log.warning("a conversation of agent %s is distilled later: %s", run.agent.settings.slug, error)
+            log.warning("distillation of a conversation of agent %s is postponed: %s", run.agent.settings.slug, error)
             return "model_unavailable"
         return "done" if done.is_over else "elsewhere"
 
@@ -149,7 +149,7 @@ class DistillationQueue:
             for last in await due(agent):
                 self.offer(slug, last)
         except AgentMemoryError as error:
-            log.info("agent %s is looked through for conversations later: %s", slug, error)
+            log.info("search for conversations of agent %s is postponed: %s", slug, error)
 
 
 async def due(agent: Agent) -> list[str]:

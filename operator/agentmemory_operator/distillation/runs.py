@@ -253,7 +253,7 @@ class Run:
             after = await read_row(self.agent, self.last)
             if after is not None and after.get(EDIT_KEY) == mark:
                 return after
-        raise StoreUnavailable(f"memory {self.last} is being changed by many at once: try again")
+        raise StoreUnavailable(f"memory {self.last} is being changed concurrently: retry")
 
     def _has(self, row: Payload, *, begins: bool) -> bool:
         """Whether the lease is this run's, or may be taken."""

@@ -105,7 +105,7 @@ async def rename_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: 
     graph = await _graph(graphs, agent, user_id)
     node, there = _known(graph, name), graph.find(new)
     if there is not None and there is not node:
-        raise Conflict(f"{new!r} is there: send merge_into to make one of both")
+        raise Conflict(f"{new!r} exists already: send merge_into to merge them")
     await change_sheet(agent, user_id, lambda sheet: sheet.renamed(sheet.resolve(node.name), new))
     return await read_entity(graphs, agent, user_id, new)
 
@@ -175,4 +175,4 @@ def _position_of(cursor: str) -> tuple[int, str]:
 
 
 def _bad_cursor() -> RequestInvalid:
-    return RequestInvalid([FieldError("cursor", "is not the next_cursor of this list: begin without one")])
+    return RequestInvalid([FieldError("cursor", "is not a next_cursor of this list: start without one")])

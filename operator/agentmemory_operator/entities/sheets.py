@@ -53,8 +53,8 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
             return before
         if after.is_full:
             raise Conflict(
-                f"{user_id} has {RELATIONS_MAX:,} relations or {ALIASES_MAX:,} aliases of entities, as many as one may:"
-                " relate names that are related already, or merge names"
+                f"{user_id} has {RELATIONS_MAX:,} relations or {ALIASES_MAX:,} aliases, which is the limit:"
+                " only existing relations can be strengthened, and names merged"
             )
         mark = secrets.token_hex(8)
         await _write(agent, _payload(agent, after, row, id_=id_, user_id=user_id) | {EDIT_KEY: mark}, row)
@@ -63,7 +63,7 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
         if there and there.get(EDIT_KEY) == mark:
             agent.sizes.forget(user_id)
             return after
-    raise StoreUnavailable("the entities of this user are being changed by many at once: try again")
+    raise StoreUnavailable("the entities of this user are being changed concurrently: retry")
 
 
 def check_enabled(agent: Agent) -> None:
@@ -76,7 +76,8 @@ def check_enabled(agent: Agent) -> None:
         raise RequestInvalid(
             [
                 FieldError(
-                    "agent", "has no entities: set spec.entities.enabled of its object to true, or use preset brain"
+                    "agent",
+                    "has entities disabled: set spec.entities.enabled to true in its object, or use preset brain",
                 )
             ]
         )
@@ -137,7 +138,7 @@ async def put_relation(agent: Agent, user_id: str, source: str, relation: Relati
     sheet = await put_relations(agent, user_id, [(source, relation, target)])
     key = Relation(sheet.resolve(source), relation, sheet.resolve(target)).key
     if key not in sheet.relations:
-        raise RequestInvalid([FieldError("target", "is another name of source, and none relates to itself")])
+        raise RequestInvalid([FieldError("target", "is another name of source; an entity cannot relate to itself")])
     return sheet.relations[key]
 
 

@@ -152,7 +152,7 @@ class Cleanup:
                     await chains.complete(agent, tombstone)
                 except TransientError as error:
                     # The sweep of the API, or the next run, meets it again.
-                    log.info("a chain of agent %s is closed later: %s", agent.settings.slug, error)
+                    log.info("removing a chain of agent %s is postponed: %s", agent.settings.slug, error)
 
 
 async def _batches(found: AsyncIterator[Going]) -> AsyncIterator[list[Going]]:

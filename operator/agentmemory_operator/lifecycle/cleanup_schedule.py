@@ -208,5 +208,5 @@ def events_of(outcome: CleanupOutcome, held: Json | None) -> Iterator[Event]:
     if outcome.removed:
         yield Event("Normal", "CleanedUp", f"removed {outcome.removed} memories: {described(outcome.counts)}")
     if outcome.long_chains:
-        often = f"{outcome.long_chains} memories have had {LONG_CHAIN} versions or more"
-        yield Event("Normal", "LongChains", f"{often}: see docs/distillation.md for what is made of them")
+        often = f"{outcome.long_chains} memories have at least {LONG_CHAIN} versions"
+        yield Event("Normal", "LongChains", f"{often}: see docs/distillation.md")

@@ -166,7 +166,7 @@ class Erasing:
                 await empty_all(agent, erased_by(erasure.id))
                 return count
             await asyncio.sleep(ROUND_S if number else 0)
-        raise StoreUnavailable("this user's memories are being written by many at once: try again")
+        raise StoreUnavailable("this user's memories are being written concurrently: retry")
 
     async def _round(self, agent: Agent, erasure: Erasure, until_ms: int) -> tuple[int, int]:
         """Erase what is found; return how many points were changed, and when the newest of them was stored."""
@@ -223,7 +223,7 @@ class Erasing:
                         await chains.complete(agent, row)
             if not count:
                 return
-        raise StoreUnavailable("chains of erased memories are being changed by many at once: try again")
+        raise StoreUnavailable("chains of erased memories are being changed concurrently: retry")
 
     async def _settle(self, agent: Agent, due: Filter) -> None:
         body = {"filter": due, "limit": BATCH, "with_payload": ["id"], "with_vector": False}
@@ -234,7 +234,7 @@ class Erasing:
                 await session_keywords.settle(agent, [point["id"] for point in points])
             if not count:
                 return
-        raise StoreUnavailable("keyword texts still hold words of erased memories: try again")
+        raise StoreUnavailable("keyword texts still contain words of erased memories: retry")
 
 
 async def _find(agent: Agent, scope: Scope, until_ms: int) -> AsyncIterator[_Found]:

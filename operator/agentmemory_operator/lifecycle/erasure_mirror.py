@@ -111,7 +111,7 @@ class ErasureMirror:
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            log.warning("what was erased of %s is copied off the server later: %s", key, exc)
+            log.warning("copying the erasures of %s off the server is postponed: %s", key, exc)
 
     def _served(self, key: Key) -> AgentMemory | None:
         """The agent if it is this object's and has both a collection and a storage."""
@@ -136,7 +136,7 @@ class ErasureMirror:
             since_ms = max(0, known.since_ms - MARGIN_MS)
             alias, run_ms = alias_of(memory.slug), self.clock.now_ms()
             if not await is_of(server, alias, key_of_memory(memory), self.cluster_id):
-                raise StoreUnavailable(f"{alias} is not there, or is another owner's")
+                raise StoreUnavailable(f"{alias} does not exist or belongs to another owner")
             exported = self.erasures.export_receipts(server.points, alias, memory, since_ms=since_ms)
             parts = _new_parts(exported, known, self.part_bytes)
             # Most often there is nothing new, and nothing to open.
@@ -202,7 +202,7 @@ async def _read_known(objects: ObjectStore, folders: Iterable[str]) -> _Known:
                 content = b"".join([chunk async for chunk in _lines_of(objects, [stored.key])])
             except BytesDiffer:
                 # Written once more, in another object.
-                log.warning("%s is not what was written there", stored.key)
+                log.warning("%s does not have the content that was written", stored.key)
                 continue
             known.note(content.splitlines(keepends=True), _run_ms(stored))
     return known
@@ -213,7 +213,7 @@ async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[byte
     for key in keys:
         stored = await objects.head(key)
         if stored is None:
-            raise NotFound(f"{key} is gone")
+            raise NotFound(f"{key} no longer exists")
         async with objects.get(key) as content:
             async for chunk in CheckedStream(content, named=key, size=stored.size, sha256=stored.sha256 or ""):
                 yield chunk

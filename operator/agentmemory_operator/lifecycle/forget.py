@@ -135,7 +135,7 @@ class Forgetting:
             receipt = await self._issue(agent, erasure, request, is_first=not attempt)
             if not await self._erasing.erase(agent, erasure):
                 return receipt
-        raise StoreUnavailable("this user's memories are being written by many at once: try again")
+        raise StoreUnavailable("this user's memories are being written concurrently: retry")
 
     async def _issue(self, agent: Agent, erasure: Erasure, request: ForgetRequest, *, is_first: bool) -> ErasureReceipt:
         """Write the receipt of what bears the erasure's id; of two that do, both get the first one's."""
@@ -169,7 +169,7 @@ class Forgetting:
             return None
         receipt = receipt_from_payload(row)
         if receipt.request_hash != hash_request(id_, request.scope, request.filters):
-            raise Conflict("Idempotency-Key: it came with another body before; send a new key")
+            raise Conflict("Idempotency-Key: already used with another body; send a new key")
         return receipt
 
 
@@ -178,7 +178,7 @@ async def _delete_keys(agent: Agent, request: ForgetRequest) -> None:
     if agent.zone_keys is not None:
         await agent.zone_keys.destroy(request.scope.user_id, request.zones)
     elif request.deletes_keys_first:
-        raise RequestInvalid([FieldError("crypto", "this API keeps no keys of zones: leave crypto out")])
+        raise RequestInvalid([FieldError("crypto", "this API has no zone keys: omit crypto")])
 
 
 @dataclass(slots=True)

@@ -76,7 +76,7 @@ class ConsolidationParts:
 
     async def _embedder(self, agent: Agent, memory: AgentMemory) -> Embedder:
         if agent.takes_vectors:
-            message = "spec.embedding.provider: none makes no vectors, which merged facts need: name a provider"
+            message = "spec.embedding.provider: merged facts need embeddings: choose a provider other than none"
             raise SpecInvalid(Reason.INVALID_SPEC, message)
         try:
             return await self.embedder(agent.source, memory)

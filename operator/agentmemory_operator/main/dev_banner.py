@@ -19,7 +19,7 @@ def say_where(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str)
     """Say where everything is."""
     say(f"Manifests {folders.manifests}, watched; the status of each object in .status there")
     say(f"Data {folders.data}")
-    say(f"{stand_in} stands in for every QdrantConnection, whatever its url says")
+    say(f"{stand_in} is used for every QdrantConnection, whatever its URL")
     say(f"Qdrant {qdrant_url}")
     say(f"API {api_url}")
 

@@ -157,7 +157,7 @@ def _announce(folders: DevFolders, qdrant: str, api: str, running: RunningStacks
 async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> StandIn:
     """The server that is named, else the dev Qdrant, begun for as long as the stack is open."""
     if url:
-        return StandIn("a server that you run", url, api_key, None)
+        return StandIn("your own server", url, api_key, None)
     app = import_devserver().create_app(data)
     own = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0))
     return StandIn("the dev Qdrant", own, None, FORMER_ID)
@@ -207,6 +207,6 @@ def import_devserver() -> ModuleType:
         if exc.name != "qdrant_devserver":
             raise
         raise AgentMemoryError(
-            "the dev Qdrant is not installed: install 'agentmemory-operator[dev]' (no image has it),"
+            "the dev Qdrant is not installed: install 'agentmemory-operator[dev]' (the image does not include it),"
             " or run `agentmemory dev` with --qdrant URL"
         ) from exc

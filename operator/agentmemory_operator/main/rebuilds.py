@@ -58,7 +58,9 @@ class RebuildEmbedders:
 
     async def _open(self, source: EmbeddingSource, settings: EmbeddingSettings, namespace: str) -> Embedder:
         if source.provider == "none":
-            raise SpecInvalid("InvalidSpec", "spec.embedding.provider: none makes no vectors, callers send them")
+            raise SpecInvalid(
+                "InvalidSpec", "spec.embedding.provider: provider none cannot embed: callers send the vectors"
+            )
         embedder = await self._embedders.open(source, settings, namespace=namespace, secrets=self._secrets)
         return with_prefixes(embedder, source.prefixes)
 

@@ -37,7 +37,7 @@ def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[
     def keys_of(settings: AgentSettings, scope: str, has_sealed: HasSealed) -> ZoneKeys:
         async def wrapping() -> WrappingKeys:
             if settings.zones is None:
-                raise SpecInvalid("WrappingKeyMissing", "spec.zones was taken out: what is sealed stays locked")
+                raise SpecInvalid("WrappingKeyMissing", "spec.zones was removed: sealed memories stay locked")
             secrets = secrets_of(settings.slug)
             return await read_wrapping_keys(secrets, settings.namespace, settings.zones, are_handed_over=True)
 

@@ -214,13 +214,13 @@ class AccessCounts:
             async with asyncio.timeout(LAST_FLUSH_S):
                 await self.flush()
         except TimeoutError:
-            log.warning("the accesses of %d memories are lost: Qdrant did not take them in time", self.waiting)
+            log.warning("access counts of %d memories are lost: Qdrant did not accept them in time", self.waiting)
 
     async def _try_flush_agent(self, slug: str, pace: _Pace) -> None:
         try:
             await self._flush_agent(slug, pace)
         except TransientError as error:
-            log.warning("access counts of agent %s wait for the next flush: %s", slug, error)
+            log.warning("access counts of agent %s are postponed to the next flush: %s", slug, error)
         except AgentMemoryError as error:
             sent = self._sent.pop(slug, None)
             given_up = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]

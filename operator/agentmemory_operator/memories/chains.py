@@ -330,7 +330,7 @@ def midway() -> Iterator[None]:
         # Of which `FencedStore` knows that no step before was.
         raise
     except StoreUnavailable as error:
-        message = f"Qdrant went away midway ({error}): read before repeating"
+        message = f"Qdrant became unavailable during the write ({error}): read before retrying"
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
 
@@ -389,4 +389,4 @@ def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
 
 
 def _contended(row: _Row) -> StoreUnavailable:
-    return StoreUnavailable(f"memory {row['id']} is being changed by many at once: try again")
+    return StoreUnavailable(f"memory {row['id']} is being changed concurrently: retry")

@@ -166,14 +166,14 @@ def _within(agent: Agent, limit: int) -> int:
 def _position(cursor: str, agent: Agent) -> Position:
     position = position_of(cursor, agent.settings.slug)
     if position is None:
-        message = f"{cursor[:64]!r} is no cursor of this agent's changes: begin without one, or send a next_cursor"
+        message = f"{cursor[:64]!r} is not a cursor of this agent's changes: start without one, or send a next_cursor"
         raise RequestInvalid([FieldError("cursor", message)])
     return position
 
 
 def _no_index(agent: Agent) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the collection of agent {agent.settings.slug!r} has no index on {LOGGED_KEY!r} yet: the operator adds it;"
-        " where it does not, see the object's Synced condition",
+        f"the collection of agent {agent.settings.slug!r} has no index on {LOGGED_KEY!r} yet: the operator adds it."
+        " If it does not, see the object's Synced condition",
         retry_after_s=NO_INDEX_RETRY_S,
     )

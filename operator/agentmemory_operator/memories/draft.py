@@ -192,7 +192,7 @@ def _vector_of(
 def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
     errors = check_types([memory.type] if memory.type is not None else [], agent, field="type")
     if memory.supersedes is not None and not is_id(memory.supersedes):
-        errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the id of a memory"))
+        errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the ID of a memory"))
     errors.extend(_place_errors(memory))
     errors.extend(_event_errors(memory, _kind_of(memory, agent)))
     errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
@@ -216,7 +216,7 @@ def _required_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldErro
     for field in kind.required:
         if not getattr(memory, field):
             known = ", ".join(kind.event_types) if field == "event_type" else ""
-            way_out = f"name it{f', one of {known},' if known else ''} or store the memory as another type"
+            way_out = f"set it{f' to one of {known},' if known else ''} or store the memory as another type"
             message = f"required: memories of type {kind.name!r} have one (types[].required): {way_out}"
             errors.append(FieldError(field, message))
     return errors
@@ -226,7 +226,7 @@ def _session_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError
     """What is wrong with a memory that lasts a session and names none, where sessions end by themselves."""
     if memory.session_id is not None or not (kind.ttl and kind.ttl.idle_hours):
         return []
-    way_out = "name its session_id, or store it as a type that lasts"
+    way_out = "set session_id, or store it as another type"
     return [FieldError("session_id", f"required: a memory of type {kind.name!r} ends with its session: {way_out}")]
 
 
@@ -234,7 +234,7 @@ def _place_errors(memory: IncomingMemory) -> list[FieldError]:
     """What is wrong with where and when the memory belongs."""
     errors, place = [], memory.namespace
     if place[:1] == (USER_NAMESPACE,) and place[1:2] != (memory.user_id,):
-        errors.append(FieldError("namespace", f"{USER_NAMESPACE!r} has to be followed by user_id: {memory.user_id!r}"))
+        errors.append(FieldError("namespace", f"{USER_NAMESPACE!r} must be followed by user_id: {memory.user_id!r}"))
     begin, end = memory.valid_from, memory.valid_to
     if begin is not None and end is not None and end <= begin:
         errors.append(FieldError("valid_to", "must be later than valid_from"))
@@ -246,7 +246,7 @@ def _event_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
     if given is None or not kind.event_types or given in kind.event_types:
         return []
     known = ", ".join(kind.event_types)
-    rule = f"none of those that memories of type {kind.name!r} may have (types[].eventTypes)"
+    rule = f"not allowed for memories of type {kind.name!r} (types[].eventTypes)"
     return [FieldError("event_type", f"{given!r} is {rule}: {known}")]
 
 
@@ -272,7 +272,7 @@ def _warnings_of(memory: IncomingMemory, agent: Agent) -> tuple[str, ...]:
     kind = _kind_of(memory, agent)
     if not kind.supersede_by or getattr(memory, kind.supersede_by):
         return ()
-    return (f"{kind.supersede_by}: none given, so this {kind.name} neither replaces another nor is replaced",)
+    return (f"{kind.supersede_by}: not given, so this {kind.name} does not supersede another and is not superseded",)
 
 
 def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int, key: DataKey | None) -> MemoryRecord:

@@ -160,4 +160,4 @@ def _content_of(draft: MemoryDraft, place: int = 0) -> str:
 
 
 def _contended(memory_id: str) -> StoreUnavailable:
-    return StoreUnavailable(f"memory {memory_id} is being written by many at once: try again")
+    return StoreUnavailable(f"memory {memory_id} is being written concurrently: retry")

@@ -154,12 +154,14 @@ async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: st
         NotFound, RequestInvalid: which of them.
     """
     if own_id == parent_id:
-        raise RequestInvalid([FieldError("parent_id", f"{parent_id} is the item itself: no memory is its own parent")])
+        raise RequestInvalid(
+            [FieldError("parent_id", f"{parent_id} is the item itself: a memory cannot be its own parent")]
+        )
     missing = await missing_parents(agent, {0: (user_id, parent_id)}, agent.clock.now_ms())
     if missing:
         raise missing[0]
     if await _level_above(agent, parent_id, own_id) is not None:
-        message = f"{parent_id} is below the item: the hierarchy would go round in a circle"
+        message = f"{parent_id} is below the item: the hierarchy would have a cycle"
         raise RequestInvalid([FieldError("parent_id", message)])
 
 
@@ -173,7 +175,7 @@ async def _level_above(agent: Agent, parent_id: str, own_id: str) -> int | None:
         if own_id in (parent, head["id"]):
             return level
         parent = head.get("parentId")
-    raise RequestInvalid([FieldError("parent_id", f"{parent_id} lies more than {MOST_STEPS:,} levels deep")])
+    raise RequestInvalid([FieldError("parent_id", f"{parent_id} is more than {MOST_STEPS:,} levels deep")])
 
 
 async def _head_of(agent: Agent, memory_id: str) -> Payload | None:
@@ -189,7 +191,7 @@ async def _head_of(agent: Agent, memory_id: str) -> Payload | None:
 
 
 def _circle(record: MemoryRecord, *, is_direct: bool) -> RequestInvalid:
-    reason = "no memory is its own parent" if is_direct else "the hierarchy would go round in a circle"
+    reason = "a memory cannot be its own parent" if is_direct else "the hierarchy would have a cycle"
     relation = "the memory" if is_direct else "below the memory"
     message = f"{record.parent_id} is {relation} that this one supersedes ({record.supersedes_id}): {reason}"
     return RequestInvalid([FieldError("parent_id", message)])

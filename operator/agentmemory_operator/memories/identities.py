@@ -67,7 +67,7 @@ class Identities:
             with midway() if turn else nullcontext():
                 if done := await self._try(agent, draft):
                     return done
-        raise StoreUnavailable(f"memory {draft.record.id} is being written by many at once: try again")
+        raise StoreUnavailable(f"memory {draft.record.id} is being written concurrently: retry")
 
     async def _try(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
         """Store a draft after what there is now; None where that changed meanwhile."""
@@ -104,7 +104,7 @@ class Identities:
             if row and (conflict := other_request(row, record)):
                 raise conflict
             if row is None:
-                raise Conflict(f"memory {record.id} was removed while it was stored")
+                raise Conflict(f"memory {record.id} was removed while it was being stored")
             return await self._found(agent, row, draft)
 
     async def _same_request(self, agent: Agent, draft: MemoryDraft) -> Payload | None:

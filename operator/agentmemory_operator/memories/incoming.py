@@ -99,4 +99,4 @@ def _scrubbed(value: str | Mapping[str, Any], rules: Sequence[SecretRule]) -> St
 
 
 def _warning(name: str, kinds: frozenset[Kind]) -> str:
-    return f"{name}: taken out before it was stored: {', '.join(sorted(kinds))} (spec.lifecycle.scrubSecrets)"
+    return f"{name}: redacted before it was stored: {', '.join(sorted(kinds))} (spec.lifecycle.scrubSecrets)"

@@ -61,10 +61,10 @@ def other_request(row: Payload | None, record: MemoryRecord) -> Conflict | None:
         return None
     if TOMBSTONE_KEY in row:
         return Conflict(
-            "Idempotency-Key: what was stored under this key was deleted, or was refused; send a new key to store it"
+            "Idempotency-Key: the memory stored under this key was deleted or rejected; send a new key to store it"
         )
     if row.get("requestHash") != record.request_hash:
-        return Conflict("Idempotency-Key: it came with another body before; send a new key")
+        return Conflict("Idempotency-Key: already used with another body; send a new key")
     return None
 
 

@@ -146,8 +146,8 @@ class ItemWrite:
         if wanted is None or row is None or not self.replaces(row, now_ms) or row.get("parentId") == wanted:
             return None
         return Conflict(
-            f"parent_id: the item under key {self._address.key!r} has another parent, or none, and never changes it:"
-            " leave parent_id out, or delete the item first"
+            f"parent_id: the item under key {self._address.key!r} has another parent or none, which cannot be changed:"
+            " omit parent_id, or delete the item first"
         )
 
     def says(self, now_ms: int) -> Payload:
@@ -277,7 +277,7 @@ def _earlier(write: ItemWrite, seen: Sequence[str]) -> Outcome | AgentMemoryErro
     if write.mark in seen or f"{key}:" in seen:
         return "repeated"
     if any(mark.partition(":")[0] == key for mark in seen):
-        return Conflict("Idempotency-Key: it came with another body before; send a new key")
+        return Conflict("Idempotency-Key: already used with another body; send a new key")
     return None
 
 

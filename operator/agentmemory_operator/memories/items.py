@@ -178,7 +178,7 @@ class Items:
             RequestInvalid: the cursor is not one of ours.
         """
         if cursor is not None and not is_id(cursor):
-            raise RequestInvalid([FieldError("cursor", f"{cursor!r} is not the next_cursor of a list of keys")])
+            raise RequestInvalid([FieldError("cursor", f"{cursor!r} is not a next_cursor of a list of keys")])
         body: Json = {
             "filter": items_in(user_id, namespace, self._clock.now_ms(), agent.settings.ranking.endings),
             "limit": limit,
@@ -258,9 +258,9 @@ class Items:
             if mark in marks_of(after):
                 return
             if not tells_all_since(row, after):
-                raise OutcomeUnknown("many wrote under this key at once: read before repeating")
+                raise OutcomeUnknown("this key was written concurrently: read before retrying")
             row = after
-        raise StoreUnavailable("this key is being written by many processes at once: try again")
+        raise StoreUnavailable("this key is being written concurrently: retry")
 
     def _turn(self, memory_id: str) -> asyncio.Lock:
         return self._turns.setdefault(memory_id, asyncio.Lock())

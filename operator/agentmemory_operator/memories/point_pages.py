@@ -97,4 +97,4 @@ async def read_whole(read: Callable[[], Awaitable[T]], points_of: Callable[[T], 
         found = await read()
         if not any(TOMBSTONE_KEY in point["payload"] for point in points_of(found)):
             return found
-    raise StoreUnavailable("memories are being deleted by many at once: try again")
+    raise StoreUnavailable("memories are being deleted concurrently: retry")

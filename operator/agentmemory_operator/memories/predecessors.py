@@ -43,9 +43,9 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | Non
     if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
         raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
     if ITEM_NAMESPACE_KEY in old:
-        raise Conflict(f"supersedes: {record.supersedes_id} is an item, which has no versions: put its key anew")
+        raise Conflict(f"supersedes: {record.supersedes_id} is an item: put it again under its key instead")
     if old.get("working"):
-        raise Conflict("supersedes: a working memory is not superseded: put the new content into its session")
+        raise Conflict("supersedes: a working memory cannot be superseded: add a new working memory to its session")
     if TOMBSTONE_KEY in old or old.get("supersededById"):
         raise superseded(record.supersedes_id)
     _check_rules(agent, old, record)
@@ -66,7 +66,8 @@ def check_zone(old: Payload, record: MemoryRecord) -> None:
     before = old.get(ZONE_KEY)
     if TOMBSTONE_KEY not in old and sinks(before, record.zone):
         raise Conflict(
-            f"zone: {old['id']} is {before}, and a new version is sealed no less: name that zone, or a higher"
+            f"zone: {old['id']} is {before}, and a new version must not have a lower zone: use that zone or a higher "
+            f"one"
         )
 
 
@@ -77,11 +78,11 @@ def _is_expired(agent: Agent, old: Payload) -> bool:
 def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:
     if is_immutable(agent, old):
         rule = f"memories of type {old['type']!r} are immutable (types[].immutable)"
-        raise Conflict(f"supersedes: {rule}: store a new one beside {record.supersedes_id}")
+        raise Conflict(f"supersedes: {rule}: store a new memory instead of superseding {record.supersedes_id}")
     check_zone(old, record)
     if old.get("identityId") != record.identity_id:
-        rule = "a memory with a key or subject that its type goes by (types[].supersedeBy) supersedes only its own"
-        raise Conflict(f"supersedes: {record.supersedes_id} has another identity: {rule}; leave supersedes out")
+        rule = "a memory identified by key or subject (types[].supersedeBy) supersedes only memories with the same one"
+        raise Conflict(f"supersedes: {record.supersedes_id} has another identity: {rule}; omit supersedes")
 
 
 async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks: Mapping[str, Any]) -> Payload | None:

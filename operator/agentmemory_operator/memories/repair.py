@@ -49,20 +49,20 @@ class Sweeper:
             sealed = await self._reseal(agent)
             named = await self._naming.go_on(agent)
         except AgentMemoryError as error:
-            log.info("agent %s is swept later: %s", slug, error)
+            log.info("sweep of agent %s is postponed: %s", slug, error)
             return
         if completed:
-            log.warning("finished %s memories of agent %s that a crash left half written or deleted", completed, slug)
+            log.warning("completed %s interrupted writes or deletions in agent %s", completed, slug)
         if emptied:
-            log.warning("deleted vectors that %s deleted memories of agent %s still had", emptied, slug)
+            log.warning("removed the vectors of %s deleted memories of agent %s", emptied, slug)
         if embedded:
-            log.info("made or deleted vectors of %s sealed memories of agent %s", embedded, slug)
+            log.info("added or removed vectors of %s sealed memories of agent %s", embedded, slug)
         if sealed:
-            log.info("sealed %s memories of agent %s again, whose keys were replaced", sealed, slug)
+            log.info("resealed %s memories of agent %s with new keys", sealed, slug)
         if named:
-            log.info("found names in %s memories of agent %s that were stored before it had entities", named, slug)
+            log.info("extracted entities from %s older memories of agent %s", named, slug)
         if rewritten:
-            log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)
+            log.info("updated the keyword texts of %s memories of agent %s", rewritten, slug)
 
     async def _reseal(self, agent: Agent) -> int:
         """Seal memories again whose data keys were replaced."""

@@ -7,6 +7,7 @@ takes the mark off. To look comes after to write for each of two writers, so one
 crash left is found by the sweep. Rewriting is a compare-and-set on `rev`: no change of another writer is lost.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -94,7 +95,7 @@ async def settle(agent: Agent, ids: Iterable[str | None]) -> None:
         await _settle(agent, agent.keyword, changed)
     except AgentMemoryError as error:
         # The change itself is durable, and marked.
-        log.info("keyword texts of agent %s are brought in line later: %s", agent.settings.slug, error)
+        log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
 
 
 async def sweep(agent: Agent) -> int:
@@ -232,19 +233,21 @@ def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
 
 async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
     """The members of a session around some of them, in order, and how many stand before the first."""
-    before = await _before(agent, members[0], window)
     last, limit = position(members[-1]), len(members) + 2 * window + 2
     found: dict[str, _Row] = {}
-    bound = {"gte": members[0][ORDER_KEY]}
+
+    async def page_from(bound: Mapping[str, int]) -> list[_Row]:
+        return await _ordered(agent, _session_of(members[0], bound), "asc", limit=limit)
+
+    before, page = await asyncio.gather(_before(agent, members[0], window), page_from({"gte": members[0][ORDER_KEY]}))
     while True:
-        page = await _ordered(agent, _session_of(members[0], bound), "asc", limit=limit)
         found |= {row["id"]: row for row in page}
         if len(page) < limit:
             break
         found |= {row["id"]: row for row in await _of_one_time(agent, page[-1])}
         if sum(position(row) > last for row in found.values()) >= window:
             break
-        bound = {"gt": page[-1][ORDER_KEY]}
+        page = await page_from({"gt": page[-1][ORDER_KEY]})
     known = {row["id"] for row in before}
     after = sorted((row for row in found.values() if position(row) >= position(members[0])), key=position)
     return [*before, *(row for row in after if row["id"] not in known)], len(before)

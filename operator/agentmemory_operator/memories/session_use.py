@@ -71,7 +71,7 @@ async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
     try:
         await note_use(agent, due["userId"], due["sessionId"], at_ms=now_ms, now_ms=now_ms)
     except AgentMemoryError as error:
-        log.info("a session of agent %s was read and not marked as used: %s", agent.settings.slug, error)
+        log.info("could not mark a session of agent %s as used after a read: %s", agent.settings.slug, error)
 
 
 async def note_stored(agent: Agent, records: Iterable[MemoryRecord], *, now_ms: int) -> None:
@@ -84,7 +84,7 @@ async def note_stored(agent: Agent, records: Iterable[MemoryRecord], *, now_ms: 
         try:
             await note_use(agent, user_id, session_id, at_ms=max(times.values()), now_ms=now_ms, joined=times.keys())
         except AgentMemoryError as error:
-            log.info("a session of agent %s was stored in and not marked as used: %s", agent.settings.slug, error)
+            log.info("could not mark a session of agent %s as used after a write: %s", agent.settings.slug, error)
 
 
 async def _rows(agent: Agent, user_id: str, session_id: str) -> AsyncIterator[dict[str, _Row]]:

@@ -130,14 +130,14 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
     for _ in range(MAX_ATTEMPTS):
         row = await own_row(agent, memory_id, user_id=user_id)
         if successor := row.get("supersededById"):
-            raise Conflict(f"memory {memory_id} is superseded by {successor}: change the head of its chain")
+            raise Conflict(f"memory {memory_id} is superseded by {successor}: change its newest version")
         if is_immutable(agent, row):
             rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
-            raise Conflict(f"memory {memory_id} stays as it is: {rule}: store a new one beside it")
+            raise Conflict(f"memory {memory_id} cannot be changed: {rule}: store a new memory instead")
         if changed := await _try_change(agent, row, changes):
             agent.sizes.forget(user_id)
             return record_of(changed)
-    raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
+    raise StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")
 
 
 async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: bool = False) -> None:
@@ -155,14 +155,14 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
     for _ in range(MAX_ATTEMPTS):
         row = await own_row(agent, memory_id, user_id=user_id)
         if successor := row.get("supersededById"):
-            raise Conflict(f"memory {memory_id} is superseded by {successor}: delete the head of its chain first")
+            raise Conflict(f"memory {memory_id} is superseded by {successor}: delete its newest version first")
         if is_immutable(agent, row) and not is_admin:
             rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
-            raise Forbidden(f"memory {memory_id} may be deleted only with the verb admin: {rule}")
+            raise Forbidden(f"memory {memory_id} can only be deleted with the verb admin: {rule}")
         if await _try_bury(agent, row):
             await session_keywords.settle(agent, [memory_id, *predecessors(row)])
             return agent.sizes.forget(user_id)
-    raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
+    raise StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")
 
 
 async def count_stored(agent: Agent) -> int:
@@ -267,6 +267,6 @@ def _position_of(cursor: str, agent: Agent, selection: Selection) -> _Position:
 
 def _bad_cursor(cursor: str) -> RequestInvalid:
     message = (
-        f"{cursor!r} is not the next_cursor of this list: begin without one, or send what the first page was asked for"
+        f"{cursor!r} is not a next_cursor of this list: start without one, or repeat the parameters of the first page"
     )
     return RequestInvalid([FieldError("cursor", message)])

@@ -130,6 +130,4 @@ def _has_vector(vectors: Iterable[str]) -> Condition:
 
 
 def _kept(count: int) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"Qdrant keeps the vectors of {count} deleted memories, though it was told to delete them: try again"
-    )
+    return StoreUnavailable(f"Qdrant still has the vectors of {count} deleted memories: retry")

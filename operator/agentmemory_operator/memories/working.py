@@ -152,7 +152,7 @@ class WorkingMemory:
                 if place.row and is_meant and place.used_at < _latest(places):
                     await self._use(agent, place.row, {}, used_at=_next_use(agent, places))
         except AgentMemoryError as error:
-            log.info("a working memory of agent %s was read and not marked as used: %s", agent.settings.slug, error)
+            log.info("could not mark a working memory of agent %s as used: %s", agent.settings.slug, error)
 
     async def rows(self, agent: Agent, session: Session) -> list[Payload]:
         """What the session has in mind, as it is stored, in no order; nothing counts as read."""
@@ -208,7 +208,7 @@ class WorkingMemory:
             if row := await self._take(agent, chosen, draft, used_at=used_at):
                 evicted = record_of(chosen.row) if chosen.is_taken and chosen.row else None
                 return KeptMemory(record_of(row), "ADD", evicted)
-        raise StoreUnavailable(f"session {session.session_id!r} is being changed by many at once: try again")
+        raise StoreUnavailable(f"session {session.session_id!r} is being changed concurrently: retry")
 
     async def _places(self, agent: Agent, session: Session) -> list[_Place]:
         """All places that a session may ever have, in order."""
@@ -256,7 +256,7 @@ class WorkingMemory:
                 row = await read_row(agent, place.id)
             if row and row.get(EDIT_KEY) == mark:
                 return True
-        raise StoreUnavailable("a session is being changed by many at once: try again")
+        raise StoreUnavailable("the session is being changed concurrently: retry")
 
     async def _vacate(self, agent: Agent, place: _Place) -> bool:
         """Leave a tombstone of what is in a place now; return whether this call made it."""
@@ -267,7 +267,7 @@ class WorkingMemory:
             before, row = row, await chains.bury(agent, row)
             if row is not None and TOMBSTONE_KEY in row:
                 return bool(row["rev"] == before["rev"] + 1)
-        raise StoreUnavailable("a session is being changed by many at once: try again")
+        raise StoreUnavailable("the session is being changed concurrently: retry")
 
 
 def _check_type(agent: Agent) -> None:

@@ -70,9 +70,9 @@ async def change_zone(
         raise RequestInvalid(errors)
     row = await own_row(agent, memory_id, user_id=user_id)
     if sinks(row.get(ZONE_KEY), zone) and not is_admin:
-        raise Forbidden(f"zone: {memory_id} is {row[ZONE_KEY]}: only the verb admin lets it be sealed less")
+        raise Forbidden(f"zone: {memory_id} is {row[ZONE_KEY]}: lowering its zone needs the verb admin")
     if ITEM_NAMESPACE_KEY in row:
-        raise Conflict(f"zone: {memory_id} is an item, whose zone is a part of its address: put it again in that zone")
+        raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
     ids = await version_ids(agent, row)
     for version_id in ids:
         await _move(agent, version_id, zone)
@@ -98,7 +98,7 @@ async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
             after = await read_row(agent, memory_id)
         if after is None or after.get(EDIT_KEY) == mark:
             return
-    raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
+    raise StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")
 
 
 async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
@@ -155,6 +155,9 @@ async def _vector_of(agent: Agent, point: Json) -> Vector:
         vector: Vector = dense
         return vector
     if agent.takes_vectors:
-        raise Conflict(f"zone: {point['id']} has no vector, and this agent embeds nothing: store it again with one")
+        raise Conflict(
+            f"zone: {point['id']} has no vector, and this agent has embedding.provider none: store it again with a "
+            f"vector"
+        )
     [vector] = await agent.embedder.embed([point["payload"]["content"]])
     return vector

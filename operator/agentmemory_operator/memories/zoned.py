@@ -31,7 +31,7 @@ def zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[FieldError
         known = f"it allows {', '.join(allowed)}" if allowed else "it allows none"
         return [FieldError("zone", f"{zone!r} is not allowed by spec.zones of this agent: {known}")]
     if zone == PERSONAL and is_shared(user_id):
-        return [FieldError("zone", f"{PERSONAL} memories have the key of one user, and {user_id!r} is shared by many")]
+        return [FieldError("zone", f"{PERSONAL} memories use the key of one user, but {user_id!r} is a shared scope")]
     return []
 
 
@@ -64,7 +64,7 @@ def zone_keys_of(agent: Agent) -> ZoneKeys:
         KeysUnavailable: nobody keeps any here.
     """
     if agent.zone_keys is None:
-        raise KeysUnavailable("this API keeps no keys of zones: set AGENTMEMORY_ZONE_KEYS_NAMESPACE")
+        raise KeysUnavailable("this API has no zone keys: set AGENTMEMORY_ZONE_KEYS_NAMESPACE")
     return agent.zone_keys
 
 
@@ -130,7 +130,7 @@ def check_open(row: Mapping[str, Any]) -> None:
         KeysUnavailable: it is locked.
     """
     if is_locked(row):
-        raise KeysUnavailable(f"memory {row['id']} is locked: its key is away, or was deleted")
+        raise KeysUnavailable(f"memory {row['id']} is locked: its key is unavailable or deleted")
 
 
 def vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str | None) -> list[FieldError]:

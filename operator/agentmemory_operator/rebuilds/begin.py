@@ -68,18 +68,18 @@ class RebuildWishes:
         """
         memory = owned_memory(self.table, key)
         if memory is None or memory.metadata.uid != uid:
-            raise RebuildUnwanted("the AgentMemory was deleted, or is not valid any more")
+            raise RebuildUnwanted("the AgentMemory was deleted or became invalid")
         if memory.spec.suspend:
-            raise RebuildPaused("spec.suspend is true: set it to false to go on")
+            raise RebuildPaused("spec.suspend is true: set it to false to continue")
         if PAUSE_REBUILD in memory.metadata.annotations:
-            raise RebuildPaused(f"the annotation {PAUSE_REBUILD} pauses it: take it off to go on")
+            raise RebuildPaused(f"paused by the annotation {PAUSE_REBUILD}: remove it to continue")
         if restore := restore_under_way(key, self.table):
-            raise RebuildPaused(f"MemoryRestore {restore.name} is under way: it goes first")
+            raise RebuildPaused(f"waiting for MemoryRestore {restore.name}")
         live = await seen_empty(live, points)
         wish = await self.read(memory, live)
         wanted = decide(live, [record], wish)
         if wanted.going_on is None:
-            raise RebuildUnwanted("the object does not ask for it any more")
+            raise RebuildUnwanted("the object no longer asks for it")
 
 
 async def seen_empty(live: Observed, points: PointStore) -> Observed:
@@ -128,7 +128,7 @@ class RebuildBeginnings:
             return await self._begun_back(server, live)
         digest, now_ms = await self.wishes.allowed(memory, live), self.clock.now_ms()
         if digest is None:
-            raise RebuildUnwanted("it is not asked for any more")
+            raise RebuildUnwanted("it is no longer requested")
         alias = alias_of(memory.slug)
         last = self.reports.last(key)
         known = (
@@ -150,19 +150,19 @@ class RebuildBeginnings:
     async def _begun_back(self, server: Server, live: Observed) -> RebuildRecord:
         if live.record is None or live.record.kind is RebuildKind.ROLLBACK:
             raise SpecInvalid(
-                Reason.PREVIOUS_GONE, f"{live.physical} is not what a rebuild made: nothing is taken back"
+                Reason.PREVIOUS_GONE, f"{live.physical} was not created by a rebuild: nothing to roll back"
             )
         previous = live.record.source
         metadata = await server.snapshots.metadata(previous)
         if metadata is None or is_placeholder(metadata) or PREVIOUS_KEY not in metadata:
-            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous}, which {live.physical} replaced, is not kept any more")
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous}, which {live.physical} replaced, is no longer kept")
         record = way_back(live.record, self.clock.now_ms())
         await server.snapshots.write_metadata(previous, {REBUILD_KEY: record_to_json(record)})
         return record
 
     async def create(self, task: RebuildRun) -> str:
         """Make the target, empty, with its record; return what it came to."""
-        begun = f"{task.source_name} is being rebuilt as {task.target_name}, and serves meanwhile"
+        begun = f"{task.source_name} is being rebuilt as {task.target_name} and keeps serving"
         await self.reports.post(task.memory, Event("Normal", "RebuildBegun", begun))
         # What the object leaves to the server stays as the source has it.
         live, desired = task.source.collection, task.desired

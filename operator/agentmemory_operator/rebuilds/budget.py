@@ -69,7 +69,7 @@ class BudgetedEmbedder:
             await self._task.check()
             await asyncio.sleep(pause_s)
             if self._is_closed:
-                raise EmbedderUnavailable("the copy has ended")
+                raise EmbedderUnavailable("the copy is finished")
 
 
 def _now_s() -> float:

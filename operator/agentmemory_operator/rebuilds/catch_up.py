@@ -154,4 +154,4 @@ async def prepare_source(server: Server, source: Observed) -> None:
         await server.collections.apply(source.physical, CreateIndexes((_INDEX,)))
     except StoreRejected as exc:
         # As many indexes as the strict mode allows: the passes take longer.
-        log.info("%s gets no index on updatedAt: %s", source.physical, exc)
+        log.info("%s has no index on updatedAt: %s", source.physical, exc)

@@ -237,7 +237,7 @@ class Rebuilds:
         What a restore is about to mark as replaced is not to be taken for what nobody wants.
         """
         found = restore_under_way(key, self.table) if decision.may_wait else None
-        return f"MemoryRestore {found.name} is under way: it goes first" if found else None
+        return f"waiting for MemoryRestore {found.name}" if found else None
 
     async def _bring_on(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
@@ -265,7 +265,7 @@ class Rebuilds:
             return self.periods.hold_s
         except RebuildUnwanted as exc:
             # Now: nobody comes back for an object that is gone.
-            log.info("%s: the rebuild is given up: %s", key, exc)
+            log.info("%s: rebuild cancelled: %s", key, exc)
             await self.removal.remove(key, memory, server, record)
             return 0.0
         except TransientError as exc:
@@ -315,7 +315,7 @@ class Rebuilds:
             return newest_collection(memory, cluster_id=await self.cluster.cluster_id())
         previous = await server.collections.observe(record.target, record.target, is_linked=True)
         if previous is None:
-            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{record.target} is gone from Qdrant: somebody deleted it")
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{record.target} was deleted in Qdrant")
         return previous.collection
 
     async def _go_through(self, task: RebuildRun) -> None:
@@ -345,7 +345,7 @@ class Rebuilds:
         if record is not None and record.target == live.physical == told.get("target"):
             await self.reports.end(key, record, RebuildState.DONE, _done(record))
         else:
-            await self.reports.stand(key, RebuildState.STOPPED, "it is not wanted any more; nothing of it is left")
+            await self.reports.stand(key, RebuildState.STOPPED, "rebuild cancelled; target collection removed")
 
     async def _finish(self, task: RebuildRun) -> None:
         await task.note(step=RebuildStep.DONE)
@@ -382,8 +382,8 @@ def _news_of(told: Json) -> Json:
 
 def _done(record: RebuildRecord) -> str:
     if record.pause_ms is None:
-        return f"{record.target} is live in the place of {record.source}"
+        return f"{record.target} is live and replaces {record.source}"
     return (
-        f"{record.target} is live in the place of a collection of the alias's own name, of which {record.source} is "
-        f"the copy that is kept; clients found no collection for {record.pause_ms} ms"
+        f"{record.target} is live and replaces a collection with the alias's name, of which {record.source} is "
+        f"the kept copy; the collection was unavailable for {record.pause_ms} ms"
     )

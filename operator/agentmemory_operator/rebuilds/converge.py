@@ -46,15 +46,15 @@ class Convergence:
         """
         changed = await self._bring_in_line(task)
         observed = await self._indexed(task)
-        told = f"changed {', '.join(changed)}" if changed else "as the object asks"
-        return f"{told}; {observed.indexed} of {observed.points} vectors are in the graph"
+        told = f"changed {', '.join(changed)}" if changed else "matches the spec"
+        return f"{told}; {observed.indexed} of {observed.points} vectors are indexed"
 
     @staticmethod
     async def _bring_in_line(task: RebuildRun) -> list[str]:
         observed = await observed_target(task)
         plan = without_wake(plan_changes(task.desired, observed, alias=observed.physical, physical=observed.physical))
         if any(class_of(change) is ChangeClass.REBUILD for change in plan.changes):
-            raise RebuildUnwanted(f"{observed.physical} is not what the object asks for any more")
+            raise RebuildUnwanted(f"{observed.physical} no longer matches the object")
         for change in plan.changes:
             await task.check()
             await task.server.collections.apply(observed.physical, change)
@@ -74,7 +74,7 @@ class Convergence:
                 last, moved_s = (observed.indexed, observed.state), self.monotonic()
             told = f"Qdrant indexes {observed.physical}: {observed.indexed} of {observed.points} vectors"
             if self.monotonic() - moved_s > self.patience_s:
-                raise StoreUnavailable(f"{told}, and no more for {self.patience_s:g} s: see the server's log")
+                raise StoreUnavailable(f"{told}, without progress for {self.patience_s:g} s: see the server's log")
             if not quiet:
                 await task.tell(told)
             await self.sleep(self.look_s)
@@ -100,7 +100,7 @@ async def observed_target(task: RebuildRun) -> Observed:
     name = task.target_name
     observed = await task.server.collections.observe(name, name, is_linked=True)
     if observed is None:
-        raise RebuildUnwanted(f"{name} is gone from Qdrant: somebody deleted it")
+        raise RebuildUnwanted(f"{name} was deleted in Qdrant")
     return observed
 
 
@@ -133,5 +133,5 @@ async def _unsettled(task: RebuildRun) -> str:
     try:
         placement = await task.server.collections.placement(task.target_name)
     except NotFound as exc:
-        raise RebuildUnwanted(f"{task.target_name} is gone from Qdrant: somebody deleted it") from exc
+        raise RebuildUnwanted(f"{task.target_name} was deleted in Qdrant") from exc
     return unsettled(placement) if placement else ""

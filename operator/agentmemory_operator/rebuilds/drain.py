@@ -131,7 +131,7 @@ class Drain:
         screened = await screen(task)
         if await task.server.snapshots.metadata(task.source_name) is not None:
             await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
-        return f"{carried} late points; {screened} of the old vectors made anew"
+        return f"{carried} late points; {screened} outdated vectors embedded again"
 
 
 async def _pass(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
@@ -198,7 +198,7 @@ async def settle(task: RebuildRun) -> str:
     # A collection that is live again is kept by nobody's leave.
     await server.snapshots.write_metadata(task.target_name, {PREVIOUS_KEY: None})
     if await server.snapshots.metadata(source) is None:
-        return f"{source} is gone"
+        return f"{source} no longer exists"
     hours = rebuild_settings(task.memory.spec).keep_previous_hours
     if hours == 0:
         await retire(server.collections, server.snapshots, source)

@@ -87,7 +87,7 @@ class Move:
         if task.announcement is None:
             await withdraw(task)
         if self.is_cleaned(task):
-            raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
+            raise StoreUnavailable("waiting for a cleanup of the agent before the switch")
         carried = [task, *await way_back_of(task)]
         try:
             await self._announce(task)
@@ -103,7 +103,7 @@ class Move:
         await note_taken(task)
         if held_s is None:
             return "moved"
-        return f"{task.alias} leads to {task.target_name}; writers were held for {held_s * 1000:.0f} ms"
+        return f"{task.alias} points to {task.target_name}; writes were paused for {held_s * 1000:.0f} ms"
 
     async def _announce(self, task: RebuildRun) -> None:
         """Announce the move, unless that was done, or there are no writers any more."""
@@ -149,7 +149,7 @@ class Move:
             # A peer may have left since the step began; nobody is held yet.
             await await_replicas(task, patience_s=0)
             if not await leads_to(task.server, task.alias, task.source_name):
-                raise RebuildUnwanted(f"{task.alias} leads to another collection than {task.source_name} since")
+                raise RebuildUnwanted(f"{task.alias} no longer points to {task.source_name}")
             await task.note(moved_ms=task.clock.now_ms())
             begun_s = self.monotonic()
             if task.announcement is not None:
@@ -164,7 +164,8 @@ class Move:
                         await carry_changed(each, is_last=True)
             except TimeoutError as exc:
                 raise StoreUnavailable(
-                    f"what was left to carry took longer than {self.held_s:g} s: writers are not held for so long"
+                    f"copying the remaining writes took longer than {self.held_s:g} s, the limit for pausing writes; "
+                    f"retrying"
                 ) from exc
             if is_of_plain(task.record, task.alias):
                 await take_place(task)

@@ -61,7 +61,7 @@ async def keep(task: RebuildRun) -> str:
         # Under the alias nobody reaches it any more.
         await server.snapshots.delete_file(task.source_name, file.name)
     if not verdict.is_good:
-        raise SpecInvalid(Reason.NOT_VERIFIED, f"the copy that is to be kept is not the collection: {verdict.message}")
+        raise SpecInvalid(Reason.NOT_VERIFIED, f"the copy to keep differs from the collection: {verdict.message}")
     return f"{name} is kept: {verdict.message}"
 
 
@@ -149,8 +149,8 @@ async def _check_whole(task: RebuildRun) -> None:
     there, *copies = [await points.count(name, None) for name in names]
     if min(copies) < there:
         raise StoreUnavailable(
-            f"{there - min(copies)} points were written to {task.source_name} past the API, which is about to be "
-            f"replaced: stop who writes; it is tried again"
+            f"{there - min(copies)} points were written directly to {task.source_name}, which is about to be "
+            f"replaced: stop direct writers; retrying"
         )
 
 

@@ -55,7 +55,7 @@ class RecallProbing:
             targets = await self._searched(self.task.target_name, self.target.collection, probes, after)
         except StoreRejected as exc:
             # A strict mode that allows no exact search allows no measure of what is missed.
-            log.info("what searches of %s find is not measured: %s", self.task.target_name, exc)
+            log.info("recall of %s is not measured: %s", self.task.target_name, exc)
             return ProbeRecall(probes=0)
         probed = [
             Probed(id=point["id"], source=source, target=target)

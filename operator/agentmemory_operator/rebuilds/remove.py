@@ -58,12 +58,12 @@ class RebuildRemoval:
                 ended = record_to_json(replace(record, step=RebuildStep.DONE))
                 await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
             elif metadata and owner_in(metadata)[0] != await self.cluster.cluster_id():
-                log.warning("%s, which nobody here wants, stays: its marker names another cluster", record.target)
+                log.warning("not deleting %s: its marker names another cluster", record.target)
             else:
                 await server.collections.delete(record.target)
             if record.way_back is not None:
                 await server.collections.delete(record.way_back)
-        message = f"{record.target}, which was being made, is not wanted any more and is removed"
+        message = f"{record.target}, the target of a cancelled rebuild, is removed"
         await self.reports.end(key, record, RebuildState.STOPPED, message)
 
     async def meet(
@@ -77,8 +77,8 @@ class RebuildRemoval:
         if not exc.is_disk_full or not await leads_to(server, alias_of(memory.slug), record.source):
             await self.reports.stand(key, RebuildState.WAITING, str(exc), record)
             raise exc
-        room = f"give it room for a second collection beside {record.source}"
-        await self.give_up(key, memory, server, record, f"the disk of Qdrant is full: {room}. {exc}")
+        room = f"add disk space for a second collection next to {record.source}"
+        await self.give_up(key, memory, server, record, f"Qdrant's disk is full: {room}. {exc}")
 
     async def give_up(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, why: str) -> None:
         """Give a rebuild up, and say why; what it made is removed, unless it is live."""

@@ -80,7 +80,7 @@ class RebuildReports:
         told, memory = self.last(key), owned_memory(self.table, key)
         if memory is None or is_under_way(told) or told.get("state") == RebuildState.FAILED:
             return
-        waits = "it waits its turn: so many at a time of a connection (AGENTMEMORY_REBUILDS_AT_ONCE)"
+        waits = "queued: the connection reached its limit of concurrent rebuilds (AGENTMEMORY_REBUILDS_AT_ONCE)"
         self._told[key, memory.metadata.uid] = {"state": RebuildState.WAITING, "message": waits}
 
     async def stand(self, key: Key, state: RebuildState, message: str, record: RebuildRecord | None = None) -> None:
@@ -128,7 +128,9 @@ def _without_own_room(refusal: Refusal | None, told: Json) -> Refusal | None:
         return refusal
     if not is_under_way(told) or told.get("digest") != refusal.digest:
         return refusal
-    return replace(refusal, reason=Reason.REBUILD_RUNNING, message="another collection is being made; this one serves")
+    return replace(
+        refusal, reason=Reason.REBUILD_RUNNING, message="a new collection is being built; this one keeps serving"
+    )
 
 
 def rebuild_status(record: RebuildRecord, state: RebuildState, message: str, *, ended: str | None = None) -> Json:

@@ -117,7 +117,7 @@ class Reshaping:
             raise RebuildPaused(str(exc)) from exc
         if refused := [id_ for id_, text in texts.items() if isinstance(vectors[text], RequestInvalid)]:
             way = "edit or delete them, or choose another model"
-            raise _unfit(refused, f"a content that the embedding provider refuses, mostly for its length: {way}")
+            raise _unfit(refused, f"content that the embedding provider rejects, probably because of its length: {way}")
         return {id_: cast("Vector", vectors[text]) for id_, text in texts.items()}
 
     def _copied_words(self, points: Sequence[Json]) -> Mapping[PointId, Any]:

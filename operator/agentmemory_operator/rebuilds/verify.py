@@ -126,8 +126,8 @@ class RebuildComparison:
         extra = await pair.rows(pair.copy, behind.extra)
         come = await pair.rows(pair.live, extra)
         faults = {
-            "are missing in the new collection, or older there": [id_ for id_ in left if id_ in there],
-            "are in the new collection alone": sorted(extra.keys() - come.keys(), key=str),
+            "are missing or older in the new collection": [id_ for id_ in left if id_ in there],
+            "are only in the new collection": sorted(extra.keys() - come.keys(), key=str),
         }
         return judge_missing(behind.both, faults)
 
@@ -200,7 +200,7 @@ class RebuildVerification:
         if not verdict.is_good:
             raise SpecInvalid(
                 Reason.COPY_DIFFERS,
-                f"{task.target_name} is not what {task.source_name} is, which goes on serving: {verdict.message}",
+                f"{task.target_name} differs from {task.source_name}, which keeps serving: {verdict.message}",
             )
         return compared, verdict
 

@@ -190,7 +190,7 @@ class RestorePasses:
     async def _abandon(self, job: RestoreJob, server: Server, memory: AgentMemory) -> None:
         """Take another name, which nothing under way leads to; what appears under the old one is removed."""
         left = _with_left(job)
-        log.warning("%s: whether %s is still being recovered is not known: another name is taken", job.key, left[-1])
+        log.warning("%s: cannot tell whether %s is still being recovered: using another name", job.key, left[-1])
         begun = {name: value for name, value in job.status.items() if name == "startTime"}
         await self.beginnings.choose(job, server, memory, begun | {"abandoned": left})
         await self.removal.remove_abandoned(job, server)
@@ -209,7 +209,7 @@ class RestorePasses:
         """
         await self._check_alive(job)
         if not job.is_wanted():
-            raise SpecInvalid(Reason.TARGET_GONE, "the restore itself was deleted")
+            raise SpecInvalid(Reason.TARGET_GONE, "the restore was deleted")
         if job.age_s > self.periods.deadline_s:
             raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue(job, ""))
 
@@ -238,8 +238,8 @@ class RestorePasses:
     @staticmethod
     def _overdue(job: RestoreJob, why: str) -> str:
         return (
-            f"begun {job.status.get('startTime')} and not done{why}. The live collection is as it was; what was made "
-            f"is removed. Mend the cause, and create a MemoryRestore of another name"
+            f"started at {job.status.get('startTime')} and not finished{why}. The live collection is unchanged; the "
+            f"partial result is removed. Fix the cause, and create a MemoryRestore with another name"
         )
 
     async def _fail(self, job: RestoreJob, exc: AgentMemoryError) -> None:
@@ -270,7 +270,7 @@ class RestorePasses:
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            log.info("what %s has abandoned is looked for later: %s", job.key, exc)
+            log.info("looking for leftovers of %s is postponed: %s", job.key, exc)
         if job.seconds_since(job.status.get("endTime")) > self.periods.late_s:
             await job.write({name: value for name, value in job.status.items() if name != "abandoned"})
         due_s = await self._look_after_ended(job)
@@ -340,7 +340,7 @@ class RestorePasses:
                 await self.removal.clean(job)
 
         def kept(exc: AgentMemoryError) -> tuple[str, str]:
-            return "CollectionKept", f"{job.physical} is left in Qdrant, `agentmemory orphans` lists it: {exc}"
+            return "CollectionKept", f"{job.physical} is kept in Qdrant, see `agentmemory orphans`: {exc}"
 
         await job.release(clean, patience_s=self.periods.release_s, kept=kept)
 

@@ -127,7 +127,7 @@ class InPlace:
             check_same(live.collection, copy.collection)
             check_fit(task.desired, copy, live)
             number = await task.server.collections.count(name)
-        return f"{number} memories, restored into a scratch collection and fit"
+        return f"{number} memories, restored into a scratch collection, compatible"
 
     async def _close(self, task: RestoreRun) -> str:
         job, server, physical = task.job, task.server, task.physical
@@ -170,7 +170,7 @@ class InPlace:
             verdict = await compare(task.physical, subject, task.server)
         bad = [one.message for one in verdict.findings if one.is_good is False and one.check in _CONTENTS]
         if bad:
-            raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection is not the snapshot: {'; '.join(bad)}")
+            raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection differs from the snapshot: {'; '.join(bad)}")
         erased = await self._erase(task)
         await settle_unfinished(task.server, task.physical, task.memory, task.job.book.clock)
         return f"{verdict.message}; {erased}"
@@ -195,7 +195,7 @@ class InPlace:
             number = await self.erasures.carry_all(
                 task.server, name, task.physical, task.memory, origin=origin, since_ms=since_ms
             )
-        return f"{number} memories erased since were erased again"
+        return f"{number} memories erased since the snapshot were erased again"
 
     async def _open(self, task: RestoreRun) -> str:
         count = await task.server.collections.count(task.physical)
@@ -204,7 +204,7 @@ class InPlace:
         points = {**(task.job.status.get("points") or {}), "after": count}
         await task.job.write(noted_status(task.job.status, {"points": points}))
         await self._serve(task.job, task.server)
-        return f"{count} memories; {written} written past the API meanwhile stay" if written else f"{count} memories"
+        return f"{count} memories; {written} written directly in the meantime stay" if written else f"{count} memories"
 
     async def _serve(self, job: RestoreJob, server: Server) -> None:
         physical = str(job.physical)
@@ -215,8 +215,8 @@ class InPlace:
     async def _succeed(self, task: RestoreRun, came_to: str) -> None:
         safety = task.job.status.get("safetySnapshot") or {}
         message = (
-            f"{came_to} restored from {task.source.described} into {task.physical} itself; what it held before is in "
-            f"MemorySnapshot {safety.get('name')}"
+            f"{came_to} restored from {task.source.described} into {task.physical} in place; its previous contents "
+            f"are in MemorySnapshot {safety.get('name')}"
         )
         await task.succeed(message, came_to)
 
@@ -244,7 +244,7 @@ class InPlace:
                 await self._serve(job, server)
             raise SpecInvalid(
                 Reason.NOT_UNDONE,
-                f"{physical} may hold part of the snapshot, and Qdrant refuses the safety snapshot ({exc}): restore "
+                f"{physical} may hold part of the snapshot, and Qdrant rejects the safety snapshot ({exc}): restore "
                 f"MemorySnapshot {safety_name_of(job)} with mode Swap, then delete this restore",
             ) from exc
         kept = tuple(record for record in records_from(before) if record.identity != job.identity)
@@ -309,7 +309,7 @@ def _still_closed(job: RestoreJob, before: Json | None) -> Json:
 async def _live(task: RestoreRun) -> Observed:
     observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
     if observed is None:
-        raise SpecInvalid(Reason.NOT_VERIFIED, f"{task.physical} is gone from Qdrant: somebody deleted it")
+        raise SpecInvalid(Reason.NOT_VERIFIED, f"{task.physical} was deleted in Qdrant")
     return observed
 
 

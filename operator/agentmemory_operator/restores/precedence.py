@@ -16,7 +16,7 @@ def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     if document is None or document["metadata"].get("deletionTimestamp"):
         if job.physical is not None:
             return None
-        return Reason.AGENT_MEMORY_NOT_FOUND, f"there is no AgentMemory {key.name}: create it, or delete this restore"
+        return Reason.AGENT_MEMORY_NOT_FOUND, f"there is no AgentMemory {key.name}: create it or delete this restore"
     spec = document.get("spec") or {}
     if spec.get("suspend"):
         return Reason.SUSPENDED, f"AgentMemory {key.name} is suspended: set its spec.suspend to false"
@@ -28,7 +28,7 @@ def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     if job.physical is None and (rebuild := rebuild_moving(key, table)):
         return Reason.WAITS_FOR_REBUILD, rebuild
     if before is not None:
-        told = f"MemoryRestore {before.name} into {key.name} is under way: it goes first"
+        told = f"waiting for MemoryRestore {before.name} into {key.name}"
         return Reason.WAITS_FOR_RESTORE, told
     return None
 
@@ -36,7 +36,7 @@ def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
 def rebuild_moving(target: Key, table: ObjectTable) -> str | None:
     """What a rebuild does to an AgentMemory's alias that a restore waits for, None where there is none."""
     told = ((table.get(target) or {}).get("status") or {}).get("rebuild") or {}
-    return f"a rebuild of {target.name} is at {told['step']}: it goes first" if is_moving(told) else None
+    return f"waiting for a rebuild of {target.name}, which is at {told['step']}" if is_moving(told) else None
 
 
 def restore_under_way(target: Key, table: ObjectTable) -> Key | None:
@@ -53,10 +53,10 @@ def target_fault(job: RestoreJob, document: Json | None) -> str | None:
     """
     name = job.restore.spec.target.name
     if document is None or document["metadata"].get("deletionTimestamp"):
-        return f"AgentMemory {name} was deleted: what was made is removed"
+        return f"AgentMemory {name} was deleted: the partial result is removed"
     uid, wanted = document["metadata"].get("uid", ""), job.status.get("targetUid")
     if wanted is not None and uid != wanted:
-        return f"AgentMemory {name} was deleted and created again: what was made is removed"
+        return f"AgentMemory {name} was deleted and created again: the partial result is removed"
     return None
 
 

@@ -43,7 +43,7 @@ class Keeping:
             raise
         except AgentMemoryError as exc:
             # The connection is gone, or wrong: nothing is removed by guess.
-            log.warning("what %s replaced is looked at later: %s", job.key, exc)
+            log.warning("checking the collection that %s replaced is postponed: %s", job.key, exc)
             return self.periods.keep_s
 
     def seen_after_s(self, job: RestoreJob) -> float | None:
@@ -122,4 +122,4 @@ class PreviousSweeper:
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            log.info("what was erased since %s was replaced is erased there later: %s", name, exc)
+            log.info("erasing in %s, which was replaced, is postponed: %s", name, exc)

@@ -76,7 +76,7 @@ async def may_go_on(job: RestoreJob, server: Server, ours: Marker, *, takeover: 
     except NotOwned:
         if job.is_in_place or not is_made_by_swap(physical, takeover.agent):
             raise
-        log.warning("%s: %s is another owner's and stays as it is: the restore takes another name", job.key, physical)
+        log.warning("%s: %s belongs to another owner and is not touched: using another name", job.key, physical)
         return False
     server.grant(physical)
     return True
@@ -118,7 +118,7 @@ class _NewOnly:
             if await leads_to(self._server, alias, physical):
                 raise StoreRejected(
                     409,
-                    f"{alias} leads to {physical}: what is live is replaced by a MemoryRestore of mode InPlace alone",
+                    f"{alias} points to {physical}: only a MemoryRestore with mode InPlace replaces a live collection",
                 )
             return await method(physical, *args, **more)
 

@@ -48,13 +48,14 @@ class RestoreRemoval:
             try:
                 await self._remove(job, name, server)
             except NotOwned as exc:
-                log.warning("%s is left: %s", job.key, exc)
+                log.warning("not deleting %s: %s", job.key, exc)
 
     async def _remove(self, job: RestoreJob, physical: str, server: Server) -> None:
         document = self.table.get(job.target_key)
         if not is_made_by_swap(physical, slug_of(document) if document else None):
             raise NotOwned(
-                Reason.COLLECTION_NOT_OWNED, f"{physical[:120]!r} is no name that this restore gave: it stays as it is"
+                Reason.COLLECTION_NOT_OWNED,
+                f"{physical[:120]!r} is not a name that this restore chose: it is not touched",
             )
         live = await live_behind(server, alias_behind(physical), job.previous)
         if live is None or live.physical != physical:

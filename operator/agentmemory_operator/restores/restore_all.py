@@ -125,13 +125,13 @@ class RestoreAll:
     async def _restore(self, lost: Lost) -> RestoredAgent:
         """Restore one agent from the newest of its snapshots that can be recovered."""
         agent = f"{lost.namespace}/{lost.name}"
-        message = "no proven snapshot of it can be restored by this server: restore it by hand, or begin empty"
+        message = "this server cannot restore any of its verified snapshots: restore it manually, or start empty"
         for snapshot in lost.snapshots:
             document = lost.restore_from(snapshot.name)
             try:
                 await self.objects.create_object(document)
             except TransientError as exc:
-                return RestoredAgent(agent=agent, is_restored=False, message=f"run the same again: {exc}")
+                return RestoredAgent(agent=agent, is_restored=False, message=f"run the command again: {exc}")
             is_restored, message = await self._end_of(document)
             if is_restored:
                 return RestoredAgent(agent=agent, is_restored=True, message=message)
@@ -144,7 +144,7 @@ class RestoreAll:
             try:
                 found = await self.objects.read_object(MEMORY_RESTORE, metadata["namespace"], metadata["name"])
             except NotFound:
-                return False, f"MemoryRestore {metadata['name']} was deleted before its end"
+                return False, f"MemoryRestore {metadata['name']} was deleted before it finished"
             except TransientError:
                 found = {}
             succeeded = condition_of(found.get("status"), "Succeeded")

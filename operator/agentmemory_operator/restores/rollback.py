@@ -44,10 +44,10 @@ class Rollback:
         """
         restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
         if previous is None:
-            raise SpecInvalid(Reason.PREVIOUS_GONE, "the collection that was replaced is not there any more")
+            raise SpecInvalid(Reason.PREVIOUS_GONE, "the replaced collection no longer exists")
         metadata = await server.snapshots.metadata(previous)
         if metadata is None or is_placeholder(metadata):
-            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous} is not there any more")
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous} no longer exists")
         await self._check_replaced(server, previous, memory)
         await self._check_live(server, alias, restored, previous)
         await job.write(rolling_back_status(job.status, job.moment))
@@ -86,16 +86,14 @@ class Rollback:
         if marker is not None and (marker.namespace, marker.name) != (metadata.namespace, metadata.name):
             raise SpecInvalid(
                 Reason.PREVIOUS_GONE,
-                f"{previous} was not replaced by this restore: it is of another agent. Nothing was changed; restore "
-                f"from a snapshot instead",
+                f"{previous} was not replaced by this restore: it belongs to another agent. Nothing was changed; "
+                f"restore from a snapshot instead",
             )
 
     async def _check_live(self, server: Server, alias: str, restored: str, previous: str) -> None:
         live = await live_behind(server, alias, restored)
         if live is not None and live.physical not in (restored, previous):
-            raise SpecInvalid(
-                Reason.NOT_LIVE, f"{alias} leads to {live.physical} since: take back first what moved it there"
-            )
+            raise SpecInvalid(Reason.NOT_LIVE, f"{alias} points to {live.physical} now: roll back that change first")
 
     async def _reapply(self, server: Server, source: str, target: str, memory: AgentMemory) -> None:
         if await server.snapshots.metadata(source) is not None:
@@ -111,8 +109,8 @@ class Rollback:
             await release_writers(server, restored)
             await mark_previous(server, restored, since=job.moment.now, until=until, by={"restore": str(job.key)})
         message = (
-            f"taken back: {previous} is live again; {restored} is kept until {until}, {changed} memories changed in it "
-            f"since the restore"
+            f"rolled back: {previous} is live again; {restored} is kept until {until}, {changed} memories changed in "
+            f"it since the restore"
         )
         status = rolled_back_status(job.status, message, job.moment, kept=restored, until=until, writes_since=changed)
         await job.write(status)

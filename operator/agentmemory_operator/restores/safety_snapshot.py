@@ -57,18 +57,18 @@ class SafetySnapshots:
             return None
         if not is_verified(status):
             told = "; ".join(item["message"] for item in status["conditions"] if item["status"] != "True")
-            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the safety snapshot {name} is not proven: {told}")
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the safety snapshot {name} is not verified: {told}")
         begun = status.get("startTime")
         if begun is None:
-            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"when the safety snapshot {name} was begun is not known")
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the start time of the safety snapshot {name} is not known")
         written = await count_changed(task.server.points, task.physical, parse_time(begun))
         if not written:
             return await self._safe(task, name)
         if attempt >= self.limits.safety_attempts:
             raise SpecInvalid(
                 Reason.WRITES_GO_ON,
-                f"{written} memories were written past the API while {attempt} safety snapshots were made: stop who "
-                f"writes, or restore with mode Swap",
+                f"{written} memories were written directly to Qdrant while {attempt} safety snapshots were taken: "
+                f"stop direct writers, or restore with mode Swap",
             )
         await job.write(noted_status(job.status, {"safetySnapshot": {"name": name, "attempt": attempt + 1}}))
         return None
@@ -82,7 +82,7 @@ class SafetySnapshots:
         noted = {"safetySnapshot": safety, "points": {"before": count}}
         await task.job.write(noted_status(task.job.status, noted))
         since = "an unknown number of" if undone is None else str(undone)
-        return f"{name} holds {count} memories, {since} changes since the snapshot among them"
+        return f"{name} holds {count} memories, including {since} changes since the snapshot"
 
     def subject(self, job: RestoreJob) -> ComparedSnapshot:
         """The one that a restore has made, as it can be restored.
@@ -95,7 +95,7 @@ class SafetySnapshots:
         status = document.get("status") or {}
         place = location_of(status, QDRANT)
         if place is None:
-            raise SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, f"the safety snapshot {name} is gone from Qdrant")
+            raise SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, f"the safety snapshot {name} was deleted in Qdrant")
         return ComparedSnapshot(
             uid=job.metadata.uid, physical=place["physical"], name=place["name"], sha256=status.get("sha256")
         )
@@ -114,7 +114,7 @@ def _document(key: Key, memory: str) -> Json:
             "name": key.name,
             "namespace": key.namespace,
             "labels": {AGENT_MEMORY_LABEL: memory},
-            "annotations": {PIN: "made before a restore"},
+            "annotations": {PIN: "taken before a restore"},
         },
         "spec": {"agentMemoryRef": {"name": memory}, "verify": "Full", "deletionPolicy": "Retain"},
     }

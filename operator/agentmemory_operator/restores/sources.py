@@ -125,7 +125,7 @@ class RestoreSources:
         document = self.table.get(key)
         if document is None:
             raise SourceWaiting(
-                f"there is no MemorySnapshot {key.name}: create it, or restore from another", is_missing=True
+                f"there is no MemorySnapshot {key.name}: create it or restore from another", is_missing=True
             )
         snapshot = parse_snapshot(document)
         _check_made(key.name, snapshot.status)
@@ -170,8 +170,8 @@ class RestoreSources:
             told = f": {failure}" if failure else ""
             raise SpecInvalid(
                 Reason.SNAPSHOT_REFUSED,
-                f"MemorySnapshot {snapshot.metadata.name} can be recovered from none of its places{told}: restore from "
-                f"another one",
+                f"MemorySnapshot {snapshot.metadata.name} cannot be recovered from any of its locations{told}: "
+                f"restore from another one",
             ) from failure
 
         return recover
@@ -238,11 +238,12 @@ def _check_made(name: str, status: Mapping[str, Any]) -> None:
         if bad is None or is_true(conditions, "Progressing"):
             return
         raise SpecInvalid(
-            Reason.SNAPSHOT_REFUSED, f"MemorySnapshot {name} was not proven: {bad['message']}: restore from another one"
+            Reason.SNAPSHOT_REFUSED,
+            f"MemorySnapshot {name} was not verified: {bad['message']}: restore from another one",
         )
     failed = next((one for one in conditions if (one["type"], one["status"]) == ("Succeeded", "False")), None)
     if failed is None:
-        raise SourceWaiting(f"MemorySnapshot {name} is being made", is_missing=False)
+        raise SourceWaiting(f"MemorySnapshot {name} is being taken", is_missing=False)
     raise SpecInvalid(
         Reason.SNAPSHOT_REFUSED, f"MemorySnapshot {name} failed: {failed['message']}: restore from another one"
     )

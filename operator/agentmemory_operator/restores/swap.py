@@ -113,7 +113,7 @@ class Swap:
                 changes |= {ORIGIN_KEY: origin}
         # In one call: once the marker is ours, nothing else tells whose it was.
         await task.server.snapshots.write_metadata(task.physical, changes)
-        return f"it was {found.namespace}/{found.name}'s" if found else "it was nobody's"
+        return f"it was {found.namespace}/{found.name}'s" if found else "it had no owner"
 
     async def _records(
         self, task: RestoreRun, recovered: tuple[RestoreRecord, ...], found: Marker | None
@@ -128,7 +128,7 @@ class Swap:
     async def _verify(self, task: RestoreRun) -> str:
         observed, source = await self._observed(task), task.source
         if observed.state == RED:
-            raise SpecInvalid(Reason.COPY_DIFFERS, f"Qdrant calls the restored collection red: {observed.fault}")
+            raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is red in Qdrant: {observed.fault}")
         recorded = Recorded(before=source.before, after=source.after, config_hash=source.config_hash)
         begun_ms = source.begun_ms or 0
         # As a check of the snapshot counts them, or a snapshot that passed there might be refused here.
@@ -145,7 +145,9 @@ class Swap:
             if finding.is_good is False and (finding is not counted or copied < known)
         ]
         if bad:
-            raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is not the snapshot: {'; '.join(bad)}")
+            raise SpecInvalid(
+                Reason.COPY_DIFFERS, f"the restored collection differs from the snapshot: {'; '.join(bad)}"
+            )
         since_ms = source.begun_ms or await newest_change(task.server.points, task.physical)
         if since_ms is not None and task.job.previous:
             previous = {**task.job.status["previousCollection"], "since": render_time(since_ms)}
@@ -164,12 +166,12 @@ class Swap:
             permit=Permit(terms=replace(terms, drift_policy=DriftPolicy.CORRECT)),
         )
         changed = ", ".join(type(change).__name__ for change in done.applied.changes)
-        return f"changed: {changed}" if changed else "as the AgentMemory asks"
+        return f"changed: {changed}" if changed else "matches the AgentMemory"
 
     async def _erase(self, task: RestoreRun) -> str:
         number = await self._erase_again(task, await task.live())
         await settle_unfinished(task.server, task.physical, task.memory, task.job.book.clock)
-        return f"{number} memories erased since were erased again"
+        return f"{number} memories erased since the snapshot were erased again"
 
     async def _erase_again(self, task: RestoreRun, live: Observed | None) -> int:
         return await self.erasures.carry_all(
@@ -252,11 +254,11 @@ class Swap:
     async def _observed(task: RestoreRun) -> Observed:
         observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
         if observed is None:
-            raise SpecInvalid(Reason.COPY_DIFFERS, f"{task.physical} is gone from Qdrant: somebody deleted it")
+            raise SpecInvalid(Reason.COPY_DIFFERS, f"{task.physical} was deleted in Qdrant")
         return observed
 
 
 def _told(changed: int | None) -> str:
     if changed is None:
-        return "when its snapshot was made is not known, nor what was changed since"
+        return "the time of its snapshot is unknown, and so are changes since then"
     return f"{changed} memories changed in it since the snapshot"

@@ -40,8 +40,8 @@ class ClusterIdentity:
         """
         if self._known is None:
             raise TransientError(
-                "the API does not know yet which cluster it serves, nor whose collections those of its agents are:"
-                " nothing was read or written; try again",
+                "the API does not know its cluster ID yet, so it cannot tell which collections belong to its agents:"
+                " nothing was read or written; retry",
                 retry_after_s=2,
             )
         return self._known
@@ -58,7 +58,7 @@ class ClusterIdentity:
             self._known = await self._ask() or None
         except AgentMemoryError as error:
             if str(error) != self._told:
-                log.warning("not ready: which cluster this is, is not known: %s", error)
+                log.warning("not ready: the cluster ID is not known: %s", error)
             self._told = str(error)
         return self.is_known
 

@@ -99,7 +99,7 @@ class Leadership:
             raise LeadershipLost(self._doubt)
         late_s = self._now_s() - self._deadline_s
         raise LeadershipLost(
-            f"the lease was not renewed in time ({late_s:.1f} s over): another operator may lead now"
+            f"the lease was not renewed in time ({late_s:.1f} s late): another operator may be the leader"
             if self._held
             else "this operator does not hold the lease"
         )
@@ -120,7 +120,7 @@ class Leadership:
         except TimeoutError as exc:
             if not limit.expired():
                 raise
-            raise LeadershipLost("the lease ended while a call was under way: another operator may lead now") from exc
+            raise LeadershipLost("the lease expired during a call: another operator may be the leader") from exc
         finally:
             self._under_way.discard(limit)
 
@@ -139,7 +139,7 @@ class Leadership:
                 await self._sleep(self._timing.try_s)
                 continue
             if found is None or found.holder != self._identity:
-                self.give_up(f"{found.holder if found and found.holder else 'somebody'} took the lease")
+                self.give_up(f"{found.holder if found and found.holder else 'another operator'} took the lease")
             self.check()
             return
 
@@ -194,7 +194,7 @@ class Leadership:
         try:
             await self._bounded(self._store.write(replace(held, holder="", duration_s=1, renewed_at=_now())))
         except (Conflict, TransientError) as exc:
-            log.warning("the lease was not given back: %s", exc)
+            log.warning("could not release the lease: %s", exc)
 
     async def _attempt(self) -> bool:
         """Take the lease if it is free; tell whether this process leads."""
@@ -205,7 +205,7 @@ class Leadership:
         except Conflict:
             return False
         except TransientError as exc:
-            self._tell(f"cannot ask for the lease: {exc}")
+            self._tell(f"cannot acquire the lease: {exc}")
             return False
         self._trouble = ""
         return self.is_leading
@@ -229,13 +229,13 @@ class Leadership:
         try:
             await self._write(held)
         except Conflict:
-            # Ours as well, if a renewal's answer was lost.
+            # Ours as well, if no answer to a lease renewal.
             found = await self._bounded(self._store.read())
             if found is None or found.holder != self._identity:
                 self._held = None
-                raise LeadershipLost(f"{found.holder if found else 'somebody'} took the lease") from None
+                raise LeadershipLost(f"{found.holder if found else 'another operator'} took the lease") from None
             self._held = found
-            raise TransientError("a renewal's answer was lost") from None
+            raise TransientError("no answer to a lease renewal") from None
 
     async def _write(self, lease: Lease) -> None:
         sent_s = self._now_s()

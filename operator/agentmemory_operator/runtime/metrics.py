@@ -232,7 +232,7 @@ class OperatorMeter:
             self._durations,
             self._passes,
             self._woken,
-            Gauge("agentmemory_queue_length", "Objects that wait for a pass.", (), lambda: {(): queue.length}),
+            Gauge("agentmemory_queue_length", "Objects waiting for a pass.", (), lambda: {(): queue.length}),
             Gauge("agentmemory_objects", "Objects by kind and condition Ready.", ("kind", "ready"), self._objects),
             Gauge("agentmemory_drifted_fields", "Fields in status.drift of all objects.", (), self._drift),
             Gauge(

@@ -56,15 +56,15 @@ def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
     most = agent.settings.ranking.max_query_limit
     if most is None or request.top_k is None or request.top_k <= most:
         return []
-    return [FieldError("top_k", f"{request.top_k} is more than the {most} that the object's strictMode allows")]
+    return [FieldError("top_k", f"{request.top_k} is more than {most}, the limit of the object's strictMode")]
 
 
 def _check_neighbours(request: SearchRequest, agent: Agent) -> list[FieldError]:
     if not request.neighbours:
         return []
     if agent.keyword is None:
-        way_out = "leave it out, or set index.keyword.enabled of its object"
-        return [FieldError("include.neighbours", f"this agent's memories have no place in their sessions: {way_out}")]
+        way_out = "omit it, or set index.keyword.enabled in its object"
+        return [FieldError("include.neighbours", f"this agent does not keep the order of sessions: {way_out}")]
     if (request.top_k or agent.settings.ranking.limit) > MOST_RESULTS:
         return [FieldError("top_k", f"must be at most {MOST_RESULTS} with include.neighbours")]
     return []
@@ -74,9 +74,9 @@ def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
     if not request.hybrid:
         return []
     if agent.keyword is None:
-        message = "this agent's memories have no keywords: leave hybrid out, or set index.keyword.enabled of its object"
+        message = "this agent has no keyword index: omit hybrid, or set index.keyword.enabled in its object"
         return [FieldError("hybrid", message)]
-    return [] if request.query is not None else [FieldError("query", "required with hybrid: its words are looked for")]
+    return [] if request.query is not None else [FieldError("query", "required with hybrid")]
 
 
 def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
@@ -84,8 +84,8 @@ def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     errors = check_types(request.selection.types, agent, field="types")
     errors += _check_top_k(request, agent) + _check_weights(request, agent.settings.ranking)
     if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
-        way_out = "leave it out, or set spec.scoring.model to Priority"
-        errors.append(FieldError("min_priority", f"this agent's scoring model knows no priority: {way_out}"))
+        way_out = "omit it, or set spec.scoring.model to Priority"
+        errors.append(FieldError("min_priority", f"this agent's scoring model has no priority: {way_out}"))
     errors += check_presence(agent, text=request.query, vector=request.vector)
     errors += _check_hybrid(request, agent) + _check_neighbours(request, agent)
     if request.vector is not None:
@@ -97,9 +97,9 @@ def _check_weights(request: SearchRequest, ranking: Ranking) -> list[FieldError]
     if request.weights is None:
         return []
     if (model := name_of(ranking.model)) != WEIGHTED:
-        way_out = "leave them out, or set spec.scoring.model to Weighted"
+        way_out = "omit them, or set spec.scoring.model to Weighted"
         return [FieldError("weights", f"this agent's scoring model is {model}, which has no weights: {way_out}")]
     if not ranking.allows_overrides:
-        way_out = "leave them out, or set spec.scoring.allowOverrides to true"
-        return [FieldError("weights", f"this agent's object lets no request change its weights: {way_out}")]
+        way_out = "omit them, or set spec.scoring.allowOverrides to true"
+        return [FieldError("weights", f"this agent does not allow requests to change weights: {way_out}")]
     return []

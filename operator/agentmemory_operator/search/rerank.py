@@ -47,7 +47,7 @@ async def read_again(reranker: Reranker, asked: Reranking | None, query: str | N
     try:
         read = await reranker.rerank(asked.model, query, texts)
     except (SpecInvalid, RerankerUnavailable) as exc:
-        return Reread(points, warnings=(f"{exc}; the results are in the order of their scores",))
+        return Reread(points, warnings=(f"{exc}; results are ordered by score",))
     numbers = {point["id"]: number for point, number in zip(first, read, strict=True)}
     ordered = sorted(first, key=lambda point: numbers[point["id"]], reverse=True)
     return Reread([*ordered, *rest], numbers)

@@ -393,7 +393,7 @@ def _solved(record: MemoryRecord, found: float, look: _Look) -> Match:
 
 def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
     return tuple(
-        f"{field}: no index serves {key}, so every memory behind the other conditions is read: add"
+        f"{field}: no index on {key}, so all memories that match the other conditions are scanned: add"
         f" {{field: {key}, type: {type_}}} to spec.index.payloadIndexes"
         for field, key, type_ in unindexed_keys(request.selection, agent.settings.indexes)
     )

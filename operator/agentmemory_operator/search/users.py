@@ -120,5 +120,5 @@ def _name_in(cursor: str) -> str:
     except (binascii.Error, ValueError, TypeError):
         name = None
     if not isinstance(name, str):
-        raise RequestInvalid([FieldError("cursor", f"{cursor[:64]!r} is not the next_cursor of a list of users")])
+        raise RequestInvalid([FieldError("cursor", f"{cursor[:64]!r} is not a next_cursor of a list of users")])
     return name

@@ -66,7 +66,7 @@ class SnapshotImport:
             "locations": [object_location(place)],
             "step": SnapshotStep.VERIFY,
         }
-        told = f"restored into a scratch collection: {points} memories; there is nothing to compare them with"
+        told = f"restored into a scratch collection: {points} memories; no record to compare them with"
         proof = ConditionState(VERIFIED, True, Reason.COMPARED_WITH_RECORD, told)
         return record | (owner_status(found) if found else {}), proof
 
@@ -76,14 +76,14 @@ class SnapshotImport:
         except StorageRejected:
             raise
         except StoreRejected as exc:
-            raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server makes nothing of it: {exc}") from exc
+            raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server rejects it: {exc}") from exc
         except StoreUnavailable as exc:
             # One that is away raises here too, and then nothing was found out.
             await server.snapshots.collections()
             if job.status["attempts"] < ATTEMPTS:
                 raise
-            raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server failed {ATTEMPTS} times with it: {exc}") from exc
+            raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server failed {ATTEMPTS} times: {exc}") from exc
         observed = await server.collections.observe(name, name, is_linked=True)
         if observed is None:
-            raise SpecInvalid(Reason.NOT_RESTORABLE, "it is the snapshot of an empty placeholder")
+            raise SpecInvalid(Reason.NOT_RESTORABLE, "it is a snapshot of an empty placeholder")
         return observed

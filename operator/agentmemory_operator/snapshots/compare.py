@@ -70,7 +70,7 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
     """
     restored = await _observed(copy, server)
     if restored is None or restored.state == RED:
-        fault = f"Qdrant calls the restored collection red: {restored.fault}" if restored else "nothing was restored"
+        fault = f"the restored collection is red in Qdrant: {restored.fault}" if restored else "nothing was restored"
         return VerificationVerdict((CheckFinding(Check.RESTORE, False, fault),))
     live, why_not = await _live(subject, server)
     settings, recorded = restored.collection, subject.recorded
@@ -102,7 +102,7 @@ async def _observed(physical: str, server: Server) -> Observed | None:
 
 async def _live(subject: ComparedSnapshot, server: Server) -> tuple[Observed | None, str]:
     """The live collection, or why there is none to compare with."""
-    gone = "the live collection is gone: compared with what was recorded alone"
+    gone = "the live collection was deleted: compared with the record only"
     if subject.live is None:
         return None, gone
     metadata = await server.snapshots.metadata(subject.live)
@@ -111,9 +111,9 @@ async def _live(subject: ComparedSnapshot, server: Server) -> tuple[Observed | N
         return None, gone
     begun_ms = subject.recorded.begun_ms
     if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in records_from(metadata)):
-        return None, "another snapshot was restored into the live collection since: compared with the record alone"
+        return None, "another snapshot was restored into the live collection since: compared with the record only"
     if begun_ms is not None and _was_settling(record_from_json(metadata), subject.live, begun_ms):
-        return None, "a rebuild of the collection was ending when it was made: compared with the record alone"
+        return None, "a rebuild of the collection was completing when it was taken: compared with the record only"
     return observed, ""
 
 
@@ -155,7 +155,7 @@ async def _missing(pair: PointComparison, recorded: Recorded, draw: Draw) -> Che
         removed += len(found.extra)
         draw.offer(found.alike)
         lost += await _lost(pair, found.behind, recorded.begun_ms)
-    return judge_missing(both, {"that were there before it was made are missing": lost}, removed=removed)
+    return judge_missing(both, {"from before the snapshot are missing": lost}, removed=removed)
 
 
 async def _lost(pair: PointComparison, ids: Iterable[PointId], begun_ms: int | None) -> list[PointId]:

@@ -250,7 +250,7 @@ class SnapshotPasses:
             limit_s = self.periods.deadline_s + self.periods.release_s
             if isinstance(exc, TransientError) and job.age_s <= limit_s:
                 raise
-            message = f"{message}; what was made of it is left: {exc}"
+            message = f"{message}; its partial result stays: {exc}"
         await job.write(failed(status, reason, message, generation=job.metadata.generation, now=job.now))
         self.meter.failed(job.age_s)
         await self._announce(job, "Warning", "SnapshotNotMade", f"{reason}: {message}")
@@ -283,7 +283,7 @@ class SnapshotPasses:
         try:
             files = await self.servers.use(connection, list_files, namespace=job.metadata.namespace)
         except (SpecInvalid, NotOwned, StoreRejected, StoreUnavailable) as exc:
-            log.debug("whether the file of %s is in reach is found out later: %s", job.key, exc)
+            log.debug("checking the file of %s is postponed: %s", job.key, exc)
             return self.periods.rest_s
         if place["name"] in files:
             self._missed_ms.pop(job.key, None)
@@ -331,7 +331,7 @@ class SnapshotPasses:
             await job.write(without_location(job.status, QDRANT))
             return
         await job.write(lost(job.status, generation=job.metadata.generation, now=job.now))
-        message = "Qdrant has the file no more, and there is no copy off the server"
+        message = "the file no longer exists in Qdrant, and there is no copy off the server"
         await self._announce(job, "Warning", "BytesLost", message)
 
     async def _release(self, job: Job) -> None:
@@ -346,7 +346,7 @@ class SnapshotPasses:
                 await self._remove(job)
 
         def kept(exc: AgentMemoryError) -> tuple[str, str]:
-            return "SnapshotKept", f"the object goes, its bytes stay: {exc}"
+            return "SnapshotKept", f"the object is deleted, its bytes stay: {exc}"
 
         await job.release(remove, patience_s=self.periods.release_s, kept=kept)
 

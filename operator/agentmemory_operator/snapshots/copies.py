@@ -190,18 +190,16 @@ async def _read_back(objects: ObjectStore, key: str, *, size: int, sha256: str) 
     try:
         await drain(CheckedStream(steady(objects, key, size), named=f"the copy {key}", size=size, sha256=sha256))
     except NotFound as exc:
-        raise BytesDiffer(f"the copy {key} is gone right after it was made") from exc
+        raise BytesDiffer(f"the copy {key} disappeared right after it was written") from exc
 
 
 async def _known(objects: ObjectStore, place: S3Object) -> StoredObject:
     stored = await objects.head(place.key)
     if stored is None:
-        raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(place)} is not there: correct bucket or key")
+        raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(place)} does not exist: correct bucket or key")
     sha256 = place.sha256 or stored.sha256
     if sha256 is None:
-        raise SpecInvalid(
-            Reason.SOURCE_NOT_ALLOWED, f"{_name_of(place)}: no SHA-256 is stored beside it: give its sha256"
-        )
+        raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(place)}: no SHA-256 is stored with it: set sha256")
     return StoredObject(stored.key, stored.size, sha256, stored.modified_ms)
 
 

@@ -162,7 +162,7 @@ class SnapshotMaking:
         if document is None:
             raise SpecInvalid(
                 Reason.AGENT_MEMORY_NOT_FOUND,
-                f"spec.agentMemoryRef: there is no AgentMemory {key.namespace}/{key.name}: create it, or name another",
+                f"spec.agentMemoryRef: there is no AgentMemory {key.namespace}/{key.name}: create it or use another",
             )
         memory = self.table.parse(document)
         owner = self.table.owner_of(memory.slug)
@@ -201,9 +201,7 @@ class SnapshotMaking:
         observed = await server.collections.observe(alias, likely)
         marker = observed.collection.marker if observed else None
         if observed is None or marker is None:
-            raise SpecInvalid(
-                Reason.NO_COLLECTION, f"{alias} is not there yet: the AgentMemory's conditions say what it waits for"
-            )
+            raise SpecInvalid(Reason.NO_COLLECTION, f"{alias} does not exist yet: see the AgentMemory's conditions")
         check_ownership(observed, desired_collection(memory, cluster_id=await self.cluster.cluster_id()))
         return observed, marker
 
@@ -231,7 +229,7 @@ class SnapshotMaking:
         try:
             return await deleted_after(server.points, physical, since_ms, page)
         except StoreRejected as exc:
-            log.info("what is deleted while %s is made is not counted: %s", job.key, exc)
+            log.info("deletions while %s is taken are not counted: %s", job.key, exc)
             return None
 
     async def _deleted_meanwhile(self, job: Job, server: Server) -> Json:
@@ -264,7 +262,7 @@ class SnapshotMaking:
         here, there = location_of(job.status, QDRANT), location_of(job.status, S3)
         storage = self._storage(job, snapshot)
         if here is None or there is None or storage is None:
-            raise SpecInvalid(Reason.STORAGE_GONE, "the AgentMemory has no spec.snapshots.storage any more")
+            raise SpecInvalid(Reason.STORAGE_GONE, "spec.snapshots.storage was removed from the AgentMemory")
         check_copy(there, job.document)
         file = ServerFile(
             store=server.snapshots,
@@ -301,7 +299,7 @@ class SnapshotMaking:
         except NotFound as exc:
             # A restore has put another in its place.
             job.status = {key: value for key, value in job.status.items() if key not in _OF_COLLECTION}
-            raise StoreUnavailable(f"{physical} is not there any more: {exc}") from exc
+            raise StoreUnavailable(f"{physical} no longer exists: {exc}") from exc
         finally:
             turn.ended_s = loop.time()
 

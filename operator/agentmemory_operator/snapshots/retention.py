@@ -103,7 +103,7 @@ class RetentionRuns:
                 raise
             except AgentMemoryError as exc:
                 has_failed = True
-                log.warning("%s: snapshot %s is removed later: %s", key, verdict.name, exc)
+                log.warning("%s: removing snapshot %s is postponed: %s", key, verdict.name, exc)
         if has_failed:
             return RETRY_S
         return SOON_S if going else PERIOD_S
@@ -140,7 +140,7 @@ class RetentionRuns:
         old, now = document.get("status") or {}, render_second(outlook.now_ms / 1000)
         status = being_removed(old, why, generation=metadata.generation, now=now)
         await self.statuses.write(document, metadata, status)
-        event = Event("Normal", "SnapshotRemoved", f"{metadata.name} goes: {why}")
+        event = Event("Normal", "SnapshotRemoved", f"{metadata.name} is removed: {why}")
         await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)
 
     async def _remove(self, outlook: Outlook, document: Json, metadata: Metadata) -> None:
@@ -148,7 +148,7 @@ class RetentionRuns:
             await self.removal.remove(document.get("status") or {}, snapshot=document)
         except NotOwned as exc:
             # Nothing of it is ours to remove, now or later.
-            log.warning("snapshot %s/%s goes, what it names stays: %s", metadata.namespace, metadata.name, exc)
+            log.warning("snapshot %s/%s is deleted, but not what it names: %s", metadata.namespace, metadata.name, exc)
         await self.cluster.delete_object(MEMORY_SNAPSHOT, metadata)
         # A watch brings the deletion only later.
         document["metadata"].setdefault("deletionTimestamp", render_second(outlook.now_ms / 1000))

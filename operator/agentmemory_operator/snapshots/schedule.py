@@ -162,7 +162,7 @@ class SnapshotSchedule:
         others = _others(status)
         fault = snapshots_fault(memory.spec.snapshots)
         if fault and not is_true(others, "Stalled"):
-            message = f"{': '.join(fault)}; meanwhile no snapshot is made, and none is removed"
+            message = f"{': '.join(fault)}; until this is fixed, no snapshot is taken or removed"
             states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
         merged = merge_conditions(old.get("conditions") or [], states, generation=memory.metadata.generation, now=now)
         kept = {name: value for name, value in status.items() if name not in FIELDS}
@@ -277,7 +277,7 @@ class SnapshotSchedule:
             self._slots[key, outlook.memory.metadata.uid] = claim.slot_ms
         if not is_new:
             return
-        log.info("%s: snapshot %s is asked for", key, claim.name)
+        log.info("%s: requested snapshot %s", key, claim.name)
         if claim.why:
             event = Event("Normal", "SnapshotDue", f"{claim.why}: {claim.name} is made")
             await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)

@@ -103,7 +103,7 @@ class Verification:
         try:
             await restore_into(name, subject, server)
         except (NotFound, StoreRejected) as exc:
-            message = f"the server does not restore it: {exc}"
+            message = f"the server cannot restore it: {exc}"
         except StoreUnavailable as exc:
             # One that is away raises here too, and then nothing was found out.
             await server.snapshots.collections()
@@ -138,7 +138,7 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
             raise
         except (StoreRejected, StoreUnavailable) as exc:
             # It may take no addresses, or not reach itself by ours.
-            log.info("%s is sent to the server, which does not fetch it: %s", subject.name, exc)
+            log.info("uploading %s, because the server does not download it: %s", subject.name, exc)
             await server.collections.delete(target)
     async with opened(subject, server) as content:
         await server.snapshots.upload(target, content, sha256=subject.sha256)
@@ -179,5 +179,5 @@ async def _size_of(subject: ComparedSnapshot, server: Server) -> int:
 
 
 def _with_note(verdict: VerificationVerdict, size: int, most: int) -> VerificationVerdict:
-    note = f"not restored: its {size} bytes are more than the {most} that a scratch collection may have"
+    note = f"not restored: its {size} bytes exceed the limit of {most} for a scratch collection"
     return replace(verdict, without_live=note)

@@ -46,9 +46,12 @@ def schedule_fault(schedule: str) -> str | None:
     try:
         next(CronSim(schedule, datetime(2026, 1, 1, tzinfo=UTC)))
     except CronSimError as exc:
-        return f"{schedule!r} is no schedule ({exc}): give minute, hour, day, month and weekday, as in 0 3 * * *"
+        return (
+            f"{schedule!r} is not a cron schedule ({exc}): give minute, hour, day, month and weekday, for example "
+            f"0 3 * * *"
+        )
     except StopIteration:
-        return f"{schedule!r} never comes: give a day that the month has"
+        return f"{schedule!r} never occurs: give a day that the month has"
     return None
 
 
@@ -57,7 +60,7 @@ def zone_fault(time_zone: str) -> str | None:
     try:
         zone_of(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return f"{time_zone!r} is no time zone of the IANA database: give one as Europe/Berlin, or Etc/UTC"
+        return f"{time_zone!r} is not an IANA time zone: use for example Europe/Berlin or Etc/UTC"
     return None
 
 

@@ -18,11 +18,11 @@ def parse_time(value: object) -> int:
         ValueError: it is none; the message follows the field's name.
     """
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
-        raise ValueError("must be a time as RFC 3339 has it, with its offset: 2026-11-21T08:00:00Z")
+        raise ValueError("must be an RFC 3339 time with offset, for example 2026-11-21T08:00:00Z")
     try:
         time_ms = (datetime.fromisoformat(value.upper()) - _EPOCH_UTC) // _MILLISECOND
     except (ValueError, OverflowError):
-        raise ValueError("must be a time that exists") from None
+        raise ValueError("must be an existing time") from None
     if not 0 <= time_ms <= _LAST_MS:
         raise ValueError("must be between the years 1970 and 9999")
     return time_ms

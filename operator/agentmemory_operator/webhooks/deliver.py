@@ -197,7 +197,9 @@ class Webhooks:
         ref = hook.secret_ref
         key = key_of(await self.secrets.read(memory.metadata.namespace, ref.name, ref.key, to=NOWHERE))
         if key is None:
-            return f"Secret {ref.name}, key {ref.key}: a key that signs has 24 bytes or more, or is whsec_ and Base64"
+            return (
+                f"Secret {ref.name}, key {ref.key}: a signing key needs at least 24 bytes, or whsec_ followed by Base64"
+            )
         headers = event.headers(key, self.clock.now_ms() // 1000)
         failure = await self.sender.send(f"spec.webhooks[{hook.name}].url", hook.url, event.body, headers)
         self.meter.deliveries.add("failed" if failure else "delivered")

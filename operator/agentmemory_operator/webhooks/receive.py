@@ -56,7 +56,7 @@ class Hooks:
         """
         key = await self._key(settings, hook)
         if key is None or not is_signed(key, headers, body, self.clock.now_ms() // 1000):
-            raise Unauthenticated("the signature is wrong, or older than 5 minutes: see docs/webhooks.md")
+            raise Unauthenticated("the signature is invalid or older than 5 minutes: see docs/webhooks.md")
 
     async def _key(self, settings: AgentSettings, hook: Hook) -> bytes | None:
         place = settings.slug, settings.uid, hook

@@ -150,7 +150,7 @@ class Keyring:
                 return key
             above = shard
         raise KeysUnavailable(
-            f"agent {keys.ring} has no room for another key: erase users who are gone",
+            f"agent {keys.ring} has no room for another key: erase users that are no longer needed",
             retry_after_s=_FULL_RETRY_AFTER_S,
         )
 
@@ -246,8 +246,8 @@ class Keyring:
             shard = await self._shards.now(keys.ring, name)
             if not wanted <= shard.entries.keys():
                 raise KeysUnavailable(
-                    f"keys of agent {keys.ring} were destroyed while memories were written under them: what was"
-                    " written cannot be read, send it again",
+                    f"keys of agent {keys.ring} were destroyed during a write: the written memories"
+                    " cannot be read, send them again",
                     retry_after_s=_RETRY_AFTER_S,
                 )
 
@@ -357,9 +357,9 @@ class Keyring:
 
 
 def _lost(ring: Ring, name: str) -> KeysUnavailable:
-    log.error("agent %s: shard %s of its keys is gone, and there are memories under them: restore it", ring, name)
+    log.error("agent %s: key shard %s is missing, and memories need it: restore it", ring, name)
     return KeysUnavailable(
-        f"keys of agent {ring} are gone: restore them from a backup", retry_after_s=_LOST_RETRY_AFTER_S
+        f"keys of agent {ring} are missing: restore them from a backup", retry_after_s=_LOST_RETRY_AFTER_S
     )
 
 

@@ -116,7 +116,9 @@ class KnownShards:
                     return await self._write(place, wanted)
                 except Conflict:
                     await asyncio.sleep(_WAIT_S * 2**attempt * random.random())
-        raise KeysUnavailable(f"many write shard {name} of agent {ring} at once", retry_after_s=_RETRY_AFTER_S)
+        raise KeysUnavailable(
+            f"key shard {name} of agent {ring} is being written concurrently", retry_after_s=_RETRY_AFTER_S
+        )
 
     async def _write(self, place: Place, wanted: Shard) -> Shard:
         turn, at_ms = next(self._turns), self._clock.now_ms()
@@ -124,8 +126,8 @@ class KnownShards:
             version = await self._store.write(wanted)
         except TransientError as exc:
             self._forget(place)
-            log.warning("agent %s: shard %s of its keys cannot be written: %s", *place, exc)
-            message = f"the keys of agent {place[0]} cannot be written for now"
+            log.warning("agent %s: cannot write key shard %s: %s", *place, exc)
+            message = f"the keys of agent {place[0]} cannot be written at the moment"
             raise KeysUnavailable(message, retry_after_s=exc.retry_after_s or _RETRY_AFTER_S) from exc
         written = replace(wanted, version=version)
         self._keep(place, _Seen(turn, at_ms, written))
@@ -139,8 +141,8 @@ class KnownShards:
             is_same = known is not None and await self._store.version(*place) == known.version
             seen = _Seen(turn, at_ms, known if is_same else await self._store.read(*place))
         except TransientError as exc:
-            log.warning("agent %s: shard %s of its keys cannot be read: %s", *place, exc)
-            seen = _Seen(turn, at_ms, trouble=f"the keys of agent {place[0]} are away for now")
+            log.warning("agent %s: cannot read key shard %s: %s", *place, exc)
+            seen = _Seen(turn, at_ms, trouble=f"the keys of agent {place[0]} are not available at the moment")
         self._keep(place, seen)
         return seen
 

@@ -56,7 +56,7 @@ class KnownWrapping:
         if known is None or not 0 <= self._clock.now_ms() - known.at_ms < relied_on_ms:
             known = await self._read(ring, read)
         if known.keys is None:
-            message = f"the wrapping key of agent {ring} is away: see the object's condition KeysUnavailable"
+            message = f"the wrapping key of agent {ring} is unavailable: see the object's condition KeysUnavailable"
             raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
         return known.keys, known.at_ms
 

@@ -133,7 +133,7 @@ async def _some(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
             is_away = False
         except KeysUnavailable as error:
             # These alone may have lost theirs: the next call begins behind them.
-            log.info("memories of agent %s are sealed again later: %s", points.keys.keys.ring, error)
+            log.info("resealing memories of agent %s is postponed: %s", points.keys.keys.ring, error)
             done, is_away = 0, True
         sealed, walk.offset = sealed + done, following
         walk.done, walk.left = walk.done + done, walk.left + len(page) - done

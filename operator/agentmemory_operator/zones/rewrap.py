@@ -82,7 +82,7 @@ async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: Wrap
             await asyncio.sleep(_WAIT_S * 2**attempt * random.random())
         else:
             return found
-    raise TransientError(f"many write shard {name} of the keys of agent {ring} at once")
+    raise TransientError(f"key shard {name} of agent {ring} is being written concurrently")
 
 
 def rewrapped(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:

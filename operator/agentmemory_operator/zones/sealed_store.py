@@ -158,7 +158,9 @@ class SealedStore(ForwardingPoints):
         try:
             inner = opened_with(key, envelope, scope=self._keys.scope, payload=payload)
         except Unreadable:
-            log.warning("memory %s of agent %s is not what was sealed", payload.get("id"), self._keys.keys.ring)
+            log.warning(
+                "memory %s of agent %s was changed after it was sealed", payload.get("id"), self._keys.keys.ring
+            )
             return None
         return joined(payload, inner)
 
@@ -179,7 +181,7 @@ class _Sealing:
         try:
             await self._keys.keyring.confirm(self._keys.keys, self._used)
         except KeysUnavailable as error:
-            message = f"this was written, and may be unreadable: {error}"
+            message = f"the write succeeded, but may be unreadable: {error}"
             raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
     async def sealed_call(self, call: PointCall[None]) -> PointCall[None]:
@@ -238,13 +240,13 @@ def opened_with(key: DataKey, envelope: Envelope, *, scope: str, payload: Mappin
     """The sealed fields of a memory, as `sealed_with` took them.
 
     Raises:
-        Unreadable: they were changed, or sealed for another place; or the payload does not say whose memory it is.
+        Unreadable: they were changed, or sealed for another place; or the payload names no owner.
     """
     try:
         bound = bound_to(scope, payload)
     except (KeyError, TypeError) as exc:
         # Whoever may write the collection may have written anything.
-        raise Unreadable("the payload does not say whose memory it is") from exc
+        raise Unreadable("the payload names no owner") from exc
     return open_sealed(key.cipher_key, envelope.blob, bound)
 
 

@@ -54,8 +54,8 @@ MOST_NAMED = 5
 """Shards that a message names."""
 
 NO_STORE = (
-    "this installation keeps no data keys: memories with a zone are refused. Whoever runs it sets zones.enabled in the"
-    " chart, or AGENTMEMORY_ZONE_KEYS_NAMESPACE of operator and API"
+    "zone keys are not enabled: memories with a zone are rejected. The administrator sets zones.enabled in the"
+    " chart, or AGENTMEMORY_ZONE_KEYS_NAMESPACE for the operator and the API"
 )
 
 
@@ -218,7 +218,7 @@ class KeyUpkeep:
         except LeadershipLost:
             raise
         except TransientError as exc:
-            return _troubled(known, Reason.KEY_STORE_UNAVAILABLE, f"the store of the data keys fails for now: {exc}")
+            return _troubled(known, Reason.KEY_STORE_UNAVAILABLE, f"the data key store is unavailable: {exc}")
 
     async def _is_handed_over(self, memory: AgentMemory, zones: ZoneSettings, wrapping: WrappingKeys) -> bool:
         """Whether the retrieval API has these keys: what is under a key that it has not, it cannot read."""
@@ -250,7 +250,7 @@ class KeyUpkeep:
             known = replace(known, census=census, counted_ms=now_ms)
             if census.rewrapped:
                 fingerprint = wrapping.fingerprint
-                log.info("agent %s: %d data keys are now under wrapping key %s", ring, census.rewrapped, fingerprint)
+                log.info("agent %s: %d data keys now use wrapping key %s", ring, census.rewrapped, fingerprint)
         health = _lost(census, memory) or _unreadable(census)
         return replace(known, health=health or _available(known, zones, is_settled=known.is_settled(settled_ms)))
 
@@ -263,8 +263,8 @@ def _lost(census: Census, memory: AgentMemory) -> KeyHealth | None:
     names = ", ".join(sorted(census.missing)[:MOST_NAMED])
     named = f" (among them {names})" if names else ""
     message = (
-        f"{most - census.shards} of {most} shards of the data keys are gone{named}: bring them back from a backup"
-        " (docs/zones.md); what is sealed with their keys cannot be read before"
+        f"{most - census.shards} of {most} data key shards are missing{named}: restore them from a backup"
+        " (docs/zones.md); memories sealed with their keys cannot be read until then"
     )
     return KeyHealth(Reason.KEYS_LOST, message, census.shards, census.keys)
 
@@ -272,12 +272,12 @@ def _lost(census: Census, memory: AgentMemory) -> KeyHealth | None:
 def _unreadable(census: Census) -> KeyHealth | None:
     """What is told where keys cannot be opened, or shards cannot be read; None where all can."""
     found = (
-        f"{census.damaged} of {census.shards} shards of the data keys cannot be read" if census.damaged else "",
+        f"{census.damaged} of {census.shards} data key shards cannot be read" if census.damaged else "",
         f"{census.unreadable} of {census.keys} data keys cannot be opened" if census.unreadable else "",
     )
     if not any(found):
         return None
-    message = f"{' and '.join(filter(None, found))}, the first because {census.trouble}"
+    message = f"{' and '.join(filter(None, found))}; first error: {census.trouble}"
     return KeyHealth(Reason.KEYS_UNREADABLE, message, census.shards, census.keys)
 
 
@@ -286,13 +286,13 @@ def _available(known: _Known, zones: ZoneSettings, *, is_settled: bool) -> KeyHe
     census, fingerprint = known.census or Census(), known.fingerprints[0]
     secret, previous = zones.secret_name, zones.previous_key
     if len(known.fingerprints) == 1:
-        message = f"all data keys are under wrapping key {fingerprint}"
+        message = f"all data keys use wrapping key {fingerprint}"
     elif is_settled:
-        message = f"all data keys are under wrapping key {fingerprint}: key {previous!r} may go from Secret {secret}"
+        message = f"all data keys use wrapping key {fingerprint}: key {previous!r} can be removed from Secret {secret}"
     else:
         message = (
-            f"data keys are brought under wrapping key {fingerprint}: leave key {previous!r} in Secret {secret} until"
-            " status.zones.wrappingKey names it"
+            f"data keys are being rewrapped with wrapping key {fingerprint}: keep key {previous!r} in Secret "
+            f"{secret} until status.zones.wrappingKey names it"
         )
     in_use = fingerprint if is_settled else None
     return KeyHealth(Reason.KEYS_AVAILABLE, message, census.shards, census.keys, in_use)

@@ -72,8 +72,8 @@ class WrappingKeys:
             if fingerprint_of(key) == entry.by:
                 return _opened(key, key_id, entry)
         raise KeysUnavailable(
-            f"data key {key_id} is under the wrapping key {entry.by}, and {FIELD} names {self.fingerprint}: put the one"
-            f" of before into the Secret too, under the key that ends in {PREVIOUS_SUFFIX!r}",
+            f"data key {key_id} uses wrapping key {entry.by}, but {FIELD} has {self.fingerprint}: add the previous one"
+            f" to the Secret under the key that ends in {PREVIOUS_SUFFIX!r}",
             retry_after_s=_UNKNOWN_RETRY_AFTER_S,
         )
 
@@ -108,7 +108,7 @@ def wrapping_keys(current: str | None, previous: str | None, *, secret: str, key
     if current is None:
         raise SpecInvalid(
             "WrappingKeyMissing",
-            f"{FIELD}: Secret {secret} has no key {key!r}: give it the base64 of {WRAPPING_KEY_BYTES} random bytes, as"
+            f"{FIELD}: Secret {secret} has no key {key!r}: add the base64 of {WRAPPING_KEY_BYTES} random bytes, as"
             f" `openssl rand -base64 {WRAPPING_KEY_BYTES}` prints",
         )
     before = None if previous is None else _decoded(previous, secret, key + PREVIOUS_SUFFIX)
@@ -128,8 +128,8 @@ def _decoded(text: str, secret: str, key: str) -> bytes:
     if len(value) != WRAPPING_KEY_BYTES:
         raise SpecInvalid(
             "WrappingKeyInvalid",
-            f"{FIELD}: key {key!r} of Secret {secret} is not the base64 of {WRAPPING_KEY_BYTES} bytes: write it as"
-            f" `openssl rand -base64 {WRAPPING_KEY_BYTES}` prints it; keep the one that data keys are under already",
+            f"{FIELD}: key {key!r} of Secret {secret} is not the base64 of {WRAPPING_KEY_BYTES} bytes: use the "
+            f"output of `openssl rand -base64 {WRAPPING_KEY_BYTES}`; keep the current one if data keys use it",
         )
     return value
 
@@ -139,7 +139,7 @@ def _opened(key: bytes, key_id: str, entry: KeyEntry) -> bytes:
         material = open_sealed(key, base64.b64decode(entry.wrapped), _bound_to(key_id, entry))
     except (Unreadable, ValueError) as exc:
         raise KeysUnavailable(
-            f"data key {key_id} was changed where it is kept: bring its shard back from a backup",
+            f"data key {key_id} was changed in storage: restore its shard from a backup",
             retry_after_s=_UNKNOWN_RETRY_AFTER_S,
         ) from exc
     return material

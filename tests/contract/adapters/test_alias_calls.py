@@ -46,7 +46,7 @@ async def test_an_alias_that_leads_elsewhere_right_after_is_told_and_not_moved_b
 ) -> None:
     proxy.thief = f"{alias}__2"
 
-    with pytest.raises(StoreUnavailable, match=f"{alias} was pointed at {alias}__1 and leads elsewhere"):
+    with pytest.raises(StoreUnavailable, match=f"{alias} was switched to {alias}__1 but points elsewhere"):
         await store.apply(f"{alias}__1", SetAlias(alias, f"{alias}__1"))
 
     assert [call for call in proxy.mutations() if call[1].endswith("/aliases")] == [("POST", "/collections/aliases")]

@@ -91,7 +91,7 @@ async def test_an_error_status_becomes_an_error_of_ours(
 async def test_a_collection_that_is_gone_is_told_from_a_server_that_is_away() -> None:
     body = b'{"status": {"error": "Not found: Collection `c` doesn\'t exist!"}, "time": 0.0}'
     async with engine(always(404, body)) as store:
-        with pytest.raises(CollectionGone, match="Qdrant answers and has no collection 'c'"):
+        with pytest.raises(CollectionGone, match="Qdrant has no collection or alias 'c'"):
             await store.count("c", None)
         with pytest.raises(CollectionGone):
             await store.upsert("c", [])

@@ -99,7 +99,7 @@ def test_changes_are_shown_with_class_and_cost_and_nothing_is_done(tmp_path: pat
     assert status == 3
     rows = [line.split("   ") for line in told.splitlines()]
     assert ["  Rebuild", "rebuild for index.distance Cosine -> Dot"] in [row[:2] for row in rows]
-    assert "in the background, serving meanwhile" in told
+    assert "in the background, while serving" in told
     assert "create collection agent_memory_new-one__1" in told
     assert proxy.calls, "it looked"
     assert proxy.mutations() == []
@@ -145,7 +145,7 @@ def test_programs_get_json(tmp_path: pathlib.Path, qdrant_url: str) -> None:
     assert hnsw == {
         "change": "set m 24",
         "class": "Reindex",
-        "cost": "in the background, serving meanwhile",
+        "cost": "in the background, while serving",
         "held": False,
     }
 
@@ -167,7 +167,7 @@ def test_what_a_rebuild_takes_is_told_with_the_digest_that_approves_it(tmp_path:
     assert plan["costs"]["diskMiB"] == plan["costs"]["diskPerNodeMiB"] >= 1
     assert f"agentmemory.dev/approve-plan={plan['digest']}" in plan["refusal"]
     assert {change["cost"] for change in plan["changes"] if change["class"] == "Rebuild"} == {
-        "a new collection, every memory embedded again"
+        "a new collection; every memory is embedded again"
     }
 
 
@@ -194,7 +194,7 @@ def test_what_is_empty_needs_no_approval(tmp_path: pathlib.Path, qdrant_url: str
     status, told, _ = run(tmp_path, manifest(slug, index={"distance": "Dot"}), options=("--qdrant", qdrant_url))
 
     assert status == 2, told
-    assert "a new collection is made for 0 points" in told
+    assert "a new collection is being built for 0 points" in told
 
 
 def test_no_server_named_is_an_empty_one(tmp_path: pathlib.Path) -> None:
@@ -223,7 +223,7 @@ def test_manifests_of_folders_in_a_folder_are_planned_when_they_are_asked_for(tm
     deep = CliRunner().invoke(planning(), ["plan", "-R", "-f", str(tmp_path)])
 
     assert ("agent_memory_below" in flat.stdout, "agent_memory_above" in flat.stdout) == (False, True)
-    assert "1 subfolder skipped: -R looks into them too" in flat.stderr
+    assert "1 subfolder skipped: -R includes them" in flat.stderr
     assert ("agent_memory_below" in deep.stdout, "agent_memory_above" in deep.stdout) == (True, True)
 
 

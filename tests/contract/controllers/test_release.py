@@ -111,7 +111,7 @@ class TestLastSnapshot:
 
         await stage.run()
 
-        assert "has them, but for 2 written after it" in stage.world.cluster.events[-1].message
+        assert "has them, except 2 written later" in stage.world.cluster.events[-1].message
 
     async def test_it_is_asked_for_once(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")

@@ -269,7 +269,7 @@ async def test_where_no_type_can_hold_it_nothing_is_asked(talking: World) -> Non
 
     assert stored.run is not None
     talking.rank_by(replace(talking.agent.settings.ranking, types=types[1:]))
-    assert (await say(talking)).warnings[0].endswith("none of the agent's types can hold what a model makes")
+    assert (await say(talking)).warnings[0].endswith("no type of the agent accepts distilled memories")
 
 
 async def test_a_run_is_taken_back(talking: World) -> None:

@@ -286,7 +286,7 @@ async def test_a_memory_that_ends_with_its_session_names_one(mind: World) -> Non
 
     assert isinstance(refused, RequestInvalid)
     assert [error.field for error in refused.errors] == ["session_id"]
-    assert "name its session_id" in str(refused)
+    assert "set session_id" in str(refused)
     mind.rank_by(replace(RANKING, types=(MemoryType("working", None, ttl=Ttl("Session")),)))
     await mind.add("of an object whose sessions do not end by themselves", type="working")
 

@@ -157,7 +157,7 @@ async def test_the_cursor_stands_still_where_nothing_changed_and_is_never_missin
 
 @pytest.mark.parametrize("cursor", ["", "x", "e30=", "W10=", "bnVsbA==", "WzEsMiwzLCJpZCIsInNlYWwiXQ==", "é" * 300])
 async def test_what_is_no_cursor_is_refused(logged: World, cursor: str) -> None:
-    with pytest.raises(RequestInvalid, match="no cursor of this agent's changes"):
+    with pytest.raises(RequestInvalid, match="not a cursor of this agent's changes"):
         await read(logged, cursor)
 
 

@@ -148,7 +148,7 @@ async def test_a_parent_is_a_memory_of_the_same_user(world: World) -> None:
         assert isinstance(await world.try_add("child", parent_id=parent), NotFound)
 
 
-@pytest.mark.parametrize(("below", "reason"), [(0, "no memory is its own parent"), (1, "circle"), (3, "circle")])
+@pytest.mark.parametrize(("below", "reason"), [(0, "a memory cannot be its own parent"), (1, "cycle"), (3, "cycle")])
 async def test_a_memory_never_comes_to_be_below_itself(world: World, below: int, reason: str) -> None:
     ids = [await add(world, "top")]
     for level in range(3):

@@ -116,7 +116,7 @@ async def test_without_its_field_a_memory_is_stored_with_a_warning(brain: World,
     outcomes = [await stored(brain, text, type=type_) for text in ("v", "w")]
 
     assert [outcome.event for outcome in outcomes] == ["ADD", "ADD"]
-    assert outcomes[0].warnings[0].startswith(f"{field}: none given")
+    assert outcomes[0].warnings[0].startswith(f"{field}: not given")
 
 
 async def test_true_at_a_time_is_the_version_of_then(brain: World) -> None:

@@ -221,7 +221,7 @@ async def test_the_same_idempotency_key_writes_once_even_after_others_wrote(worl
 
     assert again.outcome == "repeated"
     assert await world.heads() == ["another's"]
-    with pytest.raises(Conflict, match="Idempotency-Key: it came with another body before"):
+    with pytest.raises(Conflict, match="Idempotency-Key: already used with another body"):
         await put(world, "changed", idempotency_key="once")
 
 
@@ -288,7 +288,9 @@ async def test_what_the_embedder_refuses_keeps_none_of_the_others_out(world: Wor
 async def test_items_of_more_than_2048_tokens_are_refused_with_the_count(world: World) -> None:
     await put(world, "x" * 8192)
 
-    with pytest.raises(RequestInvalid, match=r"content: has 2049 tokens \(4 characters each\), the limit is 2048"):
+    with pytest.raises(
+        RequestInvalid, match=r"content: has 2049 tokens \(4 characters each\), more than the limit of 2048"
+    ):
         await put(world, "x" * 8193)
 
 
@@ -303,7 +305,7 @@ async def test_keys_are_those_of_one_namespace_page_by_page(world: World) -> Non
 
     assert (len(first.keys), rest.next_cursor) == (3, None)
     assert sorted((*first.keys, *rest.keys)) == [f"k{number}" for number in range(5)]
-    with pytest.raises(RequestInvalid, match="cursor: 'mine' is not the next_cursor"):
+    with pytest.raises(RequestInvalid, match="cursor: 'mine' is not a next_cursor"):
         await world.items.keys(world.agent, "u", namespace=HOME, limit=3, cursor="mine")
 
 
@@ -442,12 +444,12 @@ async def test_an_item_never_comes_to_be_below_itself(world: World) -> None:
     stored = await put(world, "above")
     below = await world.add("below", parent_id=stored.memory_id)
 
-    with pytest.raises(RequestInvalid, match="no memory is its own parent"):
+    with pytest.raises(RequestInvalid, match="a memory cannot be its own parent"):
         await put(world, "above", parent_id=stored.memory_id)
-    with pytest.raises(RequestInvalid, match="round in a circle"):
+    with pytest.raises(RequestInvalid, match="have a cycle"):
         await put(world, "above", parent_id=below)
     await world.items.delete(world.agent, ADDRESS)
-    with pytest.raises(RequestInvalid, match="round in a circle"):
+    with pytest.raises(RequestInvalid, match="have a cycle"):
         await put(world, "above", parent_id=below)
 
 

@@ -69,8 +69,8 @@ async def test_the_answer_says_of_which_kinds_and_never_what(scrubbing: World) -
 
     assert isinstance(outcome, StoredMemory)
     assert outcome.warnings == (
-        "content: taken out before it was stored: password (spec.lifecycle.scrubSecrets)",
-        "metadata: taken out before it was stored: api-key (spec.lifecycle.scrubSecrets)",
+        "content: redacted before it was stored: password (spec.lifecycle.scrubSecrets)",
+        "metadata: redacted before it was stored: api-key (spec.lifecycle.scrubSecrets)",
     )
 
 

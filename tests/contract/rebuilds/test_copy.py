@@ -195,7 +195,7 @@ async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_
 ) -> None:
     embedder = FakeEmbedder(size=4, refused="content 15")
 
-    with pytest.raises(RebuildPaused, match=r"000000000030, 0.*000000000031 have a content that"):
+    with pytest.raises(RebuildPaused, match=r"000000000030, 0.*000000000031 have content that"):
         await Copying(note_s=0)(await task_of(smaller, embedder=embedder))
     before = await record_of(smaller)
     embedder.refused, embedder.texts = None, []

@@ -205,7 +205,7 @@ async def test_a_vector_of_the_old_space_that_a_sleeping_writer_sent_is_made_ane
         strange = await rebuild.world.add("strange")
         right = await rebuild.world.add("right", vector=vector_of("new right"))
 
-        assert (await drain(task)).endswith("1 of the old vectors made anew")
+        assert (await drain(task)).endswith("1 outdated vectors embedded again")
 
         found = await rebuild.vectors(rebuild.target)
         rows = await rebuild.points(rebuild.target)

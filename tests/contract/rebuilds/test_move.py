@@ -87,7 +87,7 @@ async def test_the_alias_leads_to_the_target_which_holds_what_was_written_until_
 
     told = await mover(time)(task)
 
-    assert "writers were held for" in told
+    assert "writes were paused for" in told
     assert await rebuild.alias() == rebuild.target
     assert phases == [*[Phase.ANNOUNCED] * 7, Phase.FINAL]
     # The last is what a writer does who knows of no move: it is left to the drain.
@@ -239,7 +239,7 @@ async def test_writers_are_not_held_for_a_slow_last_pass(rebuild: RebuildTask) -
     points: Any = _SlowScroll(task.server.points, rebuild)
     task.server = replace(task.server, points=points)
 
-    with pytest.raises(StoreUnavailable, match="not held for so long"):
+    with pytest.raises(StoreUnavailable, match="the limit for pausing writes"):
         await mover(held_s=0.05)(task)
 
     assert MOVING_KEY not in await rebuild.metadata(rebuild.source)

@@ -148,7 +148,7 @@ async def test_what_no_rebuild_made_is_not_taken_back_and_says_so_once(world: Fu
 
     assert world.aliases() == {world.alias: world.physical}
     assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
-    assert "is not what a rebuild made" in world.told["message"]
+    assert "was not created by a rebuild" in world.told["message"]
     assert world.events() == [Reason.PREVIOUS_GONE]
 
 
@@ -173,5 +173,5 @@ async def test_without_the_previous_collection_it_says_that_there_is_no_way_back
 
     assert world.aliases() == {world.alias: f"{world.alias}__2"}
     assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
-    assert world.told["message"] == f"{world.physical}, which {world.alias}__2 replaced, is not kept any more"
+    assert world.told["message"] == f"{world.physical}, which {world.alias}__2 replaced, is no longer kept"
     assert world.events().count(Reason.PREVIOUS_GONE) == 1

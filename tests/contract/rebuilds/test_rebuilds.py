@@ -184,7 +184,7 @@ async def test_one_that_fills_the_disk_is_given_up_so_that_others_can_write(tmp_
 
         assert world.collections() == [world.physical]
         assert world.told["state"] == "Failed"
-        assert "the disk of Qdrant is full: give it room" in world.told["message"]
+        assert "Qdrant's disk is full: add disk space" in world.told["message"]
         assert world.count() == POINTS
         await world.close()
 
@@ -254,7 +254,7 @@ async def test_nothing_is_removed_while_a_restore_is_under_way(world: RebuildWor
 
     await world.rebuild()
     assert f"{world.alias}__2" in world.collections()
-    assert world.told["message"] == "MemoryRestore undo is under way: it goes first"
+    assert world.told["message"] == "waiting for MemoryRestore undo"
     await world.run(restore)
     await world.rebuild()
 

@@ -87,13 +87,13 @@ async def test_a_copy_is_good_and_finds_the_same(here: RebuildTask) -> None:
     assert (recall.probes, recall.neighbours, recall.index_before, recall.index_after) == (57, 1.0, 1.0, 1.0)
     assert recall.found_before is None
     assert "57 memories and 3 tombstones" in told
-    assert "60 points equal as closely as both store vectors" in told
+    assert "60 points equal within the precision of the stored vectors" in told
 
 
 async def test_of_a_collection_that_nobody_writes_to_the_number_is_exact(here: RebuildTask) -> None:
-    """What was stored seconds ago was not written meanwhile."""
+    """What was stored seconds ago was not written in the meantime."""
     told = await verify(here)
-    assert "written meanwhile" not in told
+    assert "written in the meantime" not in told
 
     stray = {"id": "00000000-0000-0000-0000-00000000abcd", "vector": [1.0] * SIZE, "payload": {"rev": 1}}
     comparison = RebuildComparison(here.task, await here.observe(here.target), None)
@@ -126,7 +126,7 @@ async def test_what_is_written_while_it_is_compared_is_counted(here: RebuildTask
         verdict = await comparison.verdict()
 
     assert verdict.is_good, verdict.message
-    written = re.search(r"57 memories and 3 tombstones, (\d+) written meanwhile", verdict.message)
+    written = re.search(r"57 memories and 3 tombstones, (\d+) written in the meantime", verdict.message)
     # The two, and what has words of the one that was deleted.
     assert written is not None
     assert 2 <= int(written[1]) <= 5
@@ -179,7 +179,7 @@ async def test_a_target_whose_vectors_mean_something_else_is_never_moved_to(here
     foreign = marker | {"embedding": {"provider": "fake", "model": "other", "dimensions": SIZE}}
     await here.server.snapshots.write_metadata(here.target, {METADATA_KEY: foreign})
 
-    with pytest.raises(Exception, match="not what the object asks for"):
+    with pytest.raises(Exception, match="no longer matches the object"):
         await verify(here)
 
 
@@ -215,7 +215,7 @@ async def test_half_as_long_numbers_find_nearly_the_same(qdrant_url: str) -> Non
 
     assert here.task.record.recall is not None
     assert here.task.record.recall.neighbours == pytest.approx(1.0, abs=0.05)
-    assert "as closely as both store vectors" in told
+    assert "within the precision of the stored vectors" in told
 
 
 async def test_a_drop_of_the_recall_is_held_until_it_is_approved_and_kept_up_meanwhile(qdrant_url: str) -> None:
@@ -223,7 +223,7 @@ async def test_a_drop_of_the_recall_is_held_until_it_is_approved_and_kept_up_mea
     async with open_rebuild(qdrant_url, datatype="uint8") as here:
         await fill(here)
 
-        with pytest.raises(RebuildHeld, match="percent points") as held:
+        with pytest.raises(RebuildHeld, match="percentage points") as held:
             await verify(here)
         added = await here.world.add("written while it is held", user_id="ada")
         with pytest.raises(RebuildHeld) as again:
@@ -275,7 +275,7 @@ async def test_embedded_anew_each_memory_is_found_by_its_own_words(qdrant_url: s
     assert recall.neighbours < 0.9
     # 57 memories and 8 once more, 64 texts a call.
     assert here.task.record.calls == 2
-    assert "8 texts embedded once more gave the same vectors" in told
+    assert "8 texts embedded again returned the same vectors" in told
 
 
 async def test_a_model_that_finds_fewer_memories_by_their_own_words_is_held(qdrant_url: str) -> None:
@@ -294,5 +294,5 @@ async def test_vectors_that_another_model_made_fail_the_rebuild(qdrant_url: str)
         await fill(here)
         here.task.embedder = Model("new")
 
-        with pytest.raises(SpecInvalid, match="not what the model makes"):
+        with pytest.raises(SpecInvalid, match="differ from what the model returns"):
             await verify(here)

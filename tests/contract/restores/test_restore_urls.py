@@ -84,7 +84,7 @@ async def test_bytes_of_another_checksum_are_refused(
     await world.run(key := world.restore(source=source, mode=mode))
 
     assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
-    assert "have SHA-256" in world.message(key, "Succeeded")
+    assert "has SHA-256" in world.message(key, "Succeeded")
     world.check_untouched(key)
 
 
@@ -115,7 +115,7 @@ async def test_an_address_that_leads_to_another_host_is_refused_and_that_host_ne
         await world.run(key := world.restore(source=source_of(web)))
 
         assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
-        assert f"leads on to {other.host}" in world.message(key, "Succeeded")
+        assert f"redirects to {other.host}" in world.message(key, "Succeeded")
         assert (other.asked, web.asked) == ([], [FILE])
     world.check_untouched(key)
 

@@ -556,7 +556,7 @@ class TestRollback:
 
         await world.run(again := world.restore())
 
-        assert "taken back since" in world.message(again, "AlreadyApplied")
+        assert "rolled back since" in world.message(again, "AlreadyApplied")
         assert world.aliases() == {world.alias: world.physical}
 
     async def test_a_rollback_past_a_later_restore_is_refused(self, world: RestoreWorld) -> None:
@@ -801,7 +801,7 @@ class TestObjectStorage:
 
         assert world.condition(key, "Succeeded") == "True/Restored"
         erased = next(step for step in world.status(key)["steps"] if step["name"] == "Erase")
-        assert erased["message"] == f"{POINTS} memories erased since were erased again"
+        assert erased["message"] == f"{POINTS} memories erased since the snapshot were erased again"
 
 
 SNAPSHOT_KEY = Key(MEMORY_SNAPSHOT, NAMESPACE, "before")

@@ -105,4 +105,4 @@ async def test_a_reranker_that_fails_leaves_the_order_of_the_scores(alphabet: Wo
     answer = await search(alphabet, top_k=2)
 
     assert contents(answer) == "ab"
-    assert answer.warnings == ("no model; the results are in the order of their scores",)
+    assert answer.warnings == ("no model; results are ordered by score",)

@@ -161,7 +161,7 @@ async def test_what_only_some_callers_narrow_by_is_warned_of_under_the_name_they
     for warning, field, index in zip(
         answer.warnings, ("filters", "at_time", "at_time", "namespace"), advised, strict=True
     ):
-        assert warning.startswith(f"{field}: no index serves ")
+        assert warning.startswith(f"{field}: no index on ")
         assert index in warning
 
 

@@ -25,8 +25,9 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 async def keywords(world: World, version: str, **more: Any) -> dict[str, float]:
+    """Return the keyword term of each memory that is found, by its content."""
     capabilities = frozenset(capabilities_of(ServerCapabilities(version)))
-    request = search_request(user_id="u", query="apples", vector=vector_of("q"), explain=True, **more)
+    request = search_request(**({"user_id": "u", "query": "apples"} | more), vector=vector_of("q"), explain=True)
     answer = await world.recall.search(replace(world.agent, capabilities=capabilities), request)
     for found in answer.results:
         assert found.terms is not None
@@ -65,3 +66,18 @@ async def test_scopes_that_are_searched_are_counted_too(served: tuple[str, str])
 
     assert {content for content, keyword in found.items() if keyword} == {"apple pie", "apple tree"}
     assert "apple 3" not in found
+
+
+@pytest.mark.parametrize("query", ["apples", "the and of", "zebra"])
+async def test_a_user_without_memories_and_a_question_without_words_find_what_they_can(
+    served: tuple[str, str], query: str
+) -> None:
+    url, version = served
+    async with open_world(url, keyword=SOURCE, ranking=BY_WORDS) as world:
+        await world.add("apple pie")
+        nothing = await keywords(world, version, query=query, user_id="nobody")
+        found = await keywords(world, version, query=query)
+
+    assert nothing == {}
+    assert set(found) == {"apple pie"}
+    assert (found["apple pie"] > 0.0) is (query == "apples")

@@ -301,7 +301,7 @@ class TestSnapshotsThatQdrantKeepsInObjectStorage:
         assert [place["keptIn"] for place in status["locations"]] == ["ObjectStorage"]
         assert "sha256" not in status
         told = next(item["message"] for item in status["conditions"] if item["type"] == "Succeeded")
-        assert told.endswith("in the object storage that Qdrant itself keeps snapshots in")
+        assert told.endswith("in Qdrant's own object storage for snapshots")
 
     async def test_a_copy_of_it_has_the_sha256_of_its_bytes(self, world: JobWorld, storage: S3Server) -> None:
         await TestCopies.create_agent(world, storage)

@@ -245,7 +245,7 @@ async def test_a_copy_that_lacks_what_was_there_before_is_found(place: Place) ->
     verdict = await place.verify(subject)
 
     assert faults(verdict) == [Check.MISSING]
-    assert verdict.message == f"1 points that were there before it was made are missing: {memory}"
+    assert verdict.message == f"1 points from before the snapshot are missing: {memory}"
 
 
 async def test_a_count_that_was_never_between_is_found(place: Place) -> None:
@@ -301,7 +301,7 @@ async def test_without_a_live_collection_the_record_is_compared_and_that_is_said
     verdict = await place.verify(subject)
 
     assert (verdict.state.status, verdict.state.reason) == (True, "ComparedWithRecord"), verdict.message
-    assert "the live collection is gone" in verdict.message
+    assert "the live collection was deleted" in verdict.message
 
 
 async def test_a_live_collection_that_was_restored_since_is_no_measure(place: Place) -> None:
@@ -416,7 +416,7 @@ async def test_one_that_is_larger_than_scratch_may_be_is_read_and_that_is_said(p
         verdict = await place.verify(subject)
 
         assert verdict.reason == "ChecksumMatches"
-        assert f"its {made.size} bytes are more" in verdict.message
+        assert f"its {made.size} bytes exceed" in verdict.message
 
 
 async def test_a_strict_mode_that_allows_few_points_a_call_is_kept_to(place: Place) -> None:

@@ -16,6 +16,8 @@ from tests.support.programs import AGENTMEMORY, Program, free_port
 from tests.support.web.cluster_service import ClusterService, cluster_service
 
 REPLICAS = 2
+# In the words of every version.
+LEADS = rf"leading: |{LEADING}"
 # `preStop` of the chart has 5 s, until every node has heard; this Service hears at once.
 PRE_STOP_S = 0.5
 
@@ -40,7 +42,7 @@ class Rollout:
         """Apply the definitions, and start a leader and the API's replicas, all with the settings."""
         self._settings = settings
         self.control_plane.apply_crds(version.crds)
-        self._operator = self._start_operator(version, ready=LEADING)
+        self._operator = self._start_operator(version, ready=LEADS)
         for _ in range(REPLICAS):
             self._add_api(version)
 
@@ -59,7 +61,7 @@ class Rollout:
         self._operator = self._start_operator(version, ready=WATCHING)
         before.stop()
         assert before.returncode == 0, before.log[-1500:]
-        self._operator.wait_for(LEADING)
+        self._operator.wait_for(LEADS)
 
     def kill(self) -> None:
         """End every process."""

@@ -146,7 +146,7 @@ class FakeCollectionStore(Plantable):
 
     def _must_be_there(self, physical: str) -> None:
         if physical not in self.collections:
-            raise StoreUnavailable(f"{physical} went away meanwhile")
+            raise StoreUnavailable(f"{physical} disappeared during the call")
 
     async def drop_index(self, physical: str, field: str) -> None:
         self._called("drop_index", field)

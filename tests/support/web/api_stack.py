@@ -64,7 +64,7 @@ class OneKey:
 
     async def read(self) -> SigningKey:
         if self.key is None:
-            raise TransientError("user tokens cannot be checked for now", retry_after_s=2)
+            raise TransientError("user tokens cannot be verified at the moment", retry_after_s=2)
         return self.key
 
 

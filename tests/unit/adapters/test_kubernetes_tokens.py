@@ -39,18 +39,18 @@ async def reviews() -> AsyncIterator[KubernetesTokenReviews]:
 @pytest.mark.parametrize(
     ("sent", "refusal"),
     [
-        ("", "no ServiceAccount's"),
-        ("a.b.c", "no ServiceAccount's"),
-        ("opaque", "no ServiceAccount's"),
-        ("\x00.\x00.\x00", "no ServiceAccount's"),
-        (token("no object"), "no ServiceAccount's"),
-        (token("[]"), "no ServiceAccount's"),
-        (token("[" * 20_000), "no ServiceAccount's"),
-        (token({}), "no ServiceAccount's"),
-        (token({"aud": ["agentmemory"]}), "no ServiceAccount's"),
-        (token({"aud": ["agentmemory"], "exp": "never"}), "no ServiceAccount's"),
-        (token('{"aud": "agentmemory", "exp": 1e999}'), "no ServiceAccount's"),
-        (token('{"aud": "agentmemory", "exp": NaN}'), "no ServiceAccount's"),
+        ("", "does not belong to a ServiceAccount"),
+        ("a.b.c", "does not belong to a ServiceAccount"),
+        ("opaque", "does not belong to a ServiceAccount"),
+        ("\x00.\x00.\x00", "does not belong to a ServiceAccount"),
+        (token("no object"), "does not belong to a ServiceAccount"),
+        (token("[]"), "does not belong to a ServiceAccount"),
+        (token("[" * 20_000), "does not belong to a ServiceAccount"),
+        (token({}), "does not belong to a ServiceAccount"),
+        (token({"aud": ["agentmemory"]}), "does not belong to a ServiceAccount"),
+        (token({"aud": ["agentmemory"], "exp": "never"}), "does not belong to a ServiceAccount"),
+        (token('{"aud": "agentmemory", "exp": 1e999}'), "does not belong to a ServiceAccount"),
+        (token('{"aud": "agentmemory", "exp": NaN}'), "does not belong to a ServiceAccount"),
         (token({"aud": ["agentmemory"], "exp": 1}), "the token has expired"),
         (token({"exp": SOON}), "not for the audience agentmemory"),
         (token({"aud": ["other"], "exp": SOON}), "not for the audience agentmemory"),
@@ -72,11 +72,11 @@ async def test_without_an_api_server_a_token_for_us_is_neither_good_nor_bad(
 ) -> None:
     sent = token({"aud": audience, "exp": SOON})
 
-    with pytest.raises(TransientError, match="cannot be checked for now") as told:
+    with pytest.raises(TransientError, match="cannot be verified at the moment") as told:
         await reviews.review(sent)
 
     assert told.value.retry_after_s > 0
-    assert "tokens cannot be checked: Kubernetes cannot be reached" in caplog.text
+    assert "cannot check tokens: Kubernetes cannot be reached" in caplog.text
     assert sent not in caplog.text
 
 
@@ -109,4 +109,4 @@ async def test_a_token_counts_only_where_the_api_server_vouches_for_our_audience
 
     assert asked[0]["spec"]["audiences"] == ["agentmemory"]
     assert reviewed.caller == (Caller("agents", "bot") if is_good else None)
-    assert is_good or "not valid" in reviewed.refusal
+    assert is_good or "invalid or has been revoked" in reviewed.refusal

@@ -92,7 +92,7 @@ def test_a_manifest_of_somebody_else_is_left_alone_and_said_what_to_do(tmp_path:
         ManifestFiles(tmp_path).delete_object(SNAPSHOT, named()),
         ManifestFiles(tmp_path).annotate(SNAPSHOT, named(), {"agentmemory.dev/pin": "yes"}),
     ):
-        with pytest.raises(AgentMemoryError, match="no command of ours wrote"):
+        with pytest.raises(AgentMemoryError, match="agentmemory did not write"):
             asyncio.run(call)
     assert theirs.read_text() == before
 
@@ -101,7 +101,7 @@ def test_what_the_schedule_of_the_stack_made_is_left_to_it(tmp_path: Path) -> No
     (tmp_path / ".status").mkdir()
     asyncio.run(ManifestFolder(tmp_path).create_object(document()))
 
-    with pytest.raises(AgentMemoryError, match="made by the schedule of the development stack"):
+    with pytest.raises(AgentMemoryError, match="created by the snapshot schedule of the development stack"):
         asyncio.run(ManifestFiles(tmp_path).delete_object(SNAPSHOT, named()))
 
 

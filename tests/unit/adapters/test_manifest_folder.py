@@ -271,7 +271,7 @@ async def test_a_half_written_file_keeps_its_last_content(
     with caplog.at_level(logging.ERROR):
         assert folder.adapter.scan() == []
 
-    assert "a.yaml cannot be read, its last content stands" in caplog.text
+    assert "cannot read a.yaml, keeping its last content" in caplog.text
 
 
 async def test_a_file_that_is_no_text_keeps_its_last_content(folder: Folder) -> None:
@@ -323,7 +323,7 @@ async def test_a_document_that_is_no_object_is_left_out_and_named(
         events = await folder.start()
 
     assert in_short(events) == [("ADDED", "AgentMemory", "b")]
-    assert "a.yaml: a document is no Kubernetes object" in caplog.text
+    assert "a.yaml: a document is not a Kubernetes object" in caplog.text
 
 
 async def test_the_items_of_a_list_are_objects_and_kinds_of_others_are_theirs(folder: Folder) -> None:
@@ -339,7 +339,7 @@ async def test_folders_in_it_are_named_as_not_read(folder: Folder, caplog: pytes
     with caplog.at_level(logging.WARNING):
         await folder.start()
 
-    assert f"{folder.path / 'more'} is not read" in caplog.text
+    assert f"{folder.path / 'more'} is ignored" in caplog.text
     assert ".status" not in caplog.text
 
 
@@ -445,7 +445,7 @@ async def test_events_are_logged_by_their_weight(folder: Folder, caplog: pytest.
 
 async def test_the_folder_names_its_cluster(folder: Folder) -> None:
     assert await ManifestFolder(folder.path, identify=lambda: "other").cluster_id() == "other"
-    with pytest.raises(TransientError, match="without the id of a cluster"):
+    with pytest.raises(TransientError, match="without a cluster ID"):
         await folder.adapter.cluster_id()
 
 

@@ -45,7 +45,7 @@ def test_processes_that_begin_at_once_find_the_same_key(tmp_path: Path) -> None:
 async def test_what_is_no_key_is_told_with_the_way_out(tmp_path: Path, content: bytes) -> None:
     (tmp_path / SIGNING_KEY_FILE).write_bytes(content)
 
-    with pytest.raises(TransientError, match="delete it, and a new one is made"):
+    with pytest.raises(TransientError, match="delete it, and a new one is created"):
         await FileSigningKey(tmp_path).read()
     assert (tmp_path / SIGNING_KEY_FILE).read_bytes() == content
 
@@ -53,7 +53,7 @@ async def test_what_is_no_key_is_told_with_the_way_out(tmp_path: Path, content: 
 async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(TransientError, match="cannot be kept"):
+    with pytest.raises(TransientError, match="cannot be written"):
         await FileSigningKey(tmp_path / "file").read()
 
 
@@ -122,6 +122,6 @@ async def test_without_a_key_callers_learn_nothing_of_our_rights(secret: Any, ca
     with pytest.raises(TransientError) as told:
         await kept(server).read()
 
-    assert str(told.value) == "user tokens cannot be checked for now"
-    assert "user tokens cannot be checked: " in caplog.text
+    assert str(told.value) == "user tokens cannot be verified at the moment"
+    assert "cannot check user tokens: " in caplog.text
     assert "short" not in caplog.text

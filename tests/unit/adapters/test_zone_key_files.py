@@ -56,5 +56,5 @@ async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / FOLDER).touch()
 
     for call in (FileKeyShards(tmp_path).write(a_shard(RING)), FileKeyShards(tmp_path).read(RING, "0")):
-        with pytest.raises(TransientError, match="where keys of zones are kept"):
+        with pytest.raises(TransientError, match="which stores zone keys"):
             await call

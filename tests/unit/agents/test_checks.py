@@ -10,12 +10,12 @@ from agentmemory_operator.agents.checks import check_vector, scaled
 @pytest.mark.parametrize(
     ("vector", "says"),
     [
-        ([1.0], "has 1 numbers: the agent's vectors have 2"),
-        ([], "has 0 numbers"),
+        ([1.0], "has 1 dimensions, but the agent's vectors have 2"),
+        ([], "has 0 dimensions"),
         ([math.nan, 1.0], "not finite"),
         ([1.0, -math.inf], "not finite"),
-        ([1e39, 1.0], "beyond float32"),
-        ([1.0, -1e39], "beyond float32"),
+        ([1e39, 1.0], "not within float32"),
+        ([1.0, -1e39], "not within float32"),
         ([0, 0], "all zero"),
         ([1e-60, 0.0], "all zero"),
     ],

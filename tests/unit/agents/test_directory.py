@@ -385,7 +385,7 @@ async def test_an_embedder_that_cannot_be_made_before_a_move_is_tried_again_afte
     world.put()
 
     assert (await world.directory.open("bot")).source.model == "n"
-    assert "about to move to an embedding that cannot be used: away" in caplog.text
+    assert "about to switch to an embedding that fails: away" in caplog.text
 
 
 @pytest.mark.parametrize("owner", [{"clusterId": "another"}, {"clusterId": ""}, {"namespace": ""}, {"name": "other"}])
@@ -485,7 +485,7 @@ class TestClaimedNamespace:
 
         self.give(world, None)
 
-        with pytest.raises(StoreUnavailable, match="not ready yet"):
+        with pytest.raises(StoreUnavailable, match="is not ready"):
             await world.directory.open("bot")
         assert world.store.described == 0
 

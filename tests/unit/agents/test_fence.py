@@ -305,7 +305,7 @@ async def test_where_a_move_does_not_end_a_write_gives_up_and_a_search_goes_on()
     engine.make_final()
     await process.fence.read()
 
-    with pytest.raises(StoreUnavailable, match="about to be replaced: nothing was written") as raised:
+    with pytest.raises(StoreUnavailable, match="being replaced: nothing was written") as raised:
         await process.write(store)
 
     assert raised.value.retry_after_s > 0
@@ -387,7 +387,7 @@ async def test_a_write_that_takes_too_long_is_acknowledged_to_nobody(takes_s: fl
 @pytest.mark.parametrize("by", ["upsert", "batch"])
 async def test_one_that_is_not_seen_to_be_carried_may_have_been(by: str) -> None:
     carried: list[tuple[float, str]] = [(1.5, "carry")] if by == "batch" else []
-    with pytest.raises(OutcomeUnknown, match="was replaced while"):
+    with pytest.raises(OutcomeUnknown, match="was replaced during"):
         await write_as_it_becomes_final(*carried, (2.0, "move"), by=by)
 
 
@@ -435,7 +435,7 @@ async def test_a_batch_that_is_refused_may_be_written_in_part() -> None:
     engine, _, store = await opened(refuses=StoreRejected(400, "expected dim: 16, got 8"))
     engine.live = TARGET
 
-    with pytest.raises(OutcomeUnknown, match="midway"):
+    with pytest.raises(OutcomeUnknown, match="during the write"):
         await store.batch(SETTINGS.alias, [{}, {}])
 
 
@@ -456,7 +456,7 @@ async def test_after_a_use_case_has_written_a_move_leaves_its_outcome_unknown() 
     engine.pass_until(LEASE_S + 1)
     engine.live = TARGET
 
-    with pytest.raises(OutcomeUnknown, match="midway"):
+    with pytest.raises(OutcomeUnknown, match="during the write"):
         await process.write(store, "second step")
 
     with pytest.raises(CollectionMoved):
@@ -638,5 +638,5 @@ async def test_after_a_write_a_reading_of_what_is_another_owners_now_leaves_its_
     engine.owner = {"namespace": "elsewhere"}
     engine.pass_until(engine.now_s + LEASE_S + 1)
 
-    with pytest.raises(OutcomeUnknown, match="this was written"):
+    with pytest.raises(OutcomeUnknown, match="the write succeeded"):
         await store.count(SETTINGS.alias, None)

@@ -170,7 +170,7 @@ async def test_a_process_that_does_not_know_its_cluster_is_not_ready() -> None:
     for kind in KINDS:
         standing.synced(kind)
     await standing.probe()
-    assert "which cluster this is" in (standing.why_not_ready() or "")
+    assert "the cluster ID is not known" in (standing.why_not_ready() or "")
 
     known = True
 

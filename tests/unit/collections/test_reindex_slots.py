@@ -88,7 +88,7 @@ async def test_a_second_reindex_waits_and_says_for_whom(crowd: Crowd) -> None:
     due_s = await crowd.change("b")
 
     assert (crowd.m("b"), crowd.short("b")) == (16, QUEUED)
-    assert "agents/a is before this one" in crowd.status("b")["conditions"][1]["message"]
+    assert "agents/a is first" in crowd.status("b")["conditions"][1]["message"]
     assert [change["held"] for change in crowd.status("b")["plan"]["changes"]] == [True, True]
     assert due_s == PERIODS.stalled_s
     assert crowd.stage.cluster.events[-1].type == "Normal"

@@ -200,7 +200,7 @@ async def test_more_replicas_than_peers_are_refused_of_a_new_collection_and_of_a
     new.placements["other"] = placed(3, "1")
 
     for store in (new, old):
-        with pytest.raises(SpecInvalid, match=r"replicationFactor 5 asks .* peers \(3\)") as caught:
+        with pytest.raises(SpecInvalid, match=r"replicationFactor 5 is more than .* cluster \(3\)") as caught:
             await run(store, 5)
         assert caught.value.reason == Reason.INVALID_SPEC
         assert not store.changes

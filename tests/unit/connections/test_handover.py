@@ -336,7 +336,7 @@ class TestWhereItGoes:
         assert await secrets.read(*OPENAI, to=SERVICE) == "sk"
 
         for reference, url in ((OPENAI, "https://evil.example/v1"), (API_KEY, "https://evil.example:6333")):
-            with pytest.raises(TransientError, match="or not for where it is to go"):
+            with pytest.raises(TransientError, match="or not for the host it is sent to"):
                 await secrets.read(*reference, to=goes_to(url))
 
     async def test_a_path_and_what_else_says_nothing_of_the_host_may_change(self) -> None:
@@ -478,7 +478,7 @@ async def test_the_api_finds_what_stands_for_a_reference_and_waits_for_what_does
 
     assert await HandedOverSecrets(bench.store, "probe").read(*API_KEY, to=QDRANT) == KEY
     for slug, reference in (("probe", ("other", "qdrant", "key")), ("stranger", API_KEY)):
-        with pytest.raises(TransientError, match="has not handed over") as told:
+        with pytest.raises(TransientError, match="has not shared") as told:
             await HandedOverSecrets(bench.store, slug).read(*reference, to=QDRANT)
         assert told.value.retry_after_s > 0
 

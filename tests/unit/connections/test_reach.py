@@ -164,7 +164,7 @@ async def test_what_this_process_recovers_a_snapshot_into_is_its_own_until_it_is
 async def test_whose_a_slug_is_that_nobody_has_claimed_is_not_decided_before_the_claims_are_known() -> None:
     name = "agent_memory_nobody__1"
     for lies in ({}, {name: UNMARKED}, {name: marked(THEIRS)}):
-        with pytest.raises(StoreUnavailable, match="agent nobody belongs to is not known yet"):
+        with pytest.raises(StoreUnavailable, match="the namespace of agent nobody is not known yet"):
             await Ground(lies, is_settled=False).reach().check(name)
 
     await Ground({name: marked(OURS)}, is_settled=False).reach().check(name)
@@ -188,7 +188,7 @@ def test_a_file_bears_its_collections_name(name: str) -> None:
 
 
 async def test_a_refusal_says_what_was_named_and_the_way_out_and_not_whose_it_is() -> None:
-    with pytest.raises(NotOwned, match=r"'agent_memory_victim__1' is no collection .* Delete the object") as caught:
+    with pytest.raises(NotOwned, match=r"'agent_memory_victim__1' is not a collection .* Delete the object") as caught:
         await Ground().reach().check(FOREIGN)
 
     assert caught.value.owner is None
@@ -295,7 +295,7 @@ async def test_an_alias_that_leads_to_another_clusters_collection_is_not_moved_a
 async def test_a_server_fetches_only_what_was_asked_for_in_the_same_use() -> None:
     store = Called()
     guarded = guarded_snapshots(as_any(store), Ground().reach())
-    with pytest.raises(NotOwned, match="is no file that was asked for"):
+    with pytest.raises(NotOwned, match="is not a requested file"):
         await guarded.recover("agent_memory_mine__2", "http://qdrant/file", sha256=None)
 
     location = await guarded.own_location("agent_memory_mine__1", "agent_memory_mine__1-1.snapshot")

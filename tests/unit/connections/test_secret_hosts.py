@@ -67,7 +67,7 @@ async def test_what_no_header_can_carry_is_not_sent_and_is_told_without_the_valu
     bench = Bench(demand=demand, kept=FakeSecrets({(NAMESPACE, NAME, KEY): value}))
     bench.kept.hosts[NAMESPACE, NAME] = "api.openai.com"
 
-    with pytest.raises(SecretNotUsable, match="agents/openai: the value of 'key' has a line's end") as told:
+    with pytest.raises(SecretNotUsable, match="agents/openai: the value of 'key' contains a line break") as told:
         await bench.read()
 
     assert "sk" not in str(told.value)

@@ -173,7 +173,7 @@ async def test_reported_drift_is_told_once_for_each_new_difference(stage: Stage)
 
     told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
     assert [entry[:2] for entry in told] == [("Warning", "Drifted")] * 2
-    assert "index.hnsw.m is 24, asked for is 16" in told[0][2]
+    assert "index.hnsw.m is 24, expected 16" in told[0][2]
     assert "efConstruct is 7" in told[1][2]
     assert "index.hnsw.m " not in told[1][2]
     assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "Drifted")]
@@ -187,7 +187,7 @@ async def test_corrected_drift_is_told_as_such_and_leaves_no_trace_in_the_status
     await stage.run(key)
 
     told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
-    assert told == [("Normal", "DriftCorrected", "index.hnsw.m was 24, is 16 again")]
+    assert told == [("Normal", "DriftCorrected", "index.hnsw.m reset from 24 to 16")]
     assert stage.status(key) == before
 
 
@@ -395,8 +395,8 @@ async def test_a_spec_that_cannot_be_parsed_stalls_and_names_the_field(stage: St
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ({"index": {"hnsw": {"m": 1}}}, "the last valid settings and the current spec.access"),
-        ({"access": {"subjects": ["everybody"]}}, "spec.access cannot be read either: until it is correct, the API"),
+        ({"index": {"hnsw": {"m": 1}}}, "uses the last valid settings and the current spec.access"),
+        ({"access": {"subjects": ["everybody"]}}, "spec.access is invalid too: until it is corrected, the API"),
     ],
 )
 async def test_a_spec_that_cannot_be_parsed_says_whom_the_api_lets_in(
@@ -473,7 +473,7 @@ async def test_an_object_takes_over_the_collection_whose_owner_it_names(stage: S
     assert (marker.name, marker.uid) == ("new", "uid-new")
     assert stage.status(key)["collection"]["points"] == 3
     told = {event.reason: event.message for event in stage.cluster.events}
-    assert told["CollectionTakenOver"].startswith("agent_memory_bot__1 was AgentMemory agents/old (uid uid-old)'s")
+    assert told["CollectionTakenOver"] == "took over agent_memory_bot__1 from AgentMemory agents/old (uid uid-old)"
 
 
 async def test_a_takeover_is_told_once_and_stays_done(stage: Stage) -> None:

@@ -193,14 +193,14 @@ async def test_a_plan_that_changed_since_it_was_listed_is_not_approved() -> None
     await everything.run(chosen)
 
     assert ([result.is_done for result in done], objects.approved) == ([False], [])
-    assert "run the same again" in done[0].message
+    assert "run the command again" in done[0].message
 
 
 async def test_an_approval_that_no_operator_acts_on_is_given_up() -> None:
     done, _ = await run(objects_of(held("bot"), looks=0), seen_within_s=0.005)
 
     assert [result.is_done for result in done] == [False]
-    assert "does one run?" in done[0].message
+    assert "is one running?" in done[0].message
 
 
 async def test_an_object_that_is_deleted_meanwhile_is_told() -> None:
@@ -208,7 +208,7 @@ async def test_an_object_that_is_deleted_meanwhile_is_told() -> None:
 
     done, _ = await run(objects, begin=lambda _: objects.documents.clear())
 
-    assert [result.message for result in done] == ["it was deleted meanwhile"]
+    assert [result.message for result in done] == ["it was deleted in the meantime"]
 
 
 async def test_an_api_server_that_is_away_for_a_moment_fails_nothing() -> None:

@@ -206,7 +206,7 @@ async def test_a_server_that_is_away_holds_the_object_for_a_while() -> None:
     cluster = await run(deleted(), store, is_overdue=True)
 
     assert cluster.finalizers == [("probe", [])]
-    assert only(cluster).message == "the collection is kept, `agentmemory orphans` lists it: away"
+    assert only(cluster).message == "collection kept, see `agentmemory orphans`: away"
 
 
 RING = Ring("agents", "probe")
@@ -250,7 +250,7 @@ async def test_without_a_confirmation_keys_stay(store: FakeCollectionStore) -> N
     cluster = await run(deleted(), store, shards=shards)
 
     assert (told(cluster)[-1], len(shards.texts)) == ("KeysKept", 2)
-    assert f"agentmemory.dev/confirm-delete: {ALIAS}" in cluster.events[-1].message
+    assert f"agentmemory.dev/confirm-delete={ALIAS}" in cluster.events[-1].message
     assert cluster.finalizers == [("probe", [])]
 
 
@@ -292,7 +292,7 @@ async def test_a_store_of_keys_that_is_away_holds_the_object_for_a_while() -> No
     shards = await with_keys()
     shards.error = TransientError("no answer")
 
-    with pytest.raises(DeletionWaiting, match="the store of the data keys: no answer"):
+    with pytest.raises(DeletionWaiting, match="the data key store: no answer"):
         await run(deleted(confirm=ALIAS), a_store(), shards=shards)
     cluster = await run(deleted(confirm=ALIAS), FakeCollectionStore(), shards=shards, is_overdue=True)
 

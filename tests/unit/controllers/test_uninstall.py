@@ -133,7 +133,7 @@ async def test_the_wrong_way_is_refused_before_anything_is_deleted(
 async def test_what_another_controller_holds_is_named_and_its_finalizer_stays() -> None:
     cluster = Cluster(others=["example.com/other"])
 
-    with pytest.raises(AgentMemoryError, match=r"MemoryRestore a/one.*the same command goes on"):
+    with pytest.raises(AgentMemoryError, match=r"MemoryRestore a/one.*run the command again to continue"):
         await uninstall(cluster, lambda _: None, is_released=True)
 
     assert cluster.objects["MemoryRestore", "one"]["metadata"]["finalizers"] == ["example.com/other"]

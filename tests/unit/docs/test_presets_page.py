@@ -26,7 +26,7 @@ STATES = {"works", "differs", "not yet"}
 
 def rows_of(preset: str) -> list[tuple[str, str]]:
     """The rows of a design: what it asks for, and what there is of it."""
-    section = ROWS.split(f"design of `{preset}` asks for\n")[1].split("\n### ")[0]
+    section = ROWS.split(f"### Requirements of the design `{preset}`\n")[1].split("\n### ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| asked for")]
     return [(cells[0].strip(), cells[2].strip()) for line in lines for cells in [line.strip("|").split("|")]]
 

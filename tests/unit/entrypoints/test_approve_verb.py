@@ -14,7 +14,7 @@ KIND, DIGEST = "AgentMemory", "0123456789ab"
 CHANGE = {
     "change": "rebuild for index.distance Cosine -> Dot",
     "class": "Rebuild",
-    "cost": "a new collection, every memory copied",
+    "cost": "a new collection; every memory is copied",
     "held": True,
 }
 PLAN = {"digest": DIGEST, "changes": [CHANGE], "costs": {"points": 41, "diskMiB": 9}, "refusal": "approve it"}
@@ -106,7 +106,7 @@ def test_another_digest_than_was_looked_at_is_refused_with_the_new_one(folder: J
     done = folder.run("approve", "bot", "--digest", "ba9876543210")
 
     assert done.exit_code == 1
-    assert "the plan is not ba9876543210 any more" in done.output
+    assert "the plan ba9876543210 is outdated" in done.output
     assert f"{DIGEST}: rebuild for index.distance Cosine -> Dot" in done.output
     assert annotations_of(folder) == {}
 
@@ -120,7 +120,7 @@ def test_what_no_approval_lets_pass_is_not_approved(folder: JobFolder, reason: s
     done = folder.run("approve", "bot")
 
     assert done.exit_code == 1
-    assert f"nothing waits for an approval ({reason}: it waits)" in done.output
+    assert f"no plan is waiting for approval ({reason}: it waits)" in done.output
     assert annotations_of(folder) == {}
 
 
@@ -130,13 +130,13 @@ def test_a_plan_of_an_older_edit_is_not_approved(folder: JobFolder) -> None:
     done = folder.run("approve", "bot")
 
     assert done.exit_code == 1
-    assert "no operator has looked at its last edit yet" in done.output
+    assert "its last edit is not reconciled yet" in done.output
 
 
 def test_an_object_that_nobody_has_looked_at_has_nothing_to_approve(folder: JobFolder) -> None:
     folder.report(KIND, "bot", observedGeneration=1)
 
-    assert "nothing waits for an approval (it has no collection yet)" in folder.run("approve", "bot").output
+    assert "no plan is waiting for approval (it has no collection yet)" in folder.run("approve", "bot").output
 
 
 def test_an_agent_in_a_person_s_manifest_is_not_changed_and_the_annotation_named(tmp_path: Path) -> None:
@@ -171,5 +171,5 @@ def test_where_no_newer_revision_holds_anything_all_has_nothing_to_do(folder: Jo
     done = folder.run("approve", "--all", "--preset", "cortex")
 
     assert done.exit_code == 0, done.output
-    assert "0 AgentMemories are held by a newer revision of preset cortex, 0 are under way" in done.output
+    assert "0 AgentMemories wait for approval of a newer revision of preset cortex, 0 are in progress" in done.output
     assert annotations_of(folder) == {}

@@ -171,7 +171,7 @@ def test_a_hint_names_the_command_which_was_typed(program: str, tmp_path: pathli
         timeout=60,
     )
 
-    assert f"`{program.replace('-', ' ')} snapshot create NAME` makes one." in done.stdout, done.stderr
+    assert f"`{program.replace('-', ' ')} snapshot create NAME` takes one." in done.stdout, done.stderr
 
 
 def test_no_hint_names_the_program_itself() -> None:

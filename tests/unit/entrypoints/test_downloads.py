@@ -103,8 +103,8 @@ def test_the_file_has_the_snapshot_s_bytes(folder: JobFolder) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ([b"first part, ", b"second Part"], "its bytes have SHA-256"),
-        ([b"first part, "], "it has 12 bytes, recorded are 23"),
+        ([b"first part, ", b"second Part"], "it has SHA-256"),
+        ([b"first part, "], "it has 12 bytes, expected 23"),
         ([b"first part, ", StoreUnavailable("the connection broke")], "the connection broke"),
     ],
     ids=["other bytes", "too few", "broken off"],
@@ -138,7 +138,7 @@ def test_where_no_checksum_is_on_record_the_size_decides_and_the_checksum_is_tol
 
     assert done.exit_code == exit_code, done.output
     assert (folder.path / "got").exists() is (exit_code == 0)
-    assert (f"SHA-256 {SHA256}; none was recorded" in done.output) is (exit_code == 0)
+    assert (f"SHA-256 {SHA256}; no checksum was recorded" in done.output) is (exit_code == 0)
 
 
 def test_a_snapshot_without_bytes_is_said_to_have_none(folder: JobFolder) -> None:
@@ -147,7 +147,7 @@ def test_a_snapshot_without_bytes_is_said_to_have_none(folder: JobFolder) -> Non
     done = download(folder, Files(CONTENT), "--qdrant", "http://127.0.0.1:6333")
 
     assert done.exit_code == 1
-    assert "MemorySnapshot agents/before has no bytes on record" in done.output
+    assert "MemorySnapshot agents/before has no recorded bytes" in done.output
 
 
 def test_a_copy_in_object_storage_is_taken_unless_a_server_is_named(folder: JobFolder) -> None:
@@ -189,5 +189,5 @@ def test_a_file_that_only_a_status_calls_the_snapshot_s_is_not_written(
     done = download(folder, files, "--qdrant", "http://127.0.0.1:6333")
 
     assert done.exit_code == 1
-    assert "is no snapshot of an agent of namespace agents" in " ".join(done.output.split())
+    assert "is not a snapshot of an agent in namespace agents" in " ".join(done.output.split())
     assert (files.asked, list(folder.path.glob("got"))) == ([], [])

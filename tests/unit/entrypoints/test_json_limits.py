@@ -171,7 +171,7 @@ def test_what_is_refused_does_not_count_for_the_others() -> None:
         (b'{"list":[' + b",".join([b"[" + b",".join([b"{}"] * 32_000) + b"]"] * 17) + b"]}", f"{BATCH_MAX_PARTS:,}"),
         (b'{"list":[[' + b",".join([b"{}"] * SEEN_MAX_PARTS) + b"]]}", f"{SEEN_MAX_PARTS:,}"),
         (b'{"k":[' + b",".join([b"{}"] * ITEM_MAX_PARTS) + b"]}", f"{ITEM_MAX_PARTS:,}"),
-        (b'{"k":"' + b"a" * ITEM_MAX_BYTES + b'"}', "1 MiB beside 'list'"),
+        (b'{"k":"' + b"a" * ITEM_MAX_BYTES + b'"}', "1 MiB besides 'list'"),
         (b'{"k":' + lists(MAX_DEPTH) + b"}", "32 levels"),
     ],
     ids=["items", "parts of all", "parts of one", "parts beside", "bytes beside", "depth beside"],

@@ -58,7 +58,7 @@ async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
     monkeypatch.setattr(operating, "LIST_RETRY_S", 0.0)
     clock = Clock()
     startup = Startup(120.0, now_s=lambda: clock.now_s)
-    assert startup.why_not_ready() == "the objects are not listed yet"
+    assert startup.why_not_ready() == "objects are not listed yet"
 
     with pytest.raises(AgentMemoryError, match=r"gave up after 150 s: cannot list QdrantConnection: a right"):
         await fill(
@@ -67,9 +67,9 @@ async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
             startup,
         )
 
-    assert startup.why_not_ready() == "the objects are not listed yet: cannot list QdrantConnection: no CRDs"
+    assert startup.why_not_ready() == "objects are not listed yet: cannot list QdrantConnection: no CRDs"
     assert [record.getMessage() for record in caplog.records] == [
-        "cannot list QdrantConnection: no CRDs; waiting for it, 70 s at most"
+        "cannot list QdrantConnection: no CRDs; waiting for up to 70 s"
     ]
     startup.ready.set()
     assert startup.why_not_ready() is None

@@ -122,9 +122,9 @@ def test_people_get_a_table_and_the_commands() -> None:
         "3",
         "agents/probe",
         "2026-11-21T03:00:00Z",
-        "its AgentMemory is gone",
+        "its AgentMemory was deleted",
     ]
-    assert lines[3].startswith("  2 more with the marker of another cluster")
+    assert lines[3].startswith("  2 more belong to another cluster")
     assert lines[6].startswith("  adopt:  echo ")
     assert lines[7].startswith("  delete: curl -X DELETE ")
 
@@ -135,4 +135,4 @@ def test_a_server_that_cannot_be_asked_is_told() -> None:
     assert orphans_document([away]) == {
         "servers": [{"qdrant": "http://qdrant:6333", "connection": "agents/main", "error": "away"}]
     }
-    assert "could not be asked\n  away" in plain(orphans_sections([away]))
+    assert "could not be queried\n  away" in plain(orphans_sections([away]))

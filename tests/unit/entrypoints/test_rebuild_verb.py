@@ -31,7 +31,7 @@ DONE = MOVED | {
     "state": "Done",
     "step": "Done",
     "endTime": "2099-11-22T08:02:00.000Z",
-    "message": "agent_memory_bot__2 is live in the place of agent_memory_bot__1",
+    "message": "agent_memory_bot__2 is live and replaces agent_memory_bot__1",
 }
 BACK = DONE | {"kind": "Rollback", "source": "agent_memory_bot__2", "target": "agent_memory_bot__1"}
 AGAIN = {"startTime": "2026-11-22T09:00:00.000Z"}
@@ -118,7 +118,7 @@ def test_what_probe_searches_found_is_shown(folder: JobFolder) -> None:
 
     done = folder.run("rebuild", "bot")
 
-    said = "48 probe searches: found by their own words 100.0% -> 95.0%, 36.7% of the same nearest"
+    said = "48 probe searches: found by their own text 100.0% -> 95.0%, 36.7% of the same nearest"
     assert said in done.output
 
 
@@ -149,14 +149,14 @@ def test_cancelling_names_the_plan_and_lets_nothing_pause_it(folder: JobFolder) 
 @pytest.mark.parametrize(
     ("rebuild", "option", "said"),
     [
-        ({}, "--pause", "no rebuild is under way that could be paused"),
-        (DONE, "--cancel", "no rebuild is under way that could be cancelled"),
-        (MOVED, "--cancel", "the alias has moved to agent_memory_bot__2"),
-        ({"state": "Waiting", "message": "it waits its turn"}, "--cancel", "has not begun yet: it waits its turn"),
+        ({}, "--pause", "no rebuild in progress that can be paused"),
+        (DONE, "--cancel", "no rebuild in progress that can be cancelled"),
+        (MOVED, "--cancel", "the alias already points to agent_memory_bot__2"),
+        ({"state": "Waiting", "message": "it waits its turn"}, "--cancel", "has not started yet: it waits its turn"),
         (COPYING, "--resume", "is not paused"),
-        (COPYING, "--rollback", "--cancel gives it up before its move"),
+        (COPYING, "--rollback", "--cancel stops it before the switch"),
         ({}, "--rollback", "has no previous collection"),
-        (BACK, "--rollback", "was rolled back already"),
+        (BACK, "--rollback", "is already rolled back"),
         (DONE | {"endTime": "2026-11-01T00:00:00.000Z"}, "--rollback", "was kept until 2026-11-02T00:00:00.000Z"),
     ],
 )
@@ -185,7 +185,7 @@ def test_a_rollback_says_what_it_will_do_and_does_nothing_without_a_yes(folder: 
     done = folder.run("rebuild", "bot", "--rollback")
 
     assert done.exit_code == 2
-    assert "agent_memory_bot__1 becomes live again in the place of agent_memory_bot__2" in done.output
+    assert "agent_memory_bot__1 becomes live again instead of agent_memory_bot__2" in done.output
     assert "add --yes" in done.output
     assert annotations_of(folder) == {}
 
@@ -216,7 +216,7 @@ def test_a_rollback_that_no_operator_begins_is_told(folder: JobFolder) -> None:
     done = folder.run("rebuild", "bot", "--rollback", "--yes")
 
     assert done.exit_code == 1
-    assert "no rebuild has begun: does an operator run?" in done.output
+    assert "no rebuild has started: is an operator running?" in done.output
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_watching_what_is_held_waits_for_the_approval_and_then_for_the_end(folde
         done = folder.run("rebuild", "bot", "--watch")
 
     assert done.exit_code == 0, done.output
-    assert "plan d4e5f6 is held: AwaitingApproval" in done.output
+    assert "plan d4e5f6 is waiting for approval: AwaitingApproval" in done.output
 
 
 def test_an_object_in_a_person_s_manifest_is_left_to_that_person(tmp_path: Path) -> None:

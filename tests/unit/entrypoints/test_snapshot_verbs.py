@@ -57,7 +57,7 @@ class TestCreate:
         done = folder.run("snapshot", "create", "bot", "--name", "one")
 
         assert done.exit_code == 1
-        assert "there is a MemorySnapshot agents/one already: choose another --name" in done.output
+        assert "MemorySnapshot agents/one exists already: choose another --name" in done.output
 
     @pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
     def test_programs_get_the_object_alone(self, folder: JobFolder, output: str, load: Any) -> None:
@@ -72,14 +72,14 @@ class TestCreate:
         good = [condition("Succeeded", "True", "SnapshotTaken", "12 bytes"), condition("Verified", "True")]
         with folder.answering(
             KIND,
-            {"progress": "Qdrant makes the snapshot", "conditions": [condition("Progressing", "True")]},
+            {"progress": "Qdrant is taking the snapshot", "conditions": [condition("Progressing", "True")]},
             {"progress": "verified: 3 of 4", "conditions": [condition("Progressing", "True")]},
             {"conditions": good},
         ):
             done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 0, done.output
-        assert "  Qdrant makes the snapshot\n  verified: 3 of 4\n" in done.output
+        assert "  Qdrant is taking the snapshot\n  verified: 3 of 4\n" in done.output
         assert done.output.endswith("MemorySnapshot agents/one has succeeded (SnapshotTaken): 12 bytes\n")
 
     def test_waiting_for_what_fails_ends_with_the_reason(self, folder: JobFolder) -> None:
@@ -101,7 +101,7 @@ class TestCreate:
         player.join()
 
         assert done.exit_code == 1
-        assert "MemorySnapshot agents/one was deleted before its end" in done.output
+        assert "MemorySnapshot agents/one was deleted before it finished" in done.output
 
     def test_ctrl_c_leaves_the_object_and_says_so(self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         async def interrupt(*_: Any) -> None:
@@ -111,7 +111,7 @@ class TestCreate:
         done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 130
-        assert "the snapshot goes on; `agentmemory snapshot list bot" in done.output
+        assert "the snapshot continues; `agentmemory snapshot list bot" in done.output
         assert folder.written(KIND)["metadata"]["name"] == "one"
 
 
@@ -119,7 +119,7 @@ def test_a_folder_and_a_context_exclude_each_other(folder: JobFolder) -> None:
     done = folder.run("snapshot", "list", "bot", "--context", "prod")
 
     assert done.exit_code == 2
-    assert "leave --context out" in " ".join(done.output.replace("│", "").split())
+    assert "omit --context" in " ".join(done.output.replace("│", "").split())
 
 
 MADE = {
@@ -173,16 +173,19 @@ class TestList:
         listed = json.loads(folder.run("snapshot", "list", "bot", "-o", "json").output)["snapshots"]
 
         assert [line.partition("1.18.3")[2].strip() for line in lines] == [
-            *("the newest, the last verified one that the server can restore, keepLast 1/1", "goes: no rule keeps it"),
-            "not made by the schedule",
+            *(
+                "the newest, the last verified snapshot that the server can restore, keepLast 1/1",
+                "goes: no rule keeps it",
+            ),
+            "not taken by the schedule",
         ]
         assert [one["kept"] for one in listed] == [True, False, True]
-        assert listed[2]["reasons"] == ["not made by the schedule"]
+        assert listed[2]["reasons"] == ["not taken by the schedule"]
 
     def test_another_agent_s_are_left_out(self, folder: JobFolder) -> None:
         folder.run("snapshot", "create", "bot", "--name", "one")
 
-        assert folder.run("snapshot", "list", "other").output.startswith("There is no snapshot.")
+        assert folder.run("snapshot", "list", "other").output.startswith("No snapshots found.")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +270,7 @@ class TestDelete:
         done = folder.run("snapshot", "delete", "one", "--yes")
 
         assert done.exit_code == 1
-        assert "was not deleted: no operator has taken note" in done.output
+        assert "was not deleted: no operator acted on it" in done.output
         assert folder.written(KIND)["metadata"]["name"] == "one"
 
 
@@ -288,12 +291,12 @@ class TestVerify:
         player.join()
 
         assert done.exit_code == 1
-        assert "asked for a verification of MemorySnapshot agents/one" in done.output
-        assert "is not verified (SampleDiffers): 3 points differ" in done.output
+        assert "verification of MemorySnapshot agents/one" in done.output
+        assert "was taken but not verified (SampleDiffers): 3 points differ" in done.output
 
     @pytest.mark.parametrize(
         ("agent", "status", "said"),
-        [("other", "True", "is of bot, not of other"), ("bot", "False", "was not made: see its conditions")],
+        [("other", "True", "is of bot, not of other"), ("bot", "False", "was not taken: see its conditions")],
     )
     def test_what_cannot_be_verified_is_said(self, folder: JobFolder, agent: str, status: str, said: str) -> None:
         folder.run("snapshot", "create", "bot", "--name", "one")

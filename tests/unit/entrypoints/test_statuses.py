@@ -130,7 +130,7 @@ def held(reason: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "heading"),
     [
-        (memory_document(), "no operator has looked at it yet"),
+        (memory_document(), "not reconciled yet"),
         (
             memory_document()
             | {"status": failed_status("SlugTaken", "taken", is_stalled=True, old={}, generation=1, now=NOW)},
@@ -184,7 +184,7 @@ def test_snapshots_are_told_with_the_last_one_the_next_one_and_whether_that_is_e
 
     assert (
         "Snapshots\n"
-        f"  last       {NOW}, probe-1, verified, made by Qdrant 1.18.3\n"
+        f"  last       {NOW}, probe-1, verified, taken by Qdrant 1.18.3\n"
         "  next       2026-11-21T09:00:00Z\n"
         "  fresh      no (SnapshotStale)\n"
         "  verified   yes\n"

@@ -65,8 +65,8 @@ def test_a_dry_run_shows_what_ends_and_keeps_it_and_changes_nothing(cli: typer.T
     done = CliRunner().invoke(cli, ["--dry-run"])
 
     assert done.exit_code == 0, done.output
-    assert "1 definitions with 1 objects; no operator works" in done.output
-    assert "where they are stands in the catalogue alone" in done.output
+    assert "1 definitions with 1 objects; no operator is running" in done.output
+    assert "only the catalogue records where" in done.output
     (file,) = tmp_path.glob("agentmemory-catalogue-*.json")
     assert json.loads(file.read_text()) == {"apiVersion": "v1", "kind": "List", "items": [SNAPSHOT]}
     assert file.stat().st_mode & 0o077 == 0
@@ -85,7 +85,7 @@ def test_a_catalogue_that_is_there_is_not_written_over(cli: typer.Typer, options
     done = CliRunner().invoke(cli, [*options, "--catalogue", "kept.json"])
 
     assert done.exit_code == 2
-    assert "name another" in done.output
+    assert "use another" in done.output
     assert pathlib.Path("kept.json").read_text() == "of the run before"
 
 
@@ -111,5 +111,5 @@ def test_an_operator_that_works_and_what_waits_for_it_are_told() -> None:
 
     (section,) = found_sections(Installation(("MemorySnapshot",), (held,), ("home",)), is_released=False)
 
-    assert "an operator works in home" in section.heading
-    assert section.notes == ("1 objects wait for an operator before they go",)
+    assert "an operator is running in home" in section.heading
+    assert section.notes == ("1 objects wait for an operator before they are deleted",)

@@ -67,7 +67,7 @@ def test_a_missing_field_is_shown_where_it_belongs(tmp_path: pathlib.Path) -> No
     ("text", "says"),
     [
         ("a: [1", "a.yaml:1 YAML: "),
-        ("- 1\n", "a.yaml:1 object: a document is no Kubernetes object"),
+        ("- 1\n", "a.yaml:1 object: a document is not a Kubernetes object"),
     ],
 )
 def test_what_is_no_manifest_is_said(tmp_path: pathlib.Path, text: str, says: str) -> None:
@@ -89,7 +89,7 @@ def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_pla
     (found,) = findings(tmp_path, text)
 
     assert found == (
-        'a.yaml:8 spec.scoring.expression: character 7: "similarty" is no variable: did you mean similarity?\n'
+        'a.yaml:8 spec.scoring.expression: character 7: "similarty" is not a variable: did you mean similarity?\n'
         "  0.5 * similarty\n"
         "        ^"
     )
@@ -99,7 +99,10 @@ def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_pla
     ("block", "says"),
     [
         ("lifecycle: {schedule: 0 3 30 2 *}", "a.yaml:6 spec.lifecycle.schedule: '0 3 30 2 *'"),
-        ("lifecycle: {timeZone: Europe/Berlun}", "a.yaml:6 spec.lifecycle.timeZone: 'Europe/Berlun' is no time zone"),
+        (
+            "lifecycle: {timeZone: Europe/Berlun}",
+            "a.yaml:6 spec.lifecycle.timeZone: 'Europe/Berlun' is not an IANA time zone",
+        ),
         ("snapshots: {schedule: 0 3 30 2 *}", "a.yaml:6 spec.snapshots.schedule: '0 3 30 2 *'"),
     ],
 )
@@ -127,11 +130,11 @@ HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a goo
 @pytest.mark.parametrize(
     ("scoring", "types", "expected"),
     [
-        ("{}", None, [f"{HIDES} that match well (episodic from 59 days on, task from 126 days on): set 0"]),
+        ("{}", None, [f"{HIDES} that match well (episodic from 59 days on, task from 126 days on): set it to 0"]),
         ("{scoreThreshold: 0}", None, []),
         ("{scoreThreshold: 0.28}", None, []),
-        ("{scoreThreshold: 0.9}", None, ["spec.scoring.scoreThreshold: 0.9 leaves out good matches"]),
-        ("{minSimilarity: 0.6, scoreThreshold: 0}", None, ["spec.scoring.minSimilarity: 0.6 leaves out good"]),
+        ("{scoreThreshold: 0.9}", None, ["spec.scoring.scoreThreshold: 0.9 excludes good matches"]),
+        ("{minSimilarity: 0.6, scoreThreshold: 0}", None, ["spec.scoring.minSimilarity: 0.6 excludes good"]),
         ("{}", "{name: note, decay: false}", []),
         ("{model: Confidence}", "{name: note, halfLifeDays: 9}", [HIDES, "spec.scoring.confidence.dailyFactor: under"]),
         ("{model: Confidence, confidence: {dailyFactor: 1}}", None, []),
@@ -167,11 +170,11 @@ def test_a_document_is_told_apart_however_deep_it_is(tmp_path: pathlib.Path, lev
     [
         ("cortex", ["spec.scoring.scoreThreshold: 0.3 hides old memories"]),
         ("brain", ["spec.scoring.confidence.dailyFactor"]),
-        ("keyed", ["spec.scoring.scoreThreshold: 0.7 leaves out good matches"]),
+        ("keyed", ["spec.scoring.scoreThreshold: 0.7 excludes good matches"]),
         ("cognitive", []),
         (
             "importance",
-            ["spec.scoring.minSimilarity: 0.7 leaves out good matches", "spec.scoring.importance.dailyRate"],
+            ["spec.scoring.minSimilarity: 0.7 excludes good matches", "spec.scoring.importance.dailyRate"],
         ),
         ("none", []),
     ],
@@ -205,7 +208,7 @@ def test_a_retired_field_is_warned_of_with_what_to_write_in_its_place(tmp_path: 
     file.write_text(f"{CONNECTION}  allowedNamespaces: {retired}\n")
     before = yaml.safe_load(file.read_text())
     (warning,) = warnings_in(checked([file], is_recursive=False))
-    said, _, instead = str(warning).partition("replace it by ")
+    said, _, instead = str(warning).partition("replace it with ")
     assert said.startswith(f"{file}:6 spec.allowedNamespaces: ")
 
     file.write_text(f"{CONNECTION}  {instead}\n")
@@ -316,7 +319,7 @@ def test_items_of_a_typed_list_are_of_its_kind(tmp_path: pathlib.Path) -> None:
 def test_a_list_that_lists_nothing_is_refused(tmp_path: pathlib.Path, items: str) -> None:
     (found,) = findings(tmp_path, f"apiVersion: v1\nkind: List\n{items}")
 
-    assert found.startswith('a.yaml:2 kind: "List" only holds objects')
+    assert found.startswith('a.yaml:2 kind: "List" must have a list of items')
 
 
 def test_folders_in_a_folder_are_read_when_they_are_asked_for(tmp_path: pathlib.Path) -> None:
@@ -328,23 +331,23 @@ def test_folders_in_a_folder_are_read_when_they_are_asked_for(tmp_path: pathlib.
 
     assert validated("-f", tmp_path) == (
         0,
-        ["1 object checked, 0 of other groups ignored, 0 errors; 1 subfolder skipped: -R looks into them too"],
+        ["1 object checked, 0 of other groups ignored, 0 errors; 1 subfolder skipped: -R includes them"],
     )
     status, told = validated("-R", "-f", tmp_path)
     assert (status, told[-1]) == (1, "2 objects checked, 1 of other groups ignored, 3 errors")
     status, told = validated("-f", tmp_path / "sub")
     assert (status, len(told)) == (1, 1)
-    assert "it has no manifest (a file that ends in .json, .yaml, .yml); -R looks into its 1 subfolder" in told[0]
+    assert "no manifest found (a file that ends in .json, .yaml, .yml); -R also reads its 1 subfolder" in told[0]
 
 
 def test_nothing_to_check_is_an_error(tmp_path: pathlib.Path) -> None:
     status, told = validated("-f", tmp_path)
     assert (status, told) == (
         1,
-        [f"agentmemory: {tmp_path}: it has no manifest (a file that ends in .json, .yaml, .yml)"],
+        [f"agentmemory: {tmp_path}: no manifest found (a file that ends in .json, .yaml, .yml)"],
     )
     (tmp_path / "a.yaml").write_text("# nothing\n---\n---\nnull\n")
-    assert validated("-f", tmp_path) == (1, [f"agentmemory: no object is in {tmp_path}"])
+    assert validated("-f", tmp_path) == (1, [f"agentmemory: no objects found in {tmp_path}"])
     assert validated("-f", tmp_path / "none") == (
         1,
         [f"agentmemory: {tmp_path}/none: there is no such file or folder"],
@@ -364,21 +367,21 @@ def test_standard_input_is_a_file_among_others(tmp_path: pathlib.Path) -> None:
         "2 objects checked, 1 of other groups ignored, 3 errors",
     ]
     assert validated("-f", "-", "-f", "-", given=GOOD)[0] == 1
-    assert validated("-f", "-", given="") == (1, ["agentmemory: no object is in -"])
+    assert validated("-f", "-", given="") == (1, ["agentmemory: no objects found in -"])
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"\xff\xfe\x00", "1 file: is no UTF-8"),
+        (b"\xff\xfe\x00", "1 file: is not UTF-8"),
         (b"a: \x00", "1 YAML: "),
         (b"a: 1\nb: !!python/object:os.system {}", "2 YAML: "),
         (b"? {a: b}\n: c", "1 YAML: "),
         (b"a: 0b_", "1 YAML: "),
         (b"a: &a [*a]", "1 YAML: is nested too deeply"),
-        (b"a: 1\nkind: A\nkind: B", '3 YAML: "kind" is given twice: remove one, or put --- between two objects'),
+        (b"a: 1\nkind: A\nkind: B", '3 YAML: "kind" is given twice: remove one, or separate the objects with ---'),
         (LAUGHS, "1 YAML: has more than"),
-        (b"#" * (MAX_BYTES + 1), "1 file: has more than 33554432 bytes"),
+        (b"#" * (MAX_BYTES + 1), "1 file: is larger than 33554432 bytes"),
     ],
     ids=["not-utf8", "nul", "python", "key", "number", "itself", "twice", "laughs", "large"],
 )

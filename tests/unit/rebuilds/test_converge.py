@@ -69,7 +69,7 @@ class ScriptedTarget:
 async def test_a_target_that_is_as_asked_is_not_changed_and_looked_at_twice() -> None:
     engine = ScriptedTarget()
 
-    assert (await engine.run()).startswith("as the object asks")
+    assert (await engine.run()).startswith("matches the spec")
 
     assert engine.store.changes == []
     assert engine.now_s == 1.0
@@ -119,7 +119,7 @@ async def test_an_engine_that_shows_no_progress_is_looked_at_again_later() -> No
     engine = ScriptedTarget()
     engine.store.states[TARGET] = "yellow"
 
-    with pytest.raises(StoreUnavailable, match="no more for 30 s"):
+    with pytest.raises(StoreUnavailable, match="without progress for 30 s"):
         await engine.run(patience_s=30.0)
 
     assert engine.now_s == pytest.approx(31.0)

@@ -132,7 +132,7 @@ async def test_agents_of_other_namespaces_that_share_the_connection_come_back_to
     (result,) = await restore_all(objects)
 
     assert (result.agent, result.is_restored) == ("others/bot", False)
-    assert "no proven snapshot" in result.message
+    assert "verified snapshots" in result.message
 
 
 async def test_the_next_older_one_is_tried_where_the_latest_cannot_be_recovered(objects: Objects) -> None:

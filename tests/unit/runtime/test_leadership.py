@@ -276,7 +276,7 @@ async def test_a_call_under_way_goes_on_while_the_lease_is_renewed_and_ends_with
     async with leader.writing():
         await asyncio.sleep(0.6)
     leases.error = TransientError("the API server is away")
-    with pytest.raises(LeadershipLost, match="ended while a call was under way"):
+    with pytest.raises(LeadershipLost, match="expired during a call"):
         async with leader.writing():
             await asyncio.Event().wait()
 
@@ -354,7 +354,7 @@ async def test_a_lease_that_nobody_lets_it_read_ends_a_process_after_two_minutes
     leases = FakeLeases(error=TransientError("Kubernetes answered 403: leases is forbidden"))
     began_s = clock.now_s
 
-    with pytest.raises(AgentMemoryError, match=r"gave up after 120 s: cannot ask for the lease: .*403"):
+    with pytest.raises(AgentMemoryError, match=r"gave up after 120 s: cannot acquire the lease: .*403"):
         await Leadership(leases, "me", now_s=clock.read, sleep=clock.sleep).acquire()
 
     assert clock.now_s - began_s == pytest.approx(PATIENCE_S, abs=TIMING.try_s)

@@ -109,7 +109,7 @@ async def test_what_no_rule_keeps_goes_bytes_first() -> None:
     assert list(found.objects) == ["s12"]
     assert {name for name, left in found.bytes_left.items() if left} == {"s12"}
     assert "agentmemory_snapshots_removed_total 11" in render(world.schedule.retention.metrics)
-    assert [event.message for event in found.events][:1] == ["s1 goes: no rule keeps it"]
+    assert [event.message for event in found.events][:1] == ["s1 is removed: no rule keeps it"]
 
 
 async def test_a_run_takes_a_step_with_a_few_and_comes_again_for_the_others() -> None:

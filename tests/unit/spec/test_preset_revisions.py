@@ -257,10 +257,10 @@ def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | N
 @pytest.mark.parametrize(
     ("of_before", "told", "endings"),
     [
-        ("importance", ["not used for 24 hours", "hidden for 90 days"], (24, 90)),
+        ("importance", ["idle for 24 hours", "hidden for 90 days"], (24, 90)),
         ("brain", ["hidden for 90 days"], (None, 90)),
-        ("keyed", ["not used for 24 hours"], (24, None)),
-        ("none", ["not used for 24 hours"], (24, None)),
+        ("keyed", ["idle for 24 hours"], (24, None)),
+        ("none", ["idle for 24 hours"], (24, None)),
     ],
     indirect=["of_before"],
 )
@@ -329,7 +329,7 @@ async def test_what_refuses_new_memories_is_held_unless_the_object_has_types_of_
 
     key, status = await run_again(stage, spec=kept, generation=2)
     assert stage.short(key) == HELD
-    assert "new memories of type 'semantic' are refused without domain" in status["plan"]["refusal"]
+    assert "new memories of type 'semantic' are rejected without domain" in status["plan"]["refusal"]
     key, _ = await run_again(stage, spec=kept | {"types": [{"name": "semantic", "halfLifeDays": 30}]}, generation=3)
 
     assert stage.short(key) == READY

@@ -70,7 +70,7 @@ def test_a_rejected_expression_leaves_what_was_accepted_last_in_force(scoring: d
     assert settings.ranking == effective_ranking(accepted)
     assert settings.ranking_generation == 4
     assert settings.scoring_fault is not None
-    assert settings.scoring_fault.startswith('character 5: "similarty" is no variable')
+    assert settings.scoring_fault.startswith('character 5: "similarty" is not a variable')
 
 
 def test_it_stays_in_force_over_many_passes_and_other_changes() -> None:

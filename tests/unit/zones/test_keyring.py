@@ -532,7 +532,7 @@ async def test_who_is_never_ahead_gives_up(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("agentmemory_operator.zones.known_shards._WAIT_S", 0)
     replicas = Replicas(shards=Busy())
 
-    assert "many" in str(await unavailable(replicas.writing()))
+    assert "concurrently" in str(await unavailable(replicas.writing()))
     assert replicas.shards.calls["write"] == ATTEMPTS
 
 

@@ -178,7 +178,7 @@ async def test_of_many_writers_nobody_is_waited_for_without_end(monkeypatch: pyt
         bench.shards.ahead = ahead
 
     bench.shards.ahead = ahead
-    with pytest.raises(TransientError, match="many write shard 0"):
+    with pytest.raises(TransientError, match="key shard 0"):
         await bench.rewrap()
 
 

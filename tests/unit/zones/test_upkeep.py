@@ -229,7 +229,7 @@ async def test_a_shard_that_is_damaged_is_told_and_the_others_are_looked_after()
     await bench.look()
 
     assert bench.condition == ("True", "KeysUnreadable")
-    assert bench.message.startswith(f"1 of {len(others) + 2} shards of the data keys cannot be read, the first because")
+    assert bench.message.startswith(f"1 of {len(others) + 2} data key shards cannot be read; first error")
     wrapping = bench.wrapping
     entries = [entry for name in ("0", *others) for entry in (await bench.shards.read(RING, name)).entries.values()]
     assert {entry.by for entry in entries} == {wrapping.fingerprint}
@@ -267,7 +267,7 @@ async def test_a_shard_that_is_gone_is_named() -> None:
     await bench.look()
 
     assert bench.condition == ("True", "KeysLost")
-    assert f"shards of the data keys are gone (among them {gone})" in bench.message
+    assert f"data key shards are missing (among them {gone})" in bench.message
 
 
 async def test_who_no_longer_leads_says_nothing() -> None:
@@ -305,13 +305,13 @@ async def test_another_wrapping_key_takes_over_and_the_one_of_before_may_go_once
 
     await bench.look()
     assert bench.status["zones"]["wrappingKey"] == first
-    assert "leave key 'key.previous' in Secret zones" in bench.message
+    assert "keep key 'key.previous' in Secret zones" in bench.message
     bench.clock.move(ms=SETTLED_MS)
     await bench.look()
 
     assert bench.status["zones"] == {"shards": 1, "keys": 2, "wrappingKey": bench.wrapping.fingerprint}
     assert bench.told == [("Normal", "KeysRewrapped")]
-    assert "'key.previous' may go from Secret zones" in bench.cluster.events[0].message
+    assert "'key.previous' can be removed from Secret zones" in bench.cluster.events[0].message
     del bench.secrets.values[PREVIOUS]  # type: ignore[attr-defined]
     await bench.look()
     assert bench.condition == ("False", "KeysAvailable")
@@ -453,7 +453,7 @@ async def test_shards_that_are_gone_are_told_until_they_are_back(is_new: bool) -
     for _ in range(2):
         await bench.look()
     assert bench.condition == ("True", "KeysLost")
-    assert bench.message.startswith("1 of 1 shards of the data keys are gone")
+    assert bench.message.startswith("1 of 1 data key shards are missing")
     assert bench.status["zones"] == {"shards": 1, "keys": 0, "wrappingKey": bench.wrapping.fingerprint}
     assert bench.told == [("Warning", "KeysLost")]
     bench.shards.texts, bench.shards.versions = kept

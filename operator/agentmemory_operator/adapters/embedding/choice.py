@@ -29,7 +29,7 @@ class CallerVectors:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Refuse: callers send vectors."""
-        raise RequestInvalid([FieldError("vector", "required: this agent's embedding.provider is none")])
+        raise RequestInvalid([FieldError("vector", "required: this agent has embedding.provider none")])
 
 
 def build_embedder(

@@ -80,7 +80,7 @@ class FastEmbedReranker:
         except model_errors() as exc:
             raise RerankerUnavailable(f"{FIELD}: {name!r} failed: {first_line(exc)}") from exc
         if not all(map(math.isfinite, numbers)):
-            raise RerankerUnavailable(f"{FIELD}: {name!r} answered what is no number")
+            raise RerankerUnavailable(f"{FIELD}: {name!r} returned a value that is not a number")
         return numbers
 
     def _model(self, name: str) -> Any:
@@ -90,7 +90,7 @@ class FastEmbedReranker:
         if time.monotonic() < until_s:
             raise SpecInvalid("InvalidSpec", message)
         if not self._loading.acquire(blocking=False):
-            raise RerankerUnavailable(f"{FIELD}: a model is being loaded")
+            raise RerankerUnavailable(f"{FIELD}: the model is still loading")
         try:
             if name not in self._models:
                 self._models[name] = self._load(name)
@@ -116,7 +116,7 @@ class FastEmbedReranker:
 
     def _too_slow(self, name: str) -> RerankerUnavailable:
         message = (
-            f"{FIELD}: {name!r} took longer than {self._longest_s:g} s: lower candidates, or choose a smaller model"
+            f"{FIELD}: {name!r} took longer than {self._longest_s:g} s: lower candidates or choose a smaller model"
         )
         return RerankerUnavailable(message)
 
@@ -151,8 +151,8 @@ class FastEmbedEmbedder:
         vectors = await in_thread(self._embed, list(texts))
         if len(vectors[0]) != self._dimensions:
             message = (
-                f"spec.embedding.dimensions: model {self._model!r} gives {len(vectors[0])}, declared are"
-                f" {self._dimensions}"
+                f"spec.embedding.dimensions: model {self._model!r} returns {len(vectors[0])} dimensions, but the "
+                f"object declares {self._dimensions}"
             )
             raise SpecInvalid("EmbeddingSizeMismatch", message)
         return vectors
@@ -176,7 +176,7 @@ def _load(name: str, files: ModelFiles, device: str) -> Any:
     )
     if device == "CUDA" and _CUDA not in model.model.model.get_providers():
         # The runtime goes on without it, many times slower.
-        raise _no_cuda("its CUDA libraries cannot be loaded")
+        raise _no_cuda("its CUDA libraries failed to load")
     return model
 
 
@@ -187,9 +187,11 @@ def _check_cuda() -> None:
     from onnxruntime import get_available_providers  # type: ignore[import-untyped]
 
     if _CUDA not in get_available_providers():
-        raise _no_cuda("the runtime that is installed has none")
+        raise _no_cuda("the installed runtime has no CUDA support")
 
 
 def _no_cuda(reason: str) -> SpecInvalid:
-    message = f"spec.embedding.device: there is no CUDA where the API runs ({reason}): install fastembed-gpu there, or"
+    message = (
+        f"spec.embedding.device: CUDA is not available where the API runs ({reason}): install fastembed-gpu there, or"
+    )
     return SpecInvalid("InvalidSpec", f"{message} choose Auto or CPU")

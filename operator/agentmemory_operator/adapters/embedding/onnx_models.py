@@ -40,7 +40,7 @@ def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) ->
         raise SpecInvalid("InvalidSpec", message)
     if files.folder is None and not files.may_download:
         message = (
-            f"{field}: fastembed has no models here: set AGENTMEMORY_MODELS to a folder that holds {name}/, or allow"
+            f"{field}: no fastembed models found: set AGENTMEMORY_MODELS to a folder that contains {name}/, or allow"
             " downloads with AGENTMEMORY_MODEL_DOWNLOADS=yes"
         )
         raise SpecInvalid("InvalidSpec", message)
@@ -67,7 +67,7 @@ def open_model(
         first_use(model)
     except model_errors() as exc:
         where = f"in {local or kept}" if is_local else "to download"
-        message = f"{field}: fastembed finds no usable {name!r} {where}: {first_line(exc)}"
+        message = f"{field}: fastembed cannot use model {name!r} {where}: {first_line(exc)}"
         raise SpecInvalid("InvalidSpec", message) from exc
     return model
 

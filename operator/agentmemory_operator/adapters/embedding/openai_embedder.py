@@ -81,7 +81,8 @@ class OpenAIEmbedder:
     ) -> None:
         if not options.api_key and not options.base_url:
             message = (
-                "spec.embedding.secretRef: openai needs a key; name a Secret, or set OPENAI_API_KEY in development"
+                "spec.embedding.secretRef: required with provider openai: name a Secret, or set OPENAI_API_KEY "
+                "in development"
             )
             raise SpecInvalid("InvalidSpec", message)
         self._options = options
@@ -174,7 +175,7 @@ class OpenAIEmbedder:
             return EmbedderUnavailable(f"{where} answered {exc.status}", retry_after_s=wait_s)
         if exc.known_status in ABOUT_TEXTS:
             told = f"{exc.status} {exc.code}".strip()
-            return RequestInvalid([FieldError("text", f"the embedding service refused it ({told}): {_LIMITS}")])
+            return RequestInvalid([FieldError("text", f"the embedding service rejected the text ({told}): {_LIMITS}")])
         return refused_for_good(exc, where, block="spec.embedding", model=self._options.model)
 
     def _vectors(self, answer: Any, *, expected: int) -> list[Vector]:
@@ -204,7 +205,8 @@ class OpenAIEmbedder:
         size = self._options.dimensions
         if len(vector) != size:
             message = (
-                f"spec.embedding.dimensions: model {self._options.model!r} gives {len(vector)}, declared are {size}"
+                f"spec.embedding.dimensions: model {self._options.model!r} returns {len(vector)} dimensions, "
+                f"but the object declares {size}"
             )
             raise SpecInvalid("EmbeddingSizeMismatch", message)
         if not all(map(isfinite, vector)):
@@ -214,7 +216,7 @@ class OpenAIEmbedder:
         return SpecInvalid("InvalidSpec", f"embedding service {self._where} answered {what}: correct baseURL or model")
 
 
-_LIMITS = "mostly it is longer than the model takes, or batchSize larger than the service does"
+_LIMITS = "it is probably longer than the model allows, or batchSize is larger than the service allows"
 
 
 def _numbers(embedding: Any) -> Vector:

@@ -27,8 +27,8 @@ def keep_cluster_id(data: Path) -> str:
             return found
     except OSError as exc:
         raise AgentMemoryError(
-            f"{data / FILE}, which names this data folder in markers of collections, cannot be kept:"
-            f" {exc.strerror or exc}: mend that, name another --data, or set AGENTMEMORY_CLUSTER_ID"
+            f"{data / FILE}, which identifies this data folder in collection markers, cannot be written:"
+            f" {exc.strerror or exc}: fix that, use another --data, or set AGENTMEMORY_CLUSTER_ID"
         ) from exc
 
 
@@ -44,8 +44,8 @@ def find_cluster_id(data: Path) -> str:
         raise TransientError(f"{data / FILE} cannot be read: {exc.strerror or exc}") from exc
     if found is None:
         raise TransientError(
-            f"{data / FILE} is not there, which tells whose collections are ours: name with --data the folder of the"
-            " `agentmemory dev` that keeps them, or set AGENTMEMORY_CLUSTER_ID to the clusterId of their markers"
+            f"{data / FILE} is missing. It identifies the collections of this stack: set --data to the folder of the"
+            " `agentmemory dev` that created them, or set AGENTMEMORY_CLUSTER_ID to the clusterId in their markers"
         )
     return found
 
@@ -61,8 +61,8 @@ def _read(data: Path) -> str | None:
     found = content.decode("ascii", errors="replace").strip()
     if not is_cluster_id(found):
         raise AgentMemoryError(
-            f"{path} holds no id: write the one back that the markers of this folder's collections name (metadata"
-            " agentmemory.clusterId). Without the file a new id is made, and collections of the old one are another"
-            " owner's: they stay, and are neither served nor changed"
+            f"{path} contains no ID: restore the one in the markers of this folder's collections (metadata"
+            " agentmemory.clusterId). Without the file a new ID is created, and collections with the old one belong "
+            "to another owner: they stay, but are neither served nor changed"
         )
     return found

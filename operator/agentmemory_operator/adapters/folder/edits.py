@@ -36,9 +36,7 @@ class ManifestFiles:
         try:
             return (self._folder / ".status" / CLUSTER_ID).read_text("utf-8")
         except FileNotFoundError as exc:
-            raise TransientError(
-                f"{self._folder} does not say whose the collections are: start `agentmemory dev` on it"
-            ) from exc
+            raise TransientError(f"{self._folder} has no cluster ID: start `agentmemory dev` on it") from exc
 
     @property
     def default_namespace(self) -> str:
@@ -96,7 +94,7 @@ class ManifestFiles:
             AgentMemoryError: says what to write there.
         """
         raise AgentMemoryError(
-            f"QdrantConnection {namespace}/{name} is in a manifest that no command of ours wrote, in {self._folder}:"
+            f"QdrantConnection {namespace}/{name} is in a manifest in {self._folder} that agentmemory did not write:"
             f" add {json.dumps(entries)} to its spec.takeovers"
         )
 
@@ -132,12 +130,12 @@ class ManifestFiles:
         kind, namespace, own = name
         if (self._folder / ".status" / "created" / f"{namespace}.{own}.{kind.lower()}.json").is_file():
             raise AgentMemoryError(
-                f"{kind} {namespace}/{own} was made by the schedule of the development stack, which alone changes it:"
-                f" retention removes it"
+                f"{kind} {namespace}/{own} was created by the snapshot schedule of the development stack and cannot "
+                f"be changed here: retention removes it"
             )
         if not path.is_file():
             raise AgentMemoryError(
-                f"{kind} {namespace}/{own} is in a manifest that no command of ours wrote, in {self._folder}: {way_out}"
+                f"{kind} {namespace}/{own} is in a manifest in {self._folder} that agentmemory did not write: {way_out}"
             )
         return path
 
@@ -152,7 +150,7 @@ class ManifestFiles:
 
 def _told(annotations: Mapping[str, str | None]) -> str:
     """What somebody is to do by hand."""
-    done = [f"take the annotation {key} off" for key, value in annotations.items() if value is None]
+    done = [f"remove the annotation {key}" for key, value in annotations.items() if value is None]
     done += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]
     return " and ".join(done)
 

@@ -103,7 +103,7 @@ class FileSigningKey:
                 with path.open("rb") as file:
                     key = key_from(file.read(_MOST_KEY_BYTES).decode("ascii", errors="replace"))
         except OSError as exc:
-            raise TransientError(f"{path}, which signs user tokens, cannot be kept: {exc.strerror or exc}") from exc
+            raise TransientError(f"{path}, which signs user tokens, cannot be written: {exc.strerror or exc}") from exc
         if key is None:
-            raise TransientError(f"{path} holds no key for user tokens: delete it, and a new one is made")
+            raise TransientError(f"{path} contains no key for user tokens: delete it, and a new one is created")
         return key

@@ -76,7 +76,7 @@ def manifest_paths(paths: Sequence[Path], *, is_recursive: bool = False) -> Mani
         OSError: a folder cannot be read.
     """
     if paths.count(STDIN) > 1:
-        raise AgentMemoryError("-f - is given twice: standard input is read once")
+        raise AgentMemoryError("-f - is given twice: standard input can be read only once")
     found = ManifestPaths()
     for path in paths:
         if path != STDIN and not path.exists():
@@ -98,8 +98,8 @@ def _take_folder(folder: Path, found: ManifestPaths, *, is_recursive: bool) -> N
             skipped += [below for name in subfolders if not (below := Path(parent, name)).is_symlink()]
             subfolders.clear()
     if not files:
-        way_out = f"; -R looks into its {count_of(len(skipped), 'subfolder')} too" if skipped else ""
-        raise AgentMemoryError(f"{folder}: it has no manifest (a file that ends in {', '.join(SUFFIXES)}){way_out}")
+        way_out = f"; -R also reads its {count_of(len(skipped), 'subfolder')} too" if skipped else ""
+        raise AgentMemoryError(f"{folder}: no manifest found (a file that ends in {', '.join(SUFFIXES)}){way_out}")
     found.files += files
     found.skipped += skipped
 
@@ -133,7 +133,7 @@ def manifests_in(content: bytes) -> tuple[list[Manifest], list[Misread]]:
         UnreadableManifest: it is no YAML or JSON, or too large.
     """
     if len(content) > MAX_BYTES:
-        raise UnreadableManifest(1, FieldError("file", f"has more than {MAX_BYTES} bytes: give it in parts"))
+        raise UnreadableManifest(1, FieldError("file", f"is larger than {MAX_BYTES} bytes: split it"))
     manifests: list[Manifest] = []
     misread: list[Misread] = []
     for node in _nodes(content):
@@ -150,10 +150,10 @@ def _nodes(content: bytes) -> list[yaml.Node]:
         nodes = list(yaml.compose_all(content.decode("utf-8-sig"), Loader=yaml.SafeLoader))
     except RecursionError:
         raise UnreadableManifest(
-            1, FieldError("YAML", "is nested too deeply to be read: no object of ours needs ten levels")
+            1, FieldError("YAML", "is nested too deeply: no agentmemory.dev object needs ten levels")
         ) from None
     except UnicodeDecodeError as exc:
-        raise UnreadableManifest(1, FieldError("file", f"is no UTF-8: {exc.reason}")) from exc
+        raise UnreadableManifest(1, FieldError("file", f"is not UTF-8: {exc.reason}")) from exc
     except yaml.YAMLError as exc:
         raise _syntax(exc) from exc
     return [node for node in nodes if not (node is None or _is_null(node))]
@@ -178,14 +178,16 @@ def _value(node: yaml.Node) -> Any:
     line = node.start_mark.line + 1
     try:
         if _size(node, {}) > MAX_NODES:
-            raise UnreadableManifest(line, FieldError("YAML", f"has more than {MAX_NODES} values, aliases written out"))
+            raise UnreadableManifest(
+                line, FieldError("YAML", f"has more than {MAX_NODES} values with aliases expanded")
+            )
         loader = _Loader("")
         try:
             return json.loads(json.dumps(loader.construct_document(node), default=str))
         finally:
             loader.dispose()
     except RecursionError:
-        raise UnreadableManifest(line, FieldError("YAML", "is nested too deeply to be read")) from None
+        raise UnreadableManifest(line, FieldError("YAML", "is nested too deeply")) from None
     except (yaml.YAMLError, TypeError, ValueError) as exc:
         raise _syntax(exc) from exc
 
@@ -216,7 +218,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
             continue
         if key.value in known:
-            told = f"{json.dumps(key.value)[:60]} is given twice: remove one, or put --- between two objects"
+            told = f"{json.dumps(key.value)[:60]} is given twice: remove one, or separate the objects with ---"
             raise UnreadableManifest(key.start_mark.line + 1, FieldError("YAML", told))
         known.add(key.value)
 
@@ -248,10 +250,10 @@ def _objects(whole: Manifest) -> Iterator[Manifest]:
 def _error_of(document: object) -> FieldError | None:
     """What keeps a document from being an object that kubectl would send."""
     if not isinstance(document, dict):
-        return FieldError("object", "a document is no Kubernetes object")
+        return FieldError("object", "a document is not a Kubernetes object")
     kind = document.get("kind")
     if isinstance(kind, str) and kind.endswith("List") and document.get("apiVersion") == "v1":
-        told = f"{json.dumps(kind)[:60]} only holds objects: give it a list of items, none of them a List itself"
+        told = f"{json.dumps(kind)[:60]} must have a list of items, and none of them may be a List"
         return FieldError("kind", told)
     return None
 

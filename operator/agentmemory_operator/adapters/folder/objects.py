@@ -52,7 +52,7 @@ def unidentified() -> str:
     Raises:
         TransientError: always.
     """
-    raise TransientError("this folder of manifests was opened without the id of a cluster")
+    raise TransientError("this folder of manifests was opened without a cluster ID")
 
 
 class ManifestFolder:
@@ -146,7 +146,7 @@ class ManifestFolder:
         """Delete an object that was created so; a manifest in the folder is its author's to delete."""
         name = (kind, metadata.namespace, metadata.name)
         if self._created.pop(name, None) is None:
-            log.info("%s %s/%s stays: its manifest is in the folder", *name)
+            log.info("%s %s/%s is not deleted: its manifest is still in the folder", *name)
             return
         self._file(self._created_folder, name).unlink(missing_ok=True)
         self._tell()
@@ -187,7 +187,7 @@ class ManifestFolder:
                 write_file(self._status_folder / CLUSTER_ID, self._identify())
         for below in sorted(self._folder.iterdir()):
             if below.is_dir() and not below.name.startswith("."):
-                log.warning("%s is not read: only the manifests of %s itself are", below, self._folder)
+                log.warning("%s is ignored: only manifests directly in %s are read", below, self._folder)
         yield self.scan()
         async for _ in awatch(self._folder, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS):
             if events := self.scan():
@@ -254,7 +254,7 @@ class ManifestFolder:
         except FileNotFoundError:
             self._files.pop(path, None)
         except (OSError, UnreadableManifest) as exc:
-            log.error("%s cannot be read, its last content stands: %s", path.name, " ".join(str(exc).split()))
+            log.error("cannot read %s, keeping its last content: %s", path.name, " ".join(str(exc).split()))
         return self._files.get(path, [])
 
     @staticmethod
@@ -267,7 +267,7 @@ class ManifestFolder:
         """
         manifests, misread = manifests_of(path)
         for one in misread:
-            log.error("%s: a document is no Kubernetes object: line %d: %s", path.name, one.line, one.error)
+            log.error("%s: a document is not a Kubernetes object: line %d: %s", path.name, one.line, one.error)
         objects = [manifest for manifest in manifests if _is_object(manifest.document, path)]
         for manifest in objects:
             if error := kind_error(manifest.document):
@@ -332,7 +332,7 @@ def _part(document: Json, name: str) -> Json:
 
 def _is_object(document: Any, path: Path) -> bool:
     if problem := _problem_of(document):
-        log.error("%s: a document is no Kubernetes object: %s", path.name, problem)
+        log.error("%s: a document is not a Kubernetes object: %s", path.name, problem)
     return problem is None
 
 
@@ -348,7 +348,7 @@ def _problem_of(document: Any) -> str | None:
             return f"metadata.{part} {str(value)[:60]!r}: give {FILE_NAMES[part].pattern}"
     annotations = metadata.get("annotations") or {}
     if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
-        return "metadata.annotations: give text by name, numbers in quotes"
+        return "metadata.annotations: values must be strings; put numbers in quotes"
     return None
 
 

@@ -41,7 +41,7 @@ class FileKeyShards:
             return shard_from_text(content.decode("ascii"), ring=ring, name=name, version=_version_of(content))
         except ValueError as exc:
             raise KeysDamaged(
-                f"{self._path(ring, name)} holds no keys as this version writes them: bring it back from a backup"
+                f"{self._path(ring, name)} contains no keys in this version's format: restore it from a backup"
             ) from exc
 
     async def version(self, ring: Ring, name: str) -> str:
@@ -58,7 +58,7 @@ class FileKeyShards:
             with alone_in(path.parent):
                 content = self._content(shard.ring, shard.name)
                 if shard.version != ("" if content is None else _version_of(content)):
-                    raise Conflict(f"{path} was changed since")
+                    raise Conflict(f"{path} was changed concurrently")
                 write_whole(path.parent, path.name, text)
         return _version_of(f"{text}\n".encode())
 
@@ -97,4 +97,4 @@ def _told() -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise TransientError(f"{exc.filename}, where keys of zones are kept: {exc.strerror or exc}") from exc
+        raise TransientError(f"{exc.filename}, which stores zone keys: {exc.strerror or exc}") from exc

@@ -54,9 +54,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 def _too_large(response: aiohttp.ClientResponse, most: int) -> AnswerTooLarge:
     response.close()
-    return AnswerTooLarge(
-        f"the answer is larger than {_size(most)}, which none to this call is: it was not read further"
-    )
+    return AnswerTooLarge(f"the answer is larger than the limit of {_size(most)} for this call")
 
 
 def _size(count: int) -> str:

@@ -29,6 +29,8 @@ HEAD_MAX_BYTES = 1 << 15
 REST_S = 30.0
 # Until the first request, or the next.
 IDLE_S = 75.0
+# When the server stops, for a request that is on its way already.
+LAST_S = 0.5
 # Requests that wait on one connection for those before.
 MOST_PIPELINED = 16
 # Bytes around each byte of a body: a chunk of one byte takes six.
@@ -50,6 +52,7 @@ class ServedConnection(HttpToolsProtocol):
         self._is_in_message = False
         self._has_begun = False
         self._around = 0
+        self._is_last = False
         self._sent: _Counting | None = None
         self._leaving = Leaving()
 
@@ -91,7 +94,7 @@ class ServedConnection(HttpToolsProtocol):
             self._refuse_head()
 
     def _refuse_head(self) -> None:
-        log.warning("closed the connection of %s: more than %d bytes of headers", self.peer, HEAD_MAX_BYTES)
+        log.warning("closed connection from %s: headers larger than %d bytes", self.peer, HEAD_MAX_BYTES)
         if self.is_busy or not self._is_in_head:
             self.abort()
             return
@@ -102,7 +105,7 @@ class ServedConnection(HttpToolsProtocol):
         """Begin a head."""
         if len(self.pipeline) >= MOST_PIPELINED:
             self.abort()
-            raise httptools.HttpParserError("too many requests wait on this connection")
+            raise httptools.HttpParserError("too many pipelined requests on this connection")
         self._is_in_head = self._is_in_message = self._has_begun = True
         self._since_s = time.monotonic()
         super().on_message_begin()
@@ -111,6 +114,8 @@ class ServedConnection(HttpToolsProtocol):
         """End a head."""
         self._is_in_head = False
         super().on_headers_complete()
+        if self._is_last:
+            self._answer_last()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
@@ -126,6 +131,23 @@ class ServedConnection(HttpToolsProtocol):
         """End an answer."""
         self._since_s = time.monotonic()
         super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """Answer what is under way or on its way, and no more.
+
+        A caller whose connection is idle cannot know that the server stops, and its next request may have been sent.
+        """
+        self._is_last = True
+        if self.is_busy:
+            self._answer_last()
+        else:
+            self.loop.call_later(LAST_S, super().shutdown)
+
+    def _answer_last(self) -> None:
+        """Say with the answer that it is the last one; the server closes the connection behind it."""
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+            self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
 
     def abort(self) -> None:
         """Close at once, whatever waits to leave; nothing of it stays with the kernel either."""
@@ -145,14 +167,14 @@ class ServedConnection(HttpToolsProtocol):
             return None
         waiting, left = self._sent.waiting_and_left()
         if self._leaving.is_too_slow(pace, waiting=waiting, left=left, now_s=now_s):
-            return "read too slowly"
+            return "client reads too slowly"
         took_s = now_s - self._since_s
         if self.is_busy or waiting:
             return None
         if self._is_in_head:
-            return "head too slow" if took_s > HEAD_S else None
+            return "request head too slow" if took_s > HEAD_S else None
         if self._is_in_message:
-            return "rest of a body too slow" if took_s > REST_S else None
+            return "request body too slow" if took_s > REST_S else None
         return "idle" if took_s > IDLE_S else None
 
 
@@ -168,7 +190,7 @@ def sweep(connections: Iterable[Any], pace: Pace) -> None:
     now_s = time.monotonic()
     for connection in list(connections):
         if isinstance(connection, ServedConnection) and (why := connection.look(pace, now_s)):
-            log.info("closed a connection of %s: %s", connection.peer, why)
+            log.info("closed connection from %s: %s", connection.peer, why)
             connection.abort()
 
 

@@ -44,7 +44,7 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except UnicodeError as exc:
-        raise socket.gaierror(socket.EAI_NONAME, "no name server can be asked for it") from exc
+        raise socket.gaierror(socket.EAI_NONAME, "DNS lookup failed") from exc
     # A zone is told for link-local addresses alone, which are not connected to.
     addresses = [address_of(str(sockaddr[0])) for _, _, _, _, sockaddr in found]
     return list(dict.fromkeys(address for address in addresses if address is not None))
@@ -252,7 +252,7 @@ class HostSession:
         try:
             await self._egress.addresses(self._field, host, port)
         except OSError as exc:
-            raise aiohttp.ClientConnectionError(f"{host} is no address") from exc
+            raise aiohttp.ClientConnectionError(f"{host} is not an IP address") from exc
 
     def _socket_factory(self, host: str, port: int) -> Callable[[Any], socket.socket]:
         """What opens sockets to permitted addresses alone, whoever has found them."""
@@ -307,9 +307,7 @@ def place_of(field: str, url: str) -> tuple[str, int]:
     except ValueError:
         host, port = None, None
     if not host or not port:
-        raise SpecInvalid(
-            Reason.INVALID_SPEC, f"{field}: {url!r} has no host: write it as http://HOST:PORT or https://HOST"
-        )
+        raise SpecInvalid(Reason.INVALID_SPEC, f"{field}: {url!r} has no host: use http://HOST:PORT or https://HOST")
     return host, port
 
 
@@ -361,7 +359,7 @@ def trust_of(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
     except (ssl.SSLError, ValueError, TypeError) as exc:
         raise SpecInvalid(
             Reason.INVALID_CA,
-            "spec.tls.caSecretRef: the Secret's value is no certificate: put PEM there (-----BEGIN CERTIFICATE-----)",
+            "spec.tls.caSecretRef: the Secret's value is not a certificate: use PEM (-----BEGIN CERTIFICATE-----)",
         ) from exc
     return context
 
@@ -375,9 +373,11 @@ def untrusted(error: BaseException | None) -> StoreUntrusted | None:
         error = error.__cause__ or error.__context__
     if isinstance(found, ssl.SSLCertVerificationError):
         return StoreUntrusted(
-            f"the server's certificate is refused ({found.verify_message}): correct the authority in"
+            f"the server's certificate was rejected ({found.verify_message}): correct the CA in"
             " spec.tls.caSecretRef, spec.url, or the server's certificate"
         )
     if found is not None:
-        return StoreUntrusted(f"no TLS with the server ({found.reason}): correct spec.url, or the server's TLS")
+        return StoreUntrusted(
+            f"TLS handshake with the server failed ({found.reason}): correct spec.url or the server's TLS"
+        )
     return None

@@ -68,7 +68,7 @@ def _check(url: str, response: aiohttp.ClientResponse) -> None:
         raise StorageRejected(
             status,
             "",
-            f"{place} leads on to {target}, and that is not followed: give the address of the file itself",
+            f"{place} redirects to {target}, which is not followed: use the URL of the file itself",
         )
     raise StorageRejected(
         status, "", f"{place} answers HTTP {status}: correct source.url, or let the operator fetch it"
@@ -90,11 +90,13 @@ def _reachable(url: str) -> Iterator[None]:
         yield
     except aiohttp.ClientSSLError as exc:
         raise StorageUnavailable(
-            f"{_place(url)}: no TLS connection that can be trusted ({type(exc).__name__}): the system's authorities, "
-            f"or those of SSL_CERT_FILE in the operator's environment, have to vouch for it"
+            f"{_place(url)}: TLS verification failed ({type(exc).__name__}): the certificate must be signed by a CA "
+            f"of the system or of SSL_CERT_FILE in the operator's environment"
         ) from exc
     except (aiohttp.ClientError, OSError) as exc:
-        raise StorageUnavailable(f"{_place(url)} cannot be reached, or broke off: {type(exc).__name__}") from exc
+        raise StorageUnavailable(
+            f"{_place(url)} cannot be reached, or the connection broke: {type(exc).__name__}"
+        ) from exc
 
 
 def _place(url: str) -> str:

@@ -123,7 +123,7 @@ def told_apart(secret_field: str) -> Iterator[None]:
         return
     if isinstance(reason, ValueError):
         # A line's end in it, as aiohttp has it.
-        message = f"{secret_field}: the key is none that can be sent: put it there as one line"
+        message = f"{secret_field}: the key cannot be sent as a header: store it as one line"
         raise SpecInvalid("InvalidSpec", message) from reason
     raise reason
 
@@ -136,10 +136,10 @@ def refused_for_good(refused: ServiceRefused, where: str, *, block: str, model: 
         block: of the object, that names URL, key and model.
     """
     status = refused.known_status
-    ways = {401: f"correct the key in {block}.secretRef", 403: f"the key may not use model {model!r}"}
+    ways = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}
     way = ways.get(status, f"correct {block}.model ({model!r}) or baseURL")
     if status in _REDIRECTS:
-        way = "it leads elsewhere, which is not followed: correct baseURL"
+        way = "it redirects, which is not followed: correct baseURL"
     return SpecInvalid("InvalidSpec", f"{where} answered {status}: {way}")
 
 

@@ -34,8 +34,7 @@ log = logging.getLogger(__name__)
 PLURALS = {kind.name: kind.plural for kind in KINDS}
 CONFIG_MAP = "ConfigMap"
 KINDS_MISSING = (
-    f"the API server does not serve the kinds of {API_VERSION}: apply the CRDs (agentmemory crds | kubectl apply"
-    " --server-side -f -)"
+    f"the API server does not serve {API_VERSION}: apply the CRDs (agentmemory crds | kubectl apply --server-side -f -)"
 )
 # So short that a connection which died in silence is noticed within a minute.
 WATCH_TIMEOUT_S = 50
@@ -83,8 +82,9 @@ class KubernetesCluster:
                 namespace = await self._transport.call("GET", "/api/v1/namespaces/kube-system")
             except (NotFound, KubernetesRejected) as exc:
                 raise TransientError(
-                    f"the uid of the Namespace kube-system, which names this cluster, cannot be read: {exc}. Let this"
-                    " account `get` that Namespace, or set AGENTMEMORY_CLUSTER_ID for operator and API alike"
+                    f"the uid of the Namespace kube-system, which identifies this cluster, cannot be read: {exc}. "
+                    f"Allow this"
+                    " account to `get` that Namespace, or set AGENTMEMORY_CLUSTER_ID for both the operator and the API"
                 ) from exc
             self._cluster_id = str(namespace["metadata"]["uid"])
         return self._cluster_id
@@ -235,7 +235,7 @@ class KubernetesCluster:
         try:
             response = await self._transport.send("GET", "/api/v1/events", query=query)
         except KubernetesRejected as exc:
-            log.debug("events cannot be read: %s", exc)
+            log.debug("cannot read events: %s", exc)
             return {}
         with mapped_errors():
             items = json.loads(await response.read())["items"]

@@ -51,7 +51,7 @@ class KubernetesEvents:
         name = name_of(metadata, event)
         if not self._allowances.take(metadata.uid, self._now_s()):
             self._untold[name] += 1
-            log.info("event %s on %s/%s held back: too many", event.reason, metadata.namespace, metadata.name)
+            log.info("event %s on %s/%s dropped: rate limit reached", event.reason, metadata.namespace, metadata.name)
             return
         try:
             self._counts[name] = await self._tell(

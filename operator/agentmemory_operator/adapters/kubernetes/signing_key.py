@@ -56,11 +56,11 @@ class KubernetesSigningKey:
         try:
             key = await self._read()
         except AgentMemoryError as exc:
-            log.warning("user tokens cannot be checked: %s", exc)
-            raise TransientError("user tokens cannot be checked for now", retry_after_s=RETRY_AFTER_S) from exc
+            log.warning("cannot check user tokens: %s", exc)
+            raise TransientError("user tokens cannot be verified at the moment", retry_after_s=RETRY_AFTER_S) from exc
         if key is None:
-            log.warning("user tokens cannot be checked: Secret %s/%s holds no key", self._namespace, KEY_SECRET)
-            raise TransientError("user tokens cannot be checked for now", retry_after_s=RETRY_AFTER_S)
+            log.warning("cannot check user tokens: Secret %s/%s contains no key", self._namespace, KEY_SECRET)
+            raise TransientError("user tokens cannot be verified at the moment", retry_after_s=RETRY_AFTER_S)
         return key
 
     async def _read(self) -> SigningKey | None:

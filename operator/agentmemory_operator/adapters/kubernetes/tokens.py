@@ -42,16 +42,16 @@ class KubernetesTokenReviews:
         except jwt.ExpiredSignatureError:
             return Reviewed(refusal="the token has expired: request a new one")
         except (jwt.InvalidTokenError, OverflowError, RecursionError, ValueError):
-            return Reviewed(refusal="the token is no ServiceAccount's")
+            return Reviewed(refusal="the token does not belong to a ServiceAccount")
         if AUDIENCE not in _audiences_of(claims):
             return Reviewed(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
         status = await self._ask(token)
         name = str((status.get("user") or {}).get("username", ""))
         # An API server that knows no audiences answers for its own.
         if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
-            return Reviewed(refusal="the token is not valid, or not any more: request a new one")
+            return Reviewed(refusal="the token is invalid or has been revoked: request a new one")
         if not name.startswith(SERVICE_ACCOUNT):
-            return Reviewed(refusal="the token is no ServiceAccount's")
+            return Reviewed(refusal="the token does not belong to a ServiceAccount")
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
         return Reviewed(caller=Caller(namespace, account), expires_at_s=float(claims["exp"]))
 
@@ -67,8 +67,8 @@ class KubernetesTokenReviews:
                 status: Json = json.loads(await response.read())["status"]
         except AgentMemoryError as exc:
             # The reason names our own rights, which are no caller's business.
-            log.warning("tokens cannot be checked: %s", exc)
-            raise TransientError("tokens cannot be checked for now", retry_after_s=RETRY_AFTER_S) from exc
+            log.warning("cannot check tokens: %s", exc)
+            raise TransientError("tokens cannot be verified at the moment", retry_after_s=RETRY_AFTER_S) from exc
         return status
 
 

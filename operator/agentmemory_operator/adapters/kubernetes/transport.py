@@ -39,8 +39,8 @@ JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patc
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 # Of what only a person mends.
 WAYS_OUT = {
-    401: "; the credentials are refused: log in again, or name another --context",
-    403: "; this account needs that right: docs/install.md lists those of each role",
+    401: "; the credentials were rejected: log in again, or use another --context",
+    403: "; this account lacks that permission: docs/install.md lists the permissions of each role",
 }
 CALL_TIMEOUT_S = 30
 CLOSING_S = 0.1
@@ -132,13 +132,13 @@ def _why(exc: Exception) -> str:
     """What keeps a call from the API server, and what to look at."""
     match exc:
         case aiohttp.ClientSSLError():
-            return "its certificate is not trusted; check certificate-authority of the kubeconfig"
+            return "its certificate is not trusted; check certificate-authority in the kubeconfig"
         case aiohttp.ClientConnectorDNSError():
-            return "its name is unknown; check the server of the kubeconfig"
+            return "its host name does not resolve; check server in the kubeconfig"
         case aiohttp.ClientConnectorError() | aiohttp.InvalidURL():
-            return "nothing answers there; is it running, and is it the right server of the kubeconfig?"
+            return "connection refused; is it running, and is server in the kubeconfig correct?"
         case TimeoutError():
-            return "it does not answer in time; is there a way to it from here?"
+            return "it does not answer in time; is it reachable from here?"
     return type(exc).__name__
 
 
@@ -281,14 +281,16 @@ def _unusable(name: str | None, exc: Exception) -> str:
     """What to do about a kubeconfig that does not lead to a cluster."""
     files = (os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")).split(os.pathsep)
     if not any(Path(file).is_file() for file in files):
-        return f"no Kubernetes to talk to: there is no kubeconfig {' or '.join(files)}; set KUBECONFIG to the file"
+        return (
+            f"no Kubernetes cluster configured: there is no kubeconfig {' or '.join(files)}; set KUBECONFIG to the file"
+        )
     said = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
     try:
         known = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
     except UNREADABLE:
-        return f"the kubeconfig cannot be used: mend it, or set KUBECONFIG to another file ({said})"
+        return f"the kubeconfig is invalid: fix it, or set KUBECONFIG to another file ({said})"
     if name is None or name in known:
-        return f"the kubeconfig's context cannot be used: mend it, or name another --context ({said})"
+        return f"the kubeconfig's context is invalid: fix it, or use another --context ({said})"
     near = get_close_matches(name, known, n=1)
     listed = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
     return f"there is no context {name!r} in the kubeconfig: {listed}"

@@ -57,8 +57,8 @@ class KubernetesKeyShards:
             return shard_from_text(text, ring=ring, name=name, version=secret["metadata"]["resourceVersion"])
         except (LookupError, ValueError, binascii.Error) as exc:
             raise KeysDamaged(
-                f"Secret {self._namespace}/{_secret_name(ring, name)} holds no keys as this version writes them"
-                f" ({type(exc).__name__}): bring it back from a backup"
+                f"Secret {self._namespace}/{_secret_name(ring, name)} contains no keys in this version's format"
+                f" ({type(exc).__name__}): restore it from a backup"
             ) from None
 
     async def version(self, ring: Ring, name: str) -> str:
@@ -79,7 +79,7 @@ class KubernetesKeyShards:
             try:
                 return _version_of(await self._call("PUT", path, body))
             except NotFound as exc:
-                raise Conflict(f"Secret {_secret_name(shard.ring, shard.name)} was deleted since") from exc
+                raise Conflict(f"Secret {_secret_name(shard.ring, shard.name)} was deleted concurrently") from exc
 
     async def list_names(self, ring: Ring) -> list[str]:
         """The names of an agent's shards, in order."""

@@ -147,7 +147,7 @@ class OpenAIChat:
             return ModelUnavailable(f"{where} answered {exc.status}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
             told = f"{exc.status} {exc.code}".strip()
-            return ModelAnswerInvalid(f"{where} refused what it was to read ({told}): mostly that is too long for it")
+            return ModelAnswerInvalid(f"{where} rejected the input ({told}): it is probably too long for the model")
         return refused_for_good(exc, where, block=BLOCK, model=self._options.model)
 
 
@@ -168,18 +168,18 @@ def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, ma
     tokens_out = _tokens(document, "completion_tokens", most=1 << 24, estimate=len(text.encode()))
     fault = _fault_of(text, reason)
     answer = None if fault else _read(text)
-    fault = fault or ("it is no JSON" if answer is None else fault_in(answer, schema))
+    fault = fault or ("it is not JSON" if answer is None else fault_in(answer, schema))
     if fault or not isinstance(answer, dict):
-        message = f"the language model's answer cannot be used: {fault or 'it is no object'}"
+        message = f"the language model's answer is unusable: {fault or 'it is not a JSON object'}"
         raise ModelAnswerInvalid(message, tokens_in=tokens_in, tokens_out=tokens_out)
     return Completion(answer, tokens_in, tokens_out)
 
 
 def _fault_of(text: str, reason: str) -> str | None:
     if reason == "length":
-        return "it is cut off at the most tokens that it may have"
+        return "it was cut off at the token limit"
     if reason == "content_filter":
-        return "the service kept it back"
+        return "the service's content filter blocked it"
     return None if text.strip() else "it is empty"
 
 

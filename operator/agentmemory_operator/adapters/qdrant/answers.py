@@ -60,7 +60,7 @@ def is_without_collection(status: int, words: str) -> bool:
 def said(status: int, words: str) -> str:
     """What people are told of an answer that is an error."""
     if 300 <= status < 400:
-        return f"Qdrant answered {status}, which leads elsewhere and is not followed: give the URL of the server itself"
+        return f"Qdrant answered {status}, a redirect, which is not followed: use the URL of the server itself"
     return f"Qdrant answered {status}: {printable_start(words)}" if words else f"Qdrant answered {status}"
 
 

@@ -184,7 +184,7 @@ class QdrantCollections:
         try:
             await self._apply(physical, change)
         except NotFound as exc:
-            raise StoreUnavailable(f"{physical} went away meanwhile: {exc}") from exc
+            raise StoreUnavailable(f"{physical} disappeared during the call: {exc}") from exc
 
     async def _apply(self, physical: str, change: Change) -> None:
         match change:
@@ -230,9 +230,7 @@ class QdrantCollections:
         await after_move()
         found = (await self._aliases(f"{_path(physical)}/aliases")).get(alias)
         if found != physical:
-            doubt = (
-                f"{alias} was pointed at {physical} and leads elsewhere: another operator, or a person, moves it too"
-            )
+            doubt = f"{alias} was switched to {physical} but points elsewhere: another operator or person moves it too"
             (watch.doubt if watch else doubted)(doubt)
 
     async def _update_vectors(self, physical: str, change: UpdateVectors | UpdateKeyword) -> None:
@@ -295,7 +293,7 @@ class QdrantCollections:
         try:
             await self._transport.result("DELETE", f"{_path(physical)}/index/{quote(field, safe='')}?wait=true")
         except NotFound as exc:
-            raise StoreUnavailable(f"{physical} went away meanwhile: {exc}") from exc
+            raise StoreUnavailable(f"{physical} disappeared during the call: {exc}") from exc
 
     async def count(self, physical: str) -> int:
         """The exact number of points that are not tombstones; 0 when the collection is gone."""

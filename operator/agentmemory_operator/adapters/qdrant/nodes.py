@@ -147,9 +147,9 @@ async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Qdr
     if missing and not found:
         raise missing[0]
     if missing:
-        raise StoreUnavailable(f"{len(missing)} nodes of the cluster do not know {physical} yet")
+        raise StoreUnavailable(f"{len(missing)} nodes of the cluster do not have {physical} yet")
     if not found:
-        raise failures[0] if failures else StoreUnavailable("no node of the cluster is known")
+        raise failures[0] if failures else StoreUnavailable("no node of the cluster is reachable")
     return found
 
 
@@ -193,7 +193,9 @@ async def metadata_of_most(nodes: Iterable[QdrantNode], physical: str) -> list[J
             raise each
     found = [each for each in told if not isinstance(each, BaseException)]
     if not is_most(len(found), len(asked)):
-        raise StoreUnavailable(f"{len(found)} of {len(asked)} nodes of the cluster can be reached: most are needed")
+        raise StoreUnavailable(
+            f"{len(found)} of {len(asked)} nodes of the cluster are reachable: a majority is required"
+        )
     return found
 
 
@@ -216,8 +218,8 @@ async def await_known(
             return
     if is_most(knowing, len(asked)):
         return
-    told = f"{knowing} of {len(asked)} nodes of the cluster know what was written into {physical}"
-    raise StoreUnavailable(f"{told}: most are needed")
+    told = f"{knowing} of {len(asked)} nodes of the cluster have the write to {physical}"
+    raise StoreUnavailable(f"{told}: a majority is required")
 
 
 def is_most(some: int, of: int) -> bool:

@@ -180,7 +180,7 @@ class QdrantPoints:
             except StoreUnavailable as error:
                 if number == 0:
                     raise
-                told = f"{number} of {len(requests)} parts were written, then: {error}"
+                told = f"{number} of {len(requests)} parts were written before the error: {error}"
                 raise OutcomeUnknown(told, is_disk_full=error.is_disk_full) from error
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
@@ -229,11 +229,9 @@ class QdrantPoints:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise _away(error) from error
         except _LOST_ANSWER as error:
-            raise OutcomeUnknown(
-                f"Qdrant's answer to a write was lost ({_name(error)}): read before repeating"
-            ) from error
+            raise OutcomeUnknown(f"no answer to a write to Qdrant ({_name(error)}): read before retrying") from error
         if any(part.get("status") == "wait_timeout" for part in (result if isinstance(result, list) else [result])):
-            raise OutcomeUnknown("Qdrant took the write but did not finish it in time: read before repeating")
+            raise OutcomeUnknown("Qdrant accepted the write but did not finish it in time: read before retrying")
 
     async def _call(
         self,
@@ -328,7 +326,7 @@ def _error_of(
 def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: bool) -> TransientError | StoreRejected:
     told = f" ({status}): {words}" if words else f" ({status})"
     if status in _REFUSED_FOR_NOW:
-        return StoreUnavailable(f"Qdrant refuses for now{told}", retry_after_s=retry_after_s(headers))
+        return StoreUnavailable(f"Qdrant is temporarily refusing requests{told}", retry_after_s=retry_after_s(headers))
     if status in _GAVE_UP:
         kind = OutcomeUnknown if is_write else StoreUnavailable
         return kind(f"Qdrant failed{told}")
@@ -341,7 +339,7 @@ def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: b
 def _gone(path: str) -> CollectionGone:
     name = path.split("/")[2]
     return CollectionGone(
-        f"Qdrant answers and has no collection {name!r}: it, or the alias that leads to it, was deleted; nothing was"
+        f"Qdrant has no collection or alias {name!r}: it was deleted, or not created yet. Nothing was"
         " written. See the object's Ready condition",
         retry_after_s=2,
     )
@@ -352,7 +350,7 @@ def _result_of(raw: bytes, *, is_write: bool) -> Any:
         return orjson.loads(raw)["result"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         kind = OutcomeUnknown if is_write else StoreUnavailable
-        message = "the answer with status 200 is none of Qdrant's: see what stands between, a proxy or another server"
+        message = "the answer with status 200 is not from Qdrant: check for a proxy or another server at this URL"
         raise kind(message) from error
 
 

@@ -61,12 +61,12 @@ class ArchiveReader:
         """
         name, size = await self._next()
         if name != MANIFEST or size > _LARGEST_MANIFEST:
-            raise _unfit("they begin with no list of shards")
+            raise _unfit("the list of shards is missing")
         content = b"".join([chunk async for chunk in self.file(size)])
         try:
             manifest: Json = orjson.loads(content)
         except orjson.JSONDecodeError as exc:
-            raise _unfit("their list of shards cannot be read") from exc
+            raise _unfit("the list of shards cannot be read") from exc
         return manifest
 
     async def open(self, name: str, size: int) -> AsyncIterator[bytes]:
@@ -77,7 +77,7 @@ class ArchiveReader:
         """
         found = await self._next()
         if found != (name, size):
-            raise _unfit(f"{found[0]} of {found[1]} bytes comes where {name} of {size} is to be")
+            raise _unfit(f"found {found[0]} of {found[1]} bytes instead of {name} of {size}")
         return self.file(size)
 
     async def end(self) -> None:
@@ -101,7 +101,7 @@ class ArchiveReader:
         try:
             entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as exc:
-            raise _unfit("they are no such archive") from exc
+            raise _unfit("not an archive") from exc
         return entry.name, entry.size
 
     async def _take(self, size: int) -> bytes:
@@ -114,8 +114,8 @@ class ArchiveReader:
         try:
             self._buffer += await anext(self._content)
         except StopAsyncIteration:
-            raise _unfit("they end too early") from None
+            raise _unfit("the archive is truncated") from None
 
 
 def _unfit(why: str) -> StoreRejected:
-    return StoreRejected(400, f"the bytes are no snapshot of a cluster's shards: {why}")
+    return StoreRejected(400, f"the file is not a snapshot of a cluster's shards: {why}")

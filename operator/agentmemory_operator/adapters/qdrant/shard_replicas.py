@@ -65,7 +65,7 @@ class ShardReplicas:
         try:
             views = await settled_views(self._nodes, physical)
         except NotFound:
-            return "no node knows the collection yet"
+            return "no node has the collection yet"
         found = sorted(
             {f"shard {shard} {state}" for _, view in views for shard, states in view.states.items() for state in states}
             - {f"shard {shard} {ACTIVE}" for _, view in views for shard in view.states}
@@ -91,7 +91,7 @@ def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[in
         if node is None:
             raise StoreUnavailable(
                 f"shard {shard} of {physical} has no active replica on a node that can be reached: spec.nodes of the "
-                f"connection is to list every node"
+                f"connection must list every node"
             )
         found[shard] = node
     return found
@@ -105,7 +105,9 @@ def one_of(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantN
     """
     if node := places.get(peer):
         return node
-    raise StoreUnavailable(f"node {peer} of the cluster is away, or spec.nodes of the connection does not list it")
+    raise StoreUnavailable(
+        f"node {peer} of the cluster is unreachable, or spec.nodes of the connection does not list it"
+    )
 
 
 def holder_of(holders: Mapping[int, QdrantNode], shard: int) -> QdrantNode:
@@ -116,4 +118,4 @@ def holder_of(holders: Mapping[int, QdrantNode], shard: int) -> QdrantNode:
     """
     if node := holders.get(shard):
         return node
-    raise StoreUnavailable(f"no node that can be reached has a replica of shard {shard}")
+    raise StoreUnavailable(f"no reachable node has a replica of shard {shard}")

@@ -142,7 +142,7 @@ class QdrantShardSnapshots:
             state = views[node].local.get(shard) if node in views else None
             listed[shard, peer] = await _names(node, physical, shard) if state else set()
             if state not in (None, ACTIVE) and not listed[shard, peer]:
-                told = f"the files of shard {shard} of {physical} on node {peer} are not in reach"
+                told = f"the files of shard {shard} of {physical} on node {peer} are not reachable"
                 raise StoreUnavailable(f"{told}: its replica there is {state}")
         return [_told(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)]
 
@@ -155,7 +155,7 @@ class QdrantShardSnapshots:
         """Have the nodes fetch the files of a set and make the collection of them."""
         if not location.startswith(SCHEME):
             raise StoreRejected(
-                400, f"{location} is a snapshot of one server: a cluster is restored from a snapshot of its shards"
+                400, f"{location} is a snapshot of a single server: a cluster needs a snapshot of its shards"
             )
         source, _, name = location.removeprefix(SCHEME).partition("/")
         try:
@@ -341,7 +341,7 @@ class QdrantShardSnapshots:
         for what in ("vectors", "shard_number"):
             if own.get(what) != configuration.get(what):
                 told = f"{physical} has {what} {own.get(what)}, the snapshot {configuration.get(what)}"
-                raise StoreRejected(400, f"the snapshot does not fit: {told}")
+                raise StoreRejected(400, f"the snapshot is incompatible: {told}")
 
     async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
         # By it a node that has heard of this collection is told from one that still knows the one before.

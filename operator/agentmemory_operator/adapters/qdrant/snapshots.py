@@ -141,7 +141,7 @@ class QdrantSnapshots:
             if is_placeholder(await self.metadata(physical)):
                 await self._transport.result("DELETE", _path(physical))
         except (StoreRejected, StoreUnavailable) as exc:
-            log.warning("a file of %s that was sent to Qdrant may be left there: %s", physical, exc)
+            log.warning("an uploaded snapshot file of %s may be left on Qdrant: %s", physical, exc)
 
     async def _check_alone(self) -> None:
         """Pass where one node has everything: what a node of several makes or takes is its part alone.
@@ -155,8 +155,8 @@ class QdrantSnapshots:
         if count > 1:
             raise SpecInvalid(
                 Reason.NODES_NOT_LISTED,
-                f"{self._url} is a cluster of {count} nodes, and each makes and takes its part of a snapshot alone: "
-                f"list the URL of each in spec.nodes of the connection",
+                f"{self._url} is a cluster of {count} nodes, and each node creates and restores its own part of a "
+                f"snapshot: list the URL of each in spec.nodes of the connection",
             )
 
     async def delete_file(self, physical: str, name: str) -> None:
@@ -199,7 +199,7 @@ class QdrantSnapshots:
         try:
             await self._transport.result("PATCH", _path(physical), {"metadata": changes})
         except NotFound as exc:
-            raise StoreUnavailable(f"{physical} went away meanwhile: {exc}") from exc
+            raise StoreUnavailable(f"{physical} disappeared during the call: {exc}") from exc
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def seen_to_end() -> Iterator[None]:
     except StoreUnavailable as exc:
         if not isinstance(exc.__cause__, TimeoutError | aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
             raise
-        raise RecoveryUnended(f"{exc}; it may still recover the snapshot") from exc
+        raise RecoveryUnended(f"{exc}; Qdrant may still finish the recovery") from exc
 
 
 def _path(physical: str) -> str:

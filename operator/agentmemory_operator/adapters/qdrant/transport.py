@@ -48,7 +48,7 @@ def understood() -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise StoreUnavailable("what answers is not Qdrant: its answer cannot be read") from exc
+        raise StoreUnavailable("the server is not Qdrant: its answer cannot be read") from exc
 
 
 class QdrantTransport:
@@ -159,7 +159,7 @@ class QdrantTransport:
     async def _exchange(self, method: str, path: str, data: Any, *, timeout_s: float | None, most: int) -> Any:
         answer = await self._answered(method, path, data, timeout_s=timeout_s, most=most)
         if answer.status == 202:
-            raise NoAnswer("Qdrant took the call and has not finished it (202)")
+            raise NoAnswer("Qdrant accepted the call but has not finished it (202)")
         with understood():
             return orjson.loads(answer.body)
 
@@ -216,7 +216,7 @@ def _reachable() -> Iterator[None]:
 def unreachable(exc: BaseException) -> StoreUnavailable:
     """What to raise where no answer came, or none that can be read: nothing that a server has sent is told."""
     if isinstance(exc, AnswerTooLarge):
-        return StoreUnavailable(f"what answers is not Qdrant: {exc}")
+        return StoreUnavailable(f"the server is not Qdrant: {exc}")
     kind = NoAnswer if isinstance(exc, TimeoutError) else StoreUnavailable
     return kind(f"Qdrant cannot be reached: {_fault_of(exc)}")
 
@@ -226,7 +226,7 @@ def _fault_of(exc: BaseException) -> str:
         case TimeoutError():
             return "no answer in time"
         case aiohttp.ClientConnectorDNSError():
-            return "its host has no address"
+            return "its host name does not resolve"
         case aiohttp.ClientConnectorError() if exc.os_error.errno:
             return os.strerror(exc.os_error.errno)
         case aiohttp.ServerDisconnectedError():

@@ -172,8 +172,8 @@ class S3Calls:
             signed = await asyncio.wrap_future(auth.aws_sign_request(call, config))
         except AwsCrtError as exc:
             raise StorageUnavailable(
-                f"bucket {self._bucket.name!r}: no credentials ({exc.name}): name a Secret in secretRef, or give the"
-                " operator an identity that its environment tells of"
+                f"bucket {self._bucket.name!r}: no credentials ({exc.name}): set secretRef, or give the"
+                " operator an identity through its environment"
             ) from exc
         return dict(signed.headers)
 
@@ -182,9 +182,9 @@ class S3Calls:
         if isinstance(exc, AnswerTooLarge):
             return StorageUnavailable(f"{where}: {exc}: correct endpoint")
         if isinstance(exc, aiohttp.ClientSSLError):
-            way = "put its authority under ca.crt of the Secret, or correct endpoint"
-            return StorageUnavailable(f"{where}: no TLS connection that can be trusted ({type(exc).__name__}): {way}")
-        return StorageUnavailable(f"{where} cannot be reached, or broke off: {type(exc).__name__}")
+            way = "put the CA into ca.crt of the Secret, or correct endpoint"
+            return StorageUnavailable(f"{where}: TLS verification failed ({type(exc).__name__}): {way}")
+        return StorageUnavailable(f"{where} cannot be reached, or the connection broke: {type(exc).__name__}")
 
 
 async def _with_patience(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -118,7 +118,7 @@ class S3Objects:
             }
             place = {name: value for name, value in following.items() if value}
             if not place:
-                raise StorageUnavailable(f"bucket {self._bucket.name!r}: a list goes on, and it is not said where")
+                raise StorageUnavailable(f"bucket {self._bucket.name!r}: a truncated list has no continuation token")
 
     async def _chunks_of(self, response: aiohttp.ClientResponse, *, skipped: int) -> AsyncIterator[bytes]:
         """Yield the body without its first bytes, which a storage that gives no ranges sends again."""
@@ -130,7 +130,7 @@ class S3Objects:
                     yield rest
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise StorageUnavailable(
-                f"bucket {self._bucket.name!r}: an answer broke off: {type(exc).__name__}"
+                f"bucket {self._bucket.name!r}: the connection broke during an answer: {type(exc).__name__}"
             ) from exc
 
 

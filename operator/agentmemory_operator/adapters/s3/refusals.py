@@ -28,8 +28,8 @@ _WAYS = {
     "SignatureDoesNotMatch": f"{_KEYS}, or region",
     "ExpiredToken": "renew session-token in its Secret",
     "InvalidToken": "renew session-token in its Secret",
-    "AccessDenied": "let this identity do so in the bucket's policy",
-    "RequestTimeTooSkewed": "set this machine's clock",
+    "AccessDenied": "allow it for this identity in the bucket's policy",
+    "RequestTimeTooSkewed": "correct this machine's clock",
     "AuthorizationHeaderMalformed": "correct region",
     "PermanentRedirect": "correct region or endpoint",
 }
@@ -50,7 +50,7 @@ def refusal_of(
     way = _WAYS.get(code) or _WAYS_BY_STATUS.get(status) or "correct endpoint, bucket and region"
     region = (headers or {}).get("x-amz-bucket-region", "")
     if _REGION.fullmatch(region) and region != bucket.region:
-        way = f"it lies in region {region}: correct region ({bucket.region})"
+        way = f"the bucket is in region {region}: correct region ({bucket.region})"
     return StorageRejected(status, code, f"{told}: {way}")
 
 
@@ -63,7 +63,7 @@ def read_xml(body: bytes) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(body)
     except _NO_XML as exc:
-        raise StorageUnavailable("the object storage answered what no S3 does: correct endpoint") from exc
+        raise StorageUnavailable("the object storage's answer is not S3: correct endpoint") from exc
 
 
 def _read(body: bytes) -> tuple[str, str]:

@@ -77,10 +77,10 @@ class Upload:
     def _check(self) -> None:
         size = int(self._metadata.get("size", self.size))
         if size != self.size:
-            raise BytesDiffer(f"{self._key}: {self.size} bytes came, {size} were to come")
+            raise BytesDiffer(f"{self._key}: received {self.size} bytes, expected {size}")
         sha256 = self._metadata.get("sha256", self.sha256)
         if sha256 != self.sha256:
-            raise BytesDiffer(f"{self._key}: the bytes that came have SHA-256 {self.sha256}, not {sha256}")
+            raise BytesDiffer(f"{self._key}: received SHA-256 {self.sha256}, expected {sha256}")
 
     async def _put_whole(self, content: bytes) -> None:
         headers = self._object_headers({"sha256": self.sha256, "size": str(self.size)})
@@ -89,12 +89,12 @@ class Upload:
 
     async def _begin(self) -> None:
         if "sha256" not in self._metadata:
-            raise ValueError(f"{self._key}: above {PART_BYTES} bytes the SHA-256 has to be known before")
+            raise ValueError(f"{self._key}: above {PART_BYTES} bytes the SHA-256 must be known in advance")
         headers = self._object_headers({}) | {"x-amz-checksum-algorithm": "SHA256"}
         answer = await self._calls.call(S3Request("POST", self._key, query={"uploads": ""}, headers=headers))
         self._id = read_xml(answer.body).findtext("{*}UploadId") or ""
         if not self._id:
-            raise StorageUnavailable("the object storage began an upload without a number: correct endpoint")
+            raise StorageUnavailable("the object storage started an upload without an upload ID: correct endpoint")
 
     async def _put_part(self, part: bytes) -> None:
         digest = await sha256_of(part)
@@ -135,7 +135,7 @@ class Upload:
             async with asyncio.timeout(ABORT_TIMEOUT_S):
                 await abort_upload(self._calls, self._key, number, is_fenced=False)
         except (AgentMemoryError, TimeoutError):
-            log.warning("an upload of %s is left unfinished: it is dropped with the next copy", self._key)
+            log.warning("an upload of %s is unfinished and is aborted with the next copy", self._key)
 
     def _object_headers(self, more: Mapping[str, str]) -> dict[str, str]:
         kept = {f"x-amz-meta-{name}": value for name, value in (self._metadata | dict(more)).items()}

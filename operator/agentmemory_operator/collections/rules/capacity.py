@@ -181,7 +181,7 @@ def shortage_of(
         if load.used + coming + takes > share * load.limit:
             why = f" ({need.told})" if load.resource == MEMORY_MAPS and need.told else ""
             return (
-                f"Qdrant's process may have {load.limit:,} {load.resource}, and with about {takes:,} more{why} it "
+                f"Qdrant's process has a limit of {load.limit:,} {load.resource}. With about {takes:,} more{why} it "
                 f"would use over {share:.0%} of them, {_until(share)}: {_WAYS[load.resource]}"
             )
     return None
@@ -189,8 +189,8 @@ def shortage_of(
 
 def _until(share: float) -> str:
     if share < EXISTING_AGENTS:
-        return "up to which new agents are taken"
-    return "up to which collections are restored, rebuilt and verified"
+        return "the limit for new agents"
+    return "the limit for restores, rebuilds and verifications"
 
 
 def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None:
@@ -258,8 +258,8 @@ def capacity_state(level: Level | None, told: CapacityStatus | None) -> Conditio
             CONDITION,
             None,
             Reason.CAPACITY_UNKNOWN,
-            "the server does not tell how many memory maps its process has and may have, or the key may not read "
-            "/metrics: say in spec.capacity.maxMemoryMaps how many it may have",
+            "the server does not report memory maps and their limit, or the key has no access to "
+            "/metrics: set spec.capacity.maxMemoryMaps",
         )
     named = ((MEMORY_MAPS, told.memory_maps), (OPEN_FILES, told.open_files))
     known = [(resource, used) for resource, used in named if used is not None]
@@ -268,5 +268,5 @@ def capacity_state(level: Level | None, told: CapacityStatus | None) -> Conditio
     if level is Level.ROOM:
         return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {words}")
     fullest = max(known, key=lambda one: one[1].used / one[1].limit)[0]
-    until = "no new agent gets a collection" if level is Level.FULL else f"from {NEW_AGENTS:.0%} on no new agent does"
+    until = "new agents are refused" if level is Level.FULL else f"new agents are refused from {NEW_AGENTS:.0%} on"
     return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {words}; {until}: {_WAYS[fullest]}")

@@ -164,7 +164,9 @@ def on_record(memory: AgentMemory, live: Marker | None) -> AgentMemory:
     name = live.preset or DEFAULT_OF_OLD_MARKERS
     if name not in PRESETS:
         way_out = "name one in spec.preset, or run a version that knows it"
-        raise SpecInvalid(Reason.INVALID_SPEC, f"the collection has the preset {name!r}, which is not known: {way_out}")
+        raise SpecInvalid(
+            Reason.INVALID_SPEC, f"the collection has the preset {name!r}, which this version does not know: {way_out}"
+        )
     return at_revision(memory, live.preset_revision, preset=name)
 
 

@@ -65,7 +65,7 @@ class Difference:
     observed: str
 
     def __str__(self) -> str:
-        return f"{self.path} is {self.observed}, asked for is {self.desired}"
+        return f"{self.path} is {self.observed}, expected {self.desired}"
 
 
 def is_drift(desired: Collection, observed: Observed | None, *, last_physical: str | None) -> bool:

@@ -32,17 +32,18 @@ STEPS = (
     Step(
         100_000,
         Reason.GRAPH_OUTGROWN,
-        f"a larger graph finds more: set spec.index.hnsw to m {M} and efConstruct {EF_CONSTRUCT}, or a profile",
+        f"a larger graph improves recall: set spec.index.hnsw to m {M} and efConstruct {EF_CONSTRUCT}, or set a "
+        f"profile",
     ),
     Step(
         500_000,
         Reason.SERVER_OUTGROWN,
-        "give it a Qdrant with 4 GiB of RAM or more to itself, or spec.index.profile LowMemory",
+        "use a dedicated Qdrant with at least 4 GiB of RAM, or spec.index.profile LowMemory",
     ),
     Step(
         1_000_000,
         Reason.NODE_OUTGROWN,
-        "spread it over several nodes by spec.index.sharding.shardNumber (docs/clusters.md)",
+        "spread it over several nodes with spec.index.sharding.shardNumber (docs/clusters.md)",
     ),
 )
 
@@ -67,8 +68,8 @@ def outgrown(observed: Observed, expected_memories: int, old: Mapping[str, Any])
     last = passed[-1]
     # The number of points would change the message at every pass.
     message = (
-        f"there are more than {last.memories:,} memories, and the layout was made for {expected_memories:,}:"
-        f" {last.advice}; then set spec.index.expectedMemories to what you expect now"
+        f"there are more than {last.memories:,} memories, but the layout is for {expected_memories:,}:"
+        f" {last.advice}; then update spec.index.expectedMemories"
     )
     return ConditionState(CONDITION, True, last.reason, message)
 

@@ -149,16 +149,16 @@ def embeds(plan: Plan) -> bool:
 
 def describe_costs(costs: Costs) -> str:
     """The costs in a few words."""
-    told = [f"about {_gib(costs.disk_bytes)} of disk and {_gib(costs.ram_bytes)} of RAM meanwhile"]
+    told = [f"about {_gib(costs.disk_bytes)} of disk and {_gib(costs.ram_bytes)} of RAM during the rebuild"]
     if costs.calls:
         told.insert(0, f"{costs.calls:,} embedding call{'s' if costs.calls > 1 else ''}{_words(costs)}")
-    return f"{', '.join(told)}, {_duration(costs.seconds)} at the least"
+    return f"{', '.join(told)}, at least {_duration(costs.seconds)}"
 
 
 def _words(costs: Costs) -> str:
     if costs.tokens is None:
         return ""
-    price = "" if costs.price is None else f", {costs.price:.2f} at the price that is given"
+    price = "" if costs.price is None else f", {costs.price:.2f} at the given price"
     return f" (about {costs.tokens:,} tokens{price})"
 
 
@@ -192,14 +192,14 @@ def _obstacle(desired: Collection, observed: Observed, lengths: Sequence[int]) -
         return None
     if desired.marker is not None and desired.marker.embedding.provider == "none":
         return (
-            f"with embedding.provider none callers send the vectors, and nothing can make those of the "
-            f"{observed.points} points that are there: choose a provider that embeds, set the field back, or create "
+            f"with embedding.provider none callers send the vectors, so the operator cannot embed the "
+            f"{observed.points} existing points: choose a provider that embeds, revert the field, or create "
             f"another AgentMemory and store them there"
         )
     if lengths and not any(lengths):
         return (
-            f"none of the {len(lengths)} memories that were looked at has a content that could be embedded: set the "
-            f"field back, or create another AgentMemory"
+            f"none of the {len(lengths)} sampled memories has content to embed: revert the "
+            f"field, or create another AgentMemory"
         )
     return None
 
@@ -207,7 +207,7 @@ def _obstacle(desired: Collection, observed: Observed, lengths: Sequence[int]) -
 def _shortage(costs: Costs, there: Estimate, room: Room) -> str | None:
     if room.most_bytes is not None and costs.disk_bytes > room.most_bytes:
         return (
-            f"it needs about {_gib(costs.disk_bytes)} of disk, and AGENTMEMORY_MAX_REBUILD_GIB of the operator allows "
+            f"it needs about {_gib(costs.disk_bytes)} of disk, but the operator's AGENTMEMORY_MAX_REBUILD_GIB allows "
             f"{_gib(room.most_bytes)}: raise it"
         )
     disk_bytes = room.disk_bytes if room.most_bytes is None else None
@@ -216,10 +216,12 @@ def _shortage(costs: Costs, there: Estimate, room: Room) -> str | None:
         ("RAM", costs.ram_per_node, there.ram / costs.nodes, room.ram_bytes),
     ):
         if has is not None and needed + taken > has:
-            known = ", or say with AGENTMEMORY_MAX_REBUILD_GIB of the operator what there is" if what == "disk" else ""
+            known = (
+                ", or set the operator's AGENTMEMORY_MAX_REBUILD_GIB to the available space" if what == "disk" else ""
+            )
             return (
-                f"it needs about {_gib(needed)} of {what} on each node beside the {_gib(taken)} that the collection "
-                f"takes now, and the server says that it has {_gib(has)} in all: give it more, choose a smaller "
+                f"it needs about {_gib(needed)} of {what} on each node in addition to the {_gib(taken)} that the "
+                f"collection uses now, but the server reports {_gib(has)} in total: add more, choose a smaller "
                 f"layout (index.profile LowMemory){known}"
             )
     return None

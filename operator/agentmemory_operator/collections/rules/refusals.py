@@ -97,7 +97,7 @@ def refuse(
         reason, why = held
         message = f"{named} needs a new collection for {_burden(observed, costs)}; {why}. {meanwhile}"
         return Refusal(reason, message, rebuilds, digest, costs)
-    message = f"{named}: a new collection is made for {_burden(observed, costs)}. {meanwhile}"
+    message = f"{named}: a new collection is being built for {_burden(observed, costs)}. {meanwhile}"
     replaced = tuple(change for change in plan.changes if not _is_of_serving(change, observed))
     return Refusal(Reason.REBUILD_RUNNING, message, replaced, digest, costs)
 
@@ -105,20 +105,20 @@ def refuse(
 def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | None) -> tuple[Reason, str] | None:
     """Why a Rebuild is held and the way out, None where it may be carried out."""
     digest = rebuild_digest(plan)
-    undo = f"take the annotation {MOVE_TO_ALIAS} off" if BEHIND_ALIAS in plan.changes else "set the field back"
+    undo = f"remove the annotation {MOVE_TO_ALIAS}" if BEHIND_ALIAS in plan.changes else "revert the field"
     if terms.rebuild.change_policy is ChangePolicy.NEVER:
-        return Reason.REBUILD_NOT_ALLOWED, f"spec.changePolicy Never holds it: {undo}, or set the policy back"
+        return Reason.REBUILD_NOT_ALLOWED, f"blocked by spec.changePolicy Never: {undo}, or change the policy"
     if costs and costs.obstacle:
         return Reason.CANNOT_REBUILD, costs.obstacle
     if terms.taken_back:
         return Reason.ROLLED_BACK, (
-            f"{terms.taken_back} was taken back: {undo}, or have it made once more (agentmemory approve, "
-            f"which takes the annotation {ROLLBACK_REBUILD} off)"
+            f"{terms.taken_back} was rolled back: {undo}, or run it again (agentmemory approve, "
+            f"which removes the annotation {ROLLBACK_REBUILD})"
         )
     if terms.cancelled in (digest, plan.digest):
         return Reason.REBUILD_CANCELLED, (
-            f"it was stopped: {undo}, or have it made after all (agentmemory approve, which takes the "
-            f"annotation {CANCEL_REBUILD} off)"
+            f"it was cancelled: {undo}, or run it anyway (agentmemory approve, which removes the "
+            f"annotation {CANCEL_REBUILD})"
         )
     if costs and costs.shortage:
         return Reason.INSUFFICIENT_SPACE, costs.shortage
@@ -158,13 +158,13 @@ def _burden(observed: Observed, costs: Costs | None) -> str:
 
 def _meanwhile(observed: Observed) -> str:
     if observed.collection.marker is None:
-        return "Until then the collection, which no object of ours has marked, is not served"
+        return "Until then the collection is not served, because it has no ownership marker"
     if observed.is_plain:
         return (
-            "The collection, which bears the alias's name itself, goes on serving; it is deleted at last and a copy "
-            "kept, so stop whoever writes to it past the API, and copy its snapshots off the server (docs/adopt.md)"
+            "The collection keeps serving. Its own name is the alias, so in the end it is deleted and a copy is "
+            "kept: stop direct writers to it, and copy its snapshots off the server (docs/adopt.md)"
         )
-    return "The collection goes on serving as it is"
+    return "The current collection keeps serving"
 
 
 def _is_of_serving(change: Change, observed: Observed) -> bool:
@@ -206,10 +206,10 @@ def hold_upgrade(
         return None
     digest = plan.digest if not rebuild else lasting_digest(plan) if ends else rebuild_digest(plan)
     stale = f"the approval of {terms.approved} is for another plan; " if terms.approved else ""
-    asked_for = f"whose figures ask for a {named} of {_burden(observed, costs if rebuild else None)}" if costly else ""
-    why = ", and ".join(filter(None, (asked_for, f"by which {ends}" if ends else "")))
+    asked_for = f"that requires a {named} of {_burden(observed, costs if rebuild else None)}" if costly else ""
+    why = ", and ".join(filter(None, (asked_for, f"under which {ends}" if ends else "")))
     message = (
-        f"the preset has a newer revision {why}; {stale}the revision in force stays until the plan is "
+        f"the preset has a newer revision {why}; {stale}the current revision stays in effect until the plan is "
         f"approved with the annotation {APPROVE_PLAN}={digest} (agentmemory approve)"
     )
     return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes, digest, costs if rebuild else None)
@@ -243,12 +243,10 @@ def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: 
         refusal: what is held beside it; somebody's decision is the more urgent reason.
         waits_for: whose turn it is.
     """
-    message = (
-        f"the Reindex waits its turn: one collection of a connection at a time, and {waits_for} is before this one"
-    )
+    message = f"the Reindex is queued: one collection per connection at a time, {waits_for} is first"
     if refusal is None:
         return Refusal(Reason.REINDEX_QUEUED, message, queued)
-    return replace(refusal, message=f"{refusal.message}. Besides, {message}", held=(*refusal.held, *queued))
+    return replace(refusal, message=f"{refusal.message}. Also, {message}", held=(*refusal.held, *queued))
 
 
 def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
@@ -273,13 +271,13 @@ def check_lost(
         raise SpecInvalid(
             "CollectionLost",
             f"{alias} held {last_points} points and no longer exists in Qdrant: restore a snapshot of "
-            f"it (agentmemory snapshot list shows them), or delete this AgentMemory and apply it again to start empty",
+            f"it (agentmemory snapshot list), or delete this AgentMemory and apply it again to start empty",
         )
     if policy is not DriftPolicy.CORRECT:
         raise SpecInvalid(
             "CollectionLost",
             f"{alias}, empty when last seen, no longer exists in Qdrant, and driftPolicy {policy} "
-            f"leaves it so: set spec.driftPolicy to Correct to have it made anew",
+            f"does not recreate it: set spec.driftPolicy to Correct to recreate it",
         )
 
 
@@ -317,7 +315,7 @@ def check_ownership(
         "the collection",
         live,
         ours,
-        way_out="choose another spec.agent, or, if nothing else uses it, take it over",
+        way_out="choose another spec.agent, or take it over if nothing else uses it,",
     )
 
 
@@ -334,7 +332,7 @@ def not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, way_out:
         how = f"with the annotation {TAKEOVER}={live.uid} on this object"
         return NotOwned(reason, f"{what} belongs to {whose}: {way_out} {how}", owner=owner, is_same_tenant=True)
     # Whoever is refused must not learn whose it is, nor what would open it.
-    how = f"by spec.takeovers of its QdrantConnection, whose owner sees this object in status.{REQUESTS}"
+    how = f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{REQUESTS}"
     return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {how}", owner=owner)
 
 
@@ -349,8 +347,8 @@ def slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
     owner = {"namespace": claim.namespace, "uid": claim.uid}
     return NotOwned(
         Reason.SLUG_TAKEN,
-        f"agent {slug!r} is taken: memories of it are left. Choose another spec.agent, or have them given to this "
-        f"namespace by spec.takeovers of their QdrantConnection, whose owner sees this object in status.{REQUESTS}",
+        f"agent {slug!r} is taken: it still has memories. Choose another spec.agent, or transfer them to this "
+        f"namespace with spec.takeovers of their QdrantConnection, whose owner sees this object in status.{REQUESTS}",
         owner=owner | ({"connection": claim.connections[0]} if claim.connections else {}),
     )
 
@@ -364,7 +362,7 @@ def owner_to_json(marker: Marker) -> dict[str, str]:
 def describe_owner(marker: Marker, *, cluster_id: str) -> str:
     """An owner in a person's words; its cluster is named where it is another than `cluster_id`."""
     if not all(marker.owner):
-        return "an owner that its marker does not name (clusterId, namespace and name tell it)"
+        return "an unknown owner (its marker has no clusterId, namespace and name)"
     where = "" if marker.cluster_id == cluster_id else f" of cluster {marker.cluster_id}"
     return f"AgentMemory {marker.namespace}/{marker.name}{where} (uid {marker.uid})"
 
@@ -374,6 +372,6 @@ def check_destroy(alias: str, *, points: int, confirmation: str | None) -> str |
     if points == 0 or confirmation == alias:
         return None
     return (
-        f"{alias} holds {points} memories and is kept: to delete them too, annotate the object with "
+        f"{alias} holds {points} memories and is kept: to delete it too, annotate the object with "
         f"{CONFIRM_DELETE}={alias} before deleting it"
     )

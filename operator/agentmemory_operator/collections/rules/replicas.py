@@ -157,10 +157,10 @@ def replication_of(placement: Placement, factor: int | None, *, begun: Move | No
         doing = begun or placement.copying[0]
         verb = "dropping" if isinstance(doing, DropReplica) else "copying"
         rest = left - (begun is not None)
-        more = f"; {rest} more to move after it" if rest else ""
+        more = f"; {rest} more to go" if rest else ""
         return Replication(Reason.REPLICATING, f"{verb} {doing}{more}", begun, is_under_way=True)
     if left:
-        return Replication(Reason.REPLICATING, f"{left} replicas are to be moved", is_under_way=True)
+        return Replication(Reason.REPLICATING, f"{left} replicas left to move", is_under_way=True)
     if waits := unsettled(placement):
         return Replication(Reason.REPLICAS_INACTIVE, f"{waits}: {_WAY_OUT}")
     if factor and factor > len(placement.peers):
@@ -169,15 +169,15 @@ def replication_of(placement: Placement, factor: int | None, *, begun: Move | No
 
 
 _WAY_OUT = (
-    "Qdrant fills a replica again once its peer is back; one that is gone for good has to be taken out of the cluster "
-    "(DELETE /cluster/peer/N?force=true), then its replicas are made on others"
+    "Qdrant refills a replica when its peer is back. Remove a peer that is gone for good from the cluster "
+    "(DELETE /cluster/peer/N?force=true), and its replicas are created on other peers"
 )
 
 
 def too_few(peers: int, factor: int) -> str:
     """What is wrong with more replicas than peers."""
     return (
-        f"spec.index.sharding.replicationFactor {factor} asks for more replicas of a shard than the cluster has peers "
+        f"spec.index.sharding.replicationFactor {factor} is more than the number of peers in the cluster "
         f"({peers}): set at most {peers}, or add peers"
     )
 

@@ -43,7 +43,9 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
     if namespace == metadata.namespace or allowed.from_ == "All":
         return
     if allowed.selector is None:
-        way_out = "have its owner set spec.namespaces to from All, or to from Selector with labels of this namespace"
+        way_out = (
+            "ask its owner to set spec.namespaces to from: All, or to from: Selector with labels of this namespace"
+        )
     elif _selects(allowed.selector, labels):
         return
     else:

@@ -141,8 +141,8 @@ def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None
     if not is_own:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
-            f"status.locations names {key!r}, which is none of this MemorySnapshot's: nothing there is changed; remove"
-            " it by hand, if it is to go",
+            f"status.locations names {key!r}, which does not belong to this MemorySnapshot: it was not touched; delete"
+            " it manually if you do not need it",
         )
 
 
@@ -189,7 +189,7 @@ def object_at(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Ob
         wrong = ", ".join(sorted({str(error["loc"][0]) for error in exc.errors()}))
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
-            f"status.locations names no place of an S3 storage: {wrong} is none: name the object in spec.source.s3 or"
+            f"status.locations is not a valid S3 location: {wrong} is invalid: name the object in spec.source.s3 or"
             " spec.import of another one",
         ) from exc
 

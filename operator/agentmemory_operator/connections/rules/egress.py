@@ -159,18 +159,18 @@ def told(refusal: EgressRefusal, field: str, host: str, port: int) -> str:
     match refusal:
         case EgressRefusal.NEVER:
             return (
-                f"{field}: {place} is not connected to: it is, or leads to, an address that is never connected to "
-                f"(unspecified, link-local, multicast, a cloud's metadata, Kubernetes' API server): name another host"
+                f"{field}: connections to {place} are blocked: it is, or resolves to, an address that is never allowed "
+                f"(unspecified, link-local, multicast, cloud metadata, the Kubernetes API server): use another host"
             )
         case EgressRefusal.LOOPBACK:
             return (
-                f"{field}: {place} is not connected to: it is, or leads to, the loopback address of the pod: name "
-                f"another host, or have the administrator list localhost or its address in {SETTING}"
+                f"{field}: connections to {place} are blocked: it is, or resolves to, the pod's loopback address: use "
+                f"another host, or ask the administrator to list localhost or its address in {SETTING}"
             )
         case EgressRefusal.NOT_LISTED:
             return (
-                f"{field}: {place} is not connected to: {SETTING} does not list it: have the administrator list it "
-                f"there, or name another host"
+                f"{field}: connections to {place} are blocked: {SETTING} does not list it: ask the administrator to "
+                f"add it or use another host"
             )
 
 
@@ -229,4 +229,4 @@ def _network_of(entry: str) -> Network:
     try:
         return ip_network(entry, strict=False)
     except ValueError:
-        raise ValueError(f"{entry!r} is no network: write it as 10.0.0.0/8 or fd00::/8") from None
+        raise ValueError(f"{entry!r} is not a network: use CIDR notation, for example 10.0.0.0/8 or fd00::/8") from None

@@ -37,9 +37,7 @@ def parts_of(pattern: str) -> tuple[str, int | None]:
     host, port = _split(pattern.strip())
     bare = spelled(host.removeprefix(LEVEL))
     if not bare or any(sign in bare for sign in "*/@?# ") or (":" in bare and address_of(bare) is None):
-        raise ValueError(
-            f"{pattern!r} is no host: write NAME, *.NAME or an address, with :PORT where one port is meant"
-        )
+        raise ValueError(f"{pattern!r} is not a host: use NAME, *.NAME or an address, with :PORT for a single port")
     return (LEVEL + bare if host.startswith(LEVEL) else bare), port
 
 
@@ -69,5 +67,5 @@ def _split(pattern: str) -> tuple[str, int | None]:
     if not colon or is_address or pattern.endswith("]"):
         return pattern, None
     if not (port.isascii() and port.isdecimal() and 0 < int(port) <= LAST_PORT):
-        raise ValueError(f"{pattern!r} has no port from 1 to {LAST_PORT} after its colon")
+        raise ValueError(f"{pattern!r} needs a port from 1 to {LAST_PORT} after the colon")
     return host, int(port)

@@ -120,10 +120,10 @@ def refusal(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str 
     jsonpath = r"jsonpath='{.metadata.annotations.agentmemory\.dev/hosts}'"
     listed = f"$({secret} get secret {name} -o {jsonpath})," if hosts and hosts.strip(" ,") else ""
     value = f'"{HOSTS}={listed}{named}"' if listed else shlex.quote(f"{HOSTS}={named}")
-    more = f" (and to {rest} more, which the next message names)" if rest else ""
+    more = f" (and {rest} more hosts, which the next message names)" if rest else ""
     return (
-        f"Secret {namespace}/{name} is not to be sent to {named.replace(',', ', ')}{more}: its annotation {HOSTS} does"
-        f" not list it. Only if whoever keeps the Secret wants its values to go there:"
+        f"Secret {namespace}/{name} must not be sent to {named.replace(',', ', ')}{more}: its annotation {HOSTS} does"
+        f" not list it. If the owner of the Secret wants its values to be sent there:"
         f" {secret} annotate secret {name} {value} --overwrite"
     )
 
@@ -136,8 +136,8 @@ def can_be_sent(value: str) -> bool:
 def unsendable(namespace: str, name: str, key: str) -> str:
     """What is told of a value that no header can carry; nothing of the value."""
     return (
-        f"Secret {namespace}/{name}: the value of {key!r} has a line's end or another control character in it, which no"
-        " request can carry: write it as one line, as --from-literal does"
+        f"Secret {namespace}/{name}: the value of {key!r} contains a line break or another control character, which no"
+        " request can carry: store it as one line, as --from-literal does"
     )
 
 
@@ -158,7 +158,7 @@ def _place_of(url: str) -> HostPort:
     port = int(found[3]) if found and found[3] else USUAL_PORTS.get(found[1], 0) if found else 0
     if found is None or host is None or not 0 < port <= MAX_PORT:
         raise SpecInvalid(
-            Reason.INVALID_SPEC, f"{url[:MAX_NAMED]!r} is no http:// or https:// URL of a host: no Secret is sent to it"
+            Reason.INVALID_SPEC, f"{url[:MAX_NAMED]!r} is not an http:// or https:// URL: no Secret is sent to it"
         )
     return HostPort(host, port, port == USUAL_PORTS[found[1]])
 

@@ -29,9 +29,9 @@ def fault_in(value: Any, schema: Schema) -> str | None:
 def _faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
     kind = schema["type"]
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
-        yield f"{path or 'the answer'} is no {kind}"
+        yield f"{path or 'the answer'} is not of type {kind}"
     elif "enum" in schema and value not in schema["enum"]:
-        yield f"{path} is none of the values"
+        yield f"{path} is not one of the allowed values"
     elif isinstance(value, dict):
         yield from _faults_of_object(value, schema, path)
     elif isinstance(value, list):
@@ -46,7 +46,7 @@ def _faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
 def _faults_of_object(value: dict[str, Any], schema: Schema, path: str) -> Iterator[str]:
     known = schema["properties"]
     if not value.keys() <= known.keys():
-        yield f"{path or 'the answer'} has fields that nobody asked for"
+        yield f"{path or 'the answer'} has unknown fields"
     for name in schema.get("required", ()):
         if name not in value:
             yield f"{path}.{name} is missing".removeprefix(".")

@@ -188,7 +188,7 @@ def without_consolidation(status: Json) -> Json:
 
 
 def _rejected(fault: str) -> ConditionState:
-    message = f"spec.consolidation.schedule: {fault}; meanwhile nothing is consolidated by itself"
+    message = f"spec.consolidation.schedule: {fault}; scheduled consolidation is off"
     return ConditionState("Consolidated", False, Reason.SCHEDULE_REJECTED, message)
 
 
@@ -200,10 +200,10 @@ def _state(last: Mapping[str, Any]) -> ConditionState | None:
     if reason := last.get("reason"):
         return ConditionState("Consolidated", False, reason, last.get("message") or "")
     if counts.get("invalid"):
-        message = f"{counts['invalid']} answers of the model could not be used: choose another, or look at its service"
+        message = f"{counts['invalid']} answers of the model were unusable: choose another model, or check its service"
         return ConditionState("Consolidated", False, Reason.MODEL_ANSWERS_INVALID, message)
     if stopped := last.get("stoppedBy"):
-        message = f"the run ended at its limit ({stopped}); {counts.get('left', 0)} batches wait for the next"
+        message = f"the run stopped at its limit ({stopped}); {counts.get('left', 0)} batches remain for the next run"
         return ConditionState("Consolidated", True, Reason.CONSOLIDATION_LIMITED, message)
     return ConditionState("Consolidated", True, Reason.CONSOLIDATION_DONE, described(counts))
 

@@ -90,7 +90,7 @@ def progress_of(document: Json, approved: str) -> tuple[ApprovalProgress, str]:
     if ready.get("status") != "True":
         is_away = ready.get("reason") in _GOES_ON
         return (ApprovalProgress.GOES_ON if is_away else ApprovalProgress.FAILED), ready.get(
-            "message", "no operator has looked at it"
+            "message", "not reconciled yet"
         )
     if is_under_way(status.get("rebuild") or {}) or "reindexSince" in status:
         return ApprovalProgress.GOES_ON, message

@@ -34,13 +34,16 @@ from agentmemory_operator.spec.presets.table import Quantization
 
 COSTS = {
     ChangeClass.IN_PLACE: "at once",
-    ChangeClass.REINDEX: "in the background, serving meanwhile",
-    ChangeClass.REBUILD: "a new collection and every memory embedded or copied again",
+    ChangeClass.REINDEX: "in the background, while serving",
+    ChangeClass.REBUILD: "a new collection; every memory is embedded or copied again",
 }
-REBUILD_COSTS = {True: "a new collection, every memory embedded again", False: "a new collection, every memory copied"}
+REBUILD_COSTS = {
+    True: "a new collection; every memory is embedded again",
+    False: "a new collection; every memory is copied",
+}
 
 
-ADD_KEYWORD = "add the keyword vector; memories that are there are found by words once the API has made theirs"
+ADD_KEYWORD = "add the keyword vector; the API adds it to existing memories in the background"
 ALWAYS_THE_SAME = {WakeOptimizers: "wake the optimizers", WriteMarker: "write the ownership marker"}
 
 
@@ -111,8 +114,8 @@ def compression_text(layout: Layout, memories: int) -> str | None:
     if found.vectors_on_disk:
         return f"{told}, in place of {math.ceil(found.vectors_on_disk / MIB):,} MiB of vectors, which are on disk"
     return (
-        f"{told}, beside {math.ceil(found.vectors / MIB):,} MiB of vectors, which stay there too (index.vectors.memory"
-        " is Cached): searches get faster, and RAM is not saved"
+        f"{told}, in addition to {math.ceil(found.vectors / MIB):,} MiB of vectors, which also stay in RAM "
+        f"(index.vectors.memory is Cached): searches get faster, and RAM is not saved"
     )
 
 
@@ -121,7 +124,7 @@ def payload_text(layout: Layout) -> str | None:
     if not layout.has_payload_in_ram:
         return None
     empty = math.ceil(estimate(layout, 0).ram / MIB)
-    return f"index.payload.onDisk: false takes {empty:,} MiB of RAM before there is a memory; true takes none"
+    return f"index.payload.onDisk: false uses {empty:,} MiB of RAM even when empty; true uses none"
 
 
 def quantization_type(quantization: Quantization) -> str:

@@ -62,9 +62,9 @@ def unlisted_states(unlisted: Mapping[str, int]) -> Iterator[ConditionState]:
     if unlisted:
         counts = ", ".join(f"{count} of type {name}" for name, count in unlisted.items())
         message = (
-            f"there are memories of types that spec.types (or the preset) does not list: {counts}. They answer with a"
-            f" recency of {UNLISTED_RECENCY} and without rules of a type, new ones are refused: list the type again,"
-            " or forget them"
+            f"some memories have types that are not in spec.types or the preset: {counts}. They are found with a"
+            f" recency of {UNLISTED_RECENCY} and without type rules; new ones are rejected: list the type again"
+            " or erase them"
         )
         yield ConditionState("TypesListed", False, Reason.TYPE_REMOVED, message)
 
@@ -170,11 +170,11 @@ def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Js
         now: RFC 3339 UTC.
     """
     before = old.get("conditions") or []
-    left = "spec.suspend is true: the collection is left as it is; set it to false to go on"
+    left = "spec.suspend is true: the collection is not changed; set it to false to resume"
     states = [ConditionState("Suspended", True, Reason.SUSPENDED, left)]
     kept = [condition for condition in before if condition["type"] in ("Ready", "InSync")]
     if not kept:
-        states.insert(0, ConditionState("Ready", None, Reason.SUSPENDED, "no pass has looked at it yet"))
+        states.insert(0, ConditionState("Ready", None, Reason.SUSPENDED, "not reconciled yet"))
     told = merge_conditions(before, states, generation=generation, now=now)
     others = {name: value for name, value in old.items() if name not in RETIRED}
     return others | {"conditions": [*kept, *told], "observedGeneration": generation}
@@ -240,7 +240,7 @@ def _states(settings: AgentSettings, done: Reconciled, old: Mapping[str, Any]) -
     if settings.scoring_fault:
         states.append(ConditionState("Stalled", True, Reason.SCORING_REJECTED, _rejected(settings)))
     elif fault:
-        message = f"{': '.join(fault)}; meanwhile nothing is cleaned up"
+        message = f"{': '.join(fault)}; cleanup is off until this is fixed"
         states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
     if state := outgrown(done.observed, settings.expected_memories, old):
         states.append(state)
@@ -249,8 +249,8 @@ def _states(settings: AgentSettings, done: Reconciled, old: Mapping[str, Any]) -
 
 def _rejected(settings: AgentSettings) -> str:
     last = settings.scoring_generation
-    meanwhile = f"what was accepted last (generation {last})" if last else "the preset's model"
-    return f"{SCORING_EXPRESSION}: {settings.scoring_fault}\n  Meanwhile search ranks by {meanwhile}; correct it"
+    meanwhile = f"the last accepted scoring (generation {last})" if last else "the preset's model"
+    return f"{SCORING_EXPRESSION}: {settings.scoring_fault}\n  Until this is fixed, search ranks by {meanwhile}"
 
 
 def _serving(done: Reconciled) -> Sequence[ConditionState]:
@@ -266,14 +266,14 @@ def _serving(done: Reconciled) -> Sequence[ConditionState]:
 def _in_sync(done: Reconciled) -> ConditionState:
     observed, refusal = done.observed, done.refusal
     if observed.state == RED:
-        words = observed.fault or "its log says why"
+        words = observed.fault or "see its log"
         return ConditionState(
             "InSync", False, Reason.COLLECTION_RED, f"Qdrant cannot optimize {observed.physical}: {words}"
         )
     if refusal:
         return ConditionState("InSync", False, refusal.reason, refusal.message)
     if done.drift:
-        message = f"{'; '.join(map(str, done.drift))}; spec.driftPolicy leaves it: see docs/drift.md for the ways out"
+        message = f"{'; '.join(map(str, done.drift))}; not corrected because of spec.driftPolicy: see docs/drift.md"
         return ConditionState("InSync", False, Reason.DRIFTED, message)
     if done.replication:
         return ConditionState("InSync", False, done.replication.reason, done.replication.message)
@@ -281,7 +281,7 @@ def _in_sync(done: Reconciled) -> ConditionState:
         return ConditionState(
             "InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})"
         )
-    return ConditionState("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
+    return ConditionState("InSync", True, Reason.CONVERGED, "the collection matches the spec")
 
 
 def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tuple[DriftStatus, ...] | None:

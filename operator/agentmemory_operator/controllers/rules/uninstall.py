@@ -19,10 +19,10 @@ KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 """What another object of its name may have too; an owner by its uid would have it collected."""
 
 _OF_AGENTS = {
-    "Delete": "deletionPolicy Delete: the collection goes too if it is empty or confirmed",
-    "Snapshot": "deletionPolicy Snapshot: a last snapshot is made, then the collection goes",
+    "Delete": "deletionPolicy Delete: the collection is deleted too if it is empty or confirmed",
+    "Snapshot": "deletionPolicy Snapshot: a final snapshot is taken, then the collection is deleted",
 }
-_KEPT_BYTES = "its bytes stay in Qdrant or S3; where they are stands in the catalogue alone"
+_KEPT_BYTES = "its bytes stay in Qdrant or S3; only the catalogue records where"
 
 
 def catalogued(document: Json) -> Json:
@@ -47,15 +47,17 @@ def fate_of(document: Json, *, is_released: bool) -> str:
         case "MemorySnapshot":
             return _fate_of_snapshot(document, is_released=is_released)
         case "MemoryRestore":
-            return "what it restored stays; the way back goes"
+            return "the restored collection stays; rollback is no longer possible"
         case _:
-            return "the server stays as it is"
+            return "the server is not changed"
 
 
 def _fate_of_snapshot(document: Json, *, is_released: bool) -> str:
     if not is_ended(document.get("status") or {}):
-        return "under way: it is given up" + ("; what was made of it is left" if is_released else "")
-    return "deletionPolicy Delete: its bytes go too" if takes_bytes(document) and not is_released else _KEPT_BYTES
+        return "in progress: it is cancelled" + ("; its partial result stays" if is_released else "")
+    return (
+        "deletionPolicy Delete: its bytes are deleted too" if takes_bytes(document) and not is_released else _KEPT_BYTES
+    )
 
 
 def takes_bytes(document: Json) -> bool:

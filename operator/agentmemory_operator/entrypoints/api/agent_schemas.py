@@ -29,16 +29,16 @@ class TypeOut(Answer):
     """A type of memory."""
 
     name: str
-    meaning: str = Field(description="How to recognise what belongs to it; empty: nobody said.")
-    half_life_days: float | None = Field(description="null: does not decay.")
+    meaning: str = Field(description="Meaning of the type; empty if not set.")
+    half_life_days: float | None = Field(description="null if the type does not decay.")
     boost: float
-    confidence: float | None = Field(description="Of a memory that is stored without one; null: none.")
-    event_types: list[str] = Field(description="What `event_type` of its memories may be; empty: anything.")
-    required: list[str] = Field(description="Fields that a memory of it is refused without.")
+    confidence: float | None = Field(description="Default confidence of its memories; null if none.")
+    event_types: list[str] = Field(description="Allowed values of `event_type`; empty allows any.")
+    required: list[str] = Field(description="Required fields of its memories.")
 
 
 class EmbeddingOut(Answer):
-    """What turns text into vectors, as the collection's vectors were made."""
+    """Embedding that the collection's vectors were created with."""
 
     provider: str
     model: str | None
@@ -46,68 +46,70 @@ class EmbeddingOut(Answer):
 
 
 class KeywordOut(Answer):
-    """Search by words too."""
+    """Settings of the keyword search."""
 
     language: str
-    method: str = Field(description="How similarity and keyword term become one number; an expression names both.")
+    method: str = Field(description="How similarity and keyword score are combined; not used with an expression.")
     keyword_weight: float
-    k: int = Field(description="Of the method RRF.")
+    k: int = Field(description="Only with the method RRF.")
 
 
 class RerankOut(Answer):
-    """A cross-encoder that reads the best again."""
+    """Cross-encoder that reranks the best results."""
 
     model: str
-    candidates: int = Field(description="How many of the best by score it reads.")
+    candidates: int = Field(description="Number of best results that it reranks.")
 
 
 class CountsOut(Answer):
-    """Memories by state; each stored memory is in one."""
+    """Number of memories by state; each memory has one state."""
 
-    active: int = Field(description="What a search can find.")
+    active: int = Field(description="Found by searches.")
     superseded: int
-    hidden: int = Field(description="Past the time of its type, out of sight and kept.")
-    expired: int = Field(description="Past its time; the next cleanup removes it.")
-    pending: int = Field(description="Of a write that was broken off; the sweeper finishes it.")
+    hidden: int = Field(description="Past the TTL of their type; kept but not found.")
+    expired: int = Field(description="Expired; removed by the next cleanup.")
+    pending: int = Field(description="From an interrupted write, which the sweeper completes.")
 
 
 class StatsOut(Answer):
     """Counts of an agent's memories, or of a user's."""
 
-    user_id: str | None = Field(description="null: of all users and scopes.")
+    user_id: str | None = Field(description="null for all users and scopes.")
     total: int
     states: CountsOut
-    types: dict[str, CountsOut] = Field(description="By type, of types that there are memories of.")
+    types: dict[str, CountsOut] = Field(description="By type, for types that have memories.")
     decayed_below_50pct: int | None = Field(
-        description="Active memories whose effective confidence is below 0.5; null: the model is not Confidence, or"
+        description="Active memories with an effective confidence below 0.5; null if the model is not Confidence or"
         " more than 10,000 are active."
     )
-    oldest: Time | None = Field(description="`created_at` of an active memory.")
-    newest: Time | None = Field(description="`created_at` of an active memory.")
+    oldest: Time | None = Field(description="`created_at` of the oldest or newest active memory.")
+    newest: Time | None = Field(description="`created_at` of the oldest or newest active memory.")
 
 
 class AgentDetailOut(AgentOut):
-    """An agent's settings in force."""
+    """Effective settings of an agent."""
 
     types: list[TypeOut]
     model: str = Field(description="The scoring model.")
-    weights: WeightsOut | None = Field(description="Of the model Weighted.")
-    utility_norm: float | None = Field(description="Of the model Weighted.")
-    confidence_share: float | None = Field(description="Of the model Weighted; null: confidence does not count.")
-    confidence: dict[str, float] | None = Field(description="Figures of the model Confidence.")
-    priority: dict[str, float] | None = Field(description="Figures of the model Priority.")
+    weights: WeightsOut | None = Field(description="Only with the model Weighted.")
+    utility_norm: float | None = Field(description="Only with the model Weighted.")
+    confidence_share: float | None = Field(description="Only with the model Weighted; null if confidence is not used.")
+    confidence: dict[str, float] | None = Field(description="Parameters of the model Confidence.")
+    priority: dict[str, float] | None = Field(description="Parameters of the model Priority.")
     horizons: dict[str, float] | None = Field(description="Weights by age of the model Priority.")
-    importance: dict[str, float] | None = Field(description="Figures of the model Importance.")
-    expression: str | None = Field(description="Of the model Expression.")
+    importance: dict[str, float] | None = Field(description="Parameters of the model Importance.")
+    expression: str | None = Field(description="Only with the model Expression.")
     scoring_fault: str | None = Field(
-        description="Why the object's own expression cannot be used; what was accepted last is in force."
+        description="Why the object's expression is rejected; the last accepted scoring is in effect."
     )
     limit: int
     score_threshold: float
     min_similarity: float
     candidates: int | Literal["Auto"]
-    rerank: RerankOut | None = Field(description="null: results are in the order of their scores.")
+    rerank: RerankOut | None = Field(description="null if results are ordered by score.")
     distance: str
     embedding: EmbeddingOut
-    keyword: KeywordOut | None = Field(description="null: searches are by meaning alone.")
-    evidence: dict[str, float] | None = Field(description="Weights of `scoring.evidence`; null: none is kept.")
+    keyword: KeywordOut | None = Field(description="null if searches use vectors only.")
+    evidence: dict[str, float] | None = Field(
+        description="Weights of `scoring.evidence`; null if no evidence is stored."
+    )

@@ -41,8 +41,8 @@ Json = dict[str, Any]
 
 _PUT_MESSAGES: Mapping[Outcome, str] = {
     "created": "stored",
-    "replaced": "stored in the place of what lay under this key",
-    "repeated": "stored before, under the same Idempotency-Key",
+    "replaced": "replaced the item under this key",
+    "repeated": "already stored under the same Idempotency-Key",
 }
 
 NAME_MAX = 64
@@ -112,8 +112,8 @@ def check_name(value: str) -> str:
     if value in _KNOWN:
         return value
     near = difflib.get_close_matches(value, _KNOWN, n=1)
-    way_out = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN)}"
-    message = f"no memory has a field {value!r}: {way_out}"
+    way_out = f"did you mean {near[0]}?" if near else f"use one of {', '.join(_KNOWN)}"
+    message = f"memories have no field {value!r}: {way_out}"
     raise PydanticCustomError("value", "{message}", {"message": message})
 
 

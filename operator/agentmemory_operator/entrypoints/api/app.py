@@ -151,8 +151,8 @@ def _bare_app() -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services = app.state.services
     beside = {
-        "access counts are no longer written": services.access_counts.run(),
-        "conversations are no longer distilled": services.distilling.run(),
+        "writing access counts stopped": services.access_counts.run(),
+        "distilling conversations stopped": services.distilling.run(),
     }
     tasks = [_begin(work, broken) for broken, work in beside.items()]
     try:
@@ -252,7 +252,7 @@ def _add_problem_pages(app: FastAPI) -> None:
             if problem.name == name:
                 content = {"type": problem.uri, "title": problem.title, "status": problem.status}
                 return json_response(content | {"explanation": problem.explanation})
-        raise NotFound(f"there is no kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
+        raise NotFound(f"there is no error {name[:64]!r}: use one of {', '.join(problem.name for problem in PROBLEMS)}")
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -115,7 +115,7 @@ def not_declared(media_type: str, *, wanted: str) -> ProblemRaised:
 
     A page may send any body to any server, but none that is declared as JSON without asking the server first.
     """
-    said = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "there is no Content-Type"
+    said = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "Content-Type is missing"
     return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{said}: send {wanted}"))
 
 
@@ -286,11 +286,11 @@ def _faults(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
             for index, child in enumerate(value):
                 yield from _faults(child, (*location, index))
         case str() if not _is_unicode(value):
-            yield location, "must not contain half of a surrogate pair"
+            yield location, "must not contain an unpaired surrogate"
         case float() if not math.isfinite(value):
             yield location, "must be a finite number"
         case int() if not -1e308 <= value <= 1e308:
-            yield location, "must be a number within float64"
+            yield location, "must be within the range of float64"
 
 
 def _is_unicode(text: str) -> bool:
@@ -302,5 +302,5 @@ def _is_unicode(text: str) -> bool:
 
 
 def _too_large(max_bytes: int) -> ProblemRaised:
-    detail = f"the body is larger than {max_bytes // MIB} MiB: send less, or several requests"
+    detail = f"the body is larger than {max_bytes // MIB} MiB: send less, or split it into several requests"
     return ProblemRaised(Problem(type=BODY_TOO_LARGE, detail=detail))

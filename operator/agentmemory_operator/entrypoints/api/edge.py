@@ -113,9 +113,7 @@ class Edge:
         except Exception:  # the last edge: whatever it is, the caller gets an answer and the log the trace
             log.exception("unexpected error in %s %s, request %s", scope["method"], scope["path"], scope[REQUEST_ID])
             if exchange.status == 0:
-                problem = Problem(
-                    type=INTERNAL_ERROR, detail="unexpected error: the log has more under this request_id"
-                )
+                problem = Problem(type=INTERNAL_ERROR, detail="unexpected error: see the log for this request_id")
                 await problem.response(scope[REQUEST_ID])(scope, receive, exchange)
 
     async def _answer_anybody(

@@ -66,7 +66,7 @@ def parse_importance(value: Any) -> float:
 def parse_memory_id(value: str) -> str:
     """The id in the spelling that ids are stored in."""
     if not is_id(value.lower()):
-        raise _refuse("must be the id of a memory, a UUID")
+        raise _refuse("must be the ID of a memory (a UUID)")
     return value.lower()
 
 
@@ -91,7 +91,7 @@ def check_context(value: Any) -> str | dict[str, Any]:
         return check_metadata(value)
     if isinstance(value, str) and 0 < len(value) <= CONTENT_MAX and value.strip():
         return value
-    raise _refuse(f"must be a JSON object, or a text of at most {CONTENT_MAX:,} characters that is not blank")
+    raise _refuse(f"must be a JSON object, or a non-blank text of at most {CONTENT_MAX:,} characters")
 
 
 def drop_repeats(values: list[str]) -> list[str]:
@@ -102,7 +102,9 @@ def drop_repeats(values: list[str]) -> list[str]:
 def check_user(value: str) -> str:
     """Refuse what begins as a scope and is none."""
     if not is_well_formed(value):
-        raise _refuse(f"a scope is {GLOBAL} or {GROUP_PREFIX}NAME, of at most 63 letters, digits, dots, _ and -")
+        raise _refuse(
+            f"must be {GLOBAL} or {GROUP_PREFIX}NAME, where NAME has at most 63 letters, digits, dots, _ and -"
+        )
     return value
 
 
@@ -111,7 +113,7 @@ def check_source(value: str) -> str:
     if value in SOURCES or re.fullmatch(OWN_SOURCE, value):
         return value
     known = ", ".join(SOURCES)
-    raise _refuse(f"must be one of {known}, or x- and a name of your own, as x-crm; not {value!r}")
+    raise _refuse(f"must be one of {known}, or x- and a name of your own, for example x-crm; not {value!r}")
 
 
 Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)]

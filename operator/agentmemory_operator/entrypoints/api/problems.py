@@ -65,46 +65,45 @@ UNAUTHORIZED = ProblemType(
     401,
     "No valid token",
     "Send the header `Authorization: Bearer TOKEN`: the token of a ServiceAccount for the audience `agentmemory`, or "
-    "in development the token of this API.",
+    "in development the API's token.",
 )
 FORBIDDEN = ProblemType(
     "forbidden",
     403,
-    "The caller may not do this with the agent",
-    "The AgentMemory object names the caller in `spec.access.subjects`, without this verb, user or scope; or the "
-    "request names an `author` who is not the caller, without the verb `impersonate`. Nothing was written.",
+    "The caller is not allowed to do this",
+    "The caller's subject in `spec.access.subjects` of the AgentMemory lacks this verb, user or scope; or the "
+    "request names an `author` other than the caller without the verb `impersonate`. Nothing was written.",
 )
 CROSS_ORIGIN = ProblemType(
     "cross-origin",
     403,
-    "A web page of another site asks",
-    "Without authentication (`AGENTMEMORY_AUTH=none`) the API answers no page but its own, so that none which somebody "
-    "on this machine opens reads memories: `Host` names this machine where it listens on loopback, `Origin` is the "
-    "API's own or absent. To let others in, set `AGENTMEMORY_AUTH=token`. Nothing was read or written.",
+    "Cross-origin request rejected",
+    "Without authentication (`AGENTMEMORY_AUTH=none`) the API answers only its own pages, so that no other web page "
+    "can read memories: on loopback `Host` must name this machine, and `Origin` must be the "
+    "API's own or absent. To allow other clients, set `AGENTMEMORY_AUTH=token`. Nothing was read or written.",
 )
 NOT_FOUND = ProblemType(
     "not-found",
     404,
-    "There is no such thing",
+    "Not found",
     "The path, the agent or the memory does not exist, belongs to another user, or the caller may not see it. Agents "
-    "are never created by a request: they come from AgentMemory objects.",
+    "come from AgentMemory objects; a request never creates one.",
 )
 METHOD_NOT_ALLOWED = ProblemType(
-    "method-not-allowed", 405, "The path has no such method", "The header `Allow` names the methods of the path."
+    "method-not-allowed", 405, "Method not allowed", "The header `Allow` lists the methods of the path."
 )
 CONFLICT = ProblemType(
     "conflict",
     409,
-    "The request contradicts what is stored",
-    "A memory that is superseded already cannot be superseded again (supersede its newest version), and an "
-    "Idempotency-Key cannot be used again with another body. Nothing was written.",
+    "The request conflicts with stored data",
+    "A superseded memory cannot be superseded again (supersede its newest version), and an "
+    "Idempotency-Key cannot be reused with another body. Nothing was written.",
 )
 TOO_SLOW = ProblemType(
     "too-slow",
     408,
-    "The body comes too slowly",
-    "Send at least 30 KiB of a body in any 30 seconds in which the server waits for it, or all of it. Nothing was "
-    "written.",
+    "The body arrives too slowly",
+    "While the server waits for a body, send at least 30 KiB in any 30 seconds, or all of it. Nothing was written.",
 )
 BODY_TOO_LARGE = ProblemType(
     "body-too-large", 413, "The body is too large", "At most 1 MiB, for a batch 16 MiB. Nothing was written."
@@ -112,82 +111,82 @@ BODY_TOO_LARGE = ProblemType(
 UNSUPPORTED_MEDIA_TYPE = ProblemType(
     "unsupported-media-type",
     415,
-    "The body is not declared as JSON",
-    "Send `Content-Type: application/json`; with an import `application/x-ndjson`. Nothing was written.",
+    "Unsupported content type",
+    "Send `Content-Type: application/json`, or `application/x-ndjson` for an import. Nothing was written.",
 )
 INVALID_REQUEST = ProblemType(
     "invalid-request",
     422,
-    "Fields of the request are wrong",
-    "`errors` names each field, what is wrong with it and what is allowed. Nothing was written.",
+    "The request has invalid fields",
+    "`errors` lists each field, what is wrong and what is allowed. Nothing was written.",
 )
 OVERLOADED = ProblemType(
     "overloaded",
     429,
-    "Too much at once",
-    "The caller has as many requests, or as many bytes of bodies, under way as it may, or all callers together have; "
-    "`detail` says which. Nothing was written. Try again after `Retry-After` seconds.",
+    "Too many concurrent requests",
+    "The caller, or all callers together, reached the limit of concurrent requests or of bytes in their bodies; "
+    "`detail` says which. Nothing was written. Retry after `Retry-After` seconds.",
 )
 RATE_LIMITED = ProblemType(
     "rate-limited",
     429,
-    "The caller asks too often",
-    "Each caller has so many requests a second, of this process. Nothing was written. Try again after `Retry-After` "
+    "Too many requests",
+    "Each caller has a limit of requests per second and process. Nothing was written. Retry after `Retry-After` "
     "seconds.",
 )
 INTERNAL_ERROR = ProblemType(
-    "internal-error", 500, "Unexpected error", "A fault of this API; its log has more under the `request_id`."
+    "internal-error", 500, "Internal error", "A fault of the API; see its log for this `request_id`."
 )
 STORE_REJECTED = ProblemType(
     "store-rejected",
     502,
     "Qdrant refused the request",
-    "Qdrant answered that it will not do this, now or later; `detail` has its words about a search or a list, its own "
-    "log those about a write. Mostly the API key of the QdrantConnection, or a collection that was changed by hand.",
+    "Qdrant rejected the call permanently. `detail` has its message for a search or a list; for a write it is in the "
+    "API's log. Usual causes: the API key of the QdrantConnection, or a collection that was changed manually.",
 )
 AGENT_MISCONFIGURED = ProblemType(
     "agent-misconfigured",
     503,
-    "The agent cannot be served as its object stands",
-    "The AgentMemory object, or what it refers to, must be corrected; `detail` says what. Nothing was written.",
+    "The agent's object is invalid",
+    "Correct the AgentMemory object or what it refers to; `detail` says what. Nothing was written.",
 )
 STORE_UNAVAILABLE = ProblemType(
-    "store-unavailable", 503, "Qdrant is away", "Nothing was written. Try again after `Retry-After` seconds."
+    "store-unavailable", 503, "Qdrant is unavailable", "Nothing was written. Retry after `Retry-After` seconds."
 )
 COLLECTION_MISSING = ProblemType(
     "collection-missing",
     503,
-    "The agent's collection is not there",
-    "Qdrant answers. The collection that the agent's memories are in, or the alias that leads to it, was not made yet, "
-    "or was deleted, or is another owner's: the Ready condition of the AgentMemory says which (`kubectl get amem`). "
+    "The agent's collection is not available",
+    "Qdrant answers, but the agent's collection or alias was not created yet, "
+    "was deleted, or belongs to another owner: see the Ready condition of the AgentMemory (`kubectl get amem`). "
     "Nothing was written.",
 )
 AGENT_CLOSED = ProblemType(
     "agent-closed",
     503,
-    "A snapshot is being restored into the agent",
-    "Its memories are neither read nor written until that ends: see its MemoryRestore (`kubectl get mrest`). Nothing "
-    "was written. Try again after `Retry-After` seconds.",
+    "The agent is being restored",
+    "No memory is read or written until the restore ends: see its MemoryRestore (`kubectl get mrest`). Nothing "
+    "was written. Retry after `Retry-After` seconds.",
 )
 KEYS_UNAVAILABLE = ProblemType(
     "keys-unavailable",
     503,
     "Keys unavailable",
-    "The memory has a privacy zone, whose keys, or the wrapping key that they are under, cannot be had for now: see "
-    "the condition KeysUnavailable of the AgentMemory. Nothing was written. Try again after `Retry-After` seconds.",
+    "The memory has a privacy zone, and its keys or their wrapping key are not available: see "
+    "the condition KeysUnavailable of the AgentMemory. Nothing was written. Retry after `Retry-After` seconds.",
 )
 EMBEDDER_UNAVAILABLE = ProblemType(
     "embedder-unavailable",
     503,
-    "The embedding service is away",
-    "Nothing was written. Try again after `Retry-After` seconds.",
+    "The embedding service is unavailable",
+    "Nothing was written. Retry after `Retry-After` seconds.",
 )
-UNAVAILABLE = ProblemType("unavailable", 503, "Not ready", "Try again after `Retry-After` seconds.")
+UNAVAILABLE = ProblemType("unavailable", 503, "Not ready", "Retry after `Retry-After` seconds.")
 OUTCOME_UNKNOWN = ProblemType(
     "outcome-unknown",
     504,
     "The write may or may not have taken effect",
-    "Qdrant's answer was lost. Sending the same request with the same Idempotency-Key is safe and ends in one memory.",
+    "Qdrant's answer was lost. Repeat the request with the same Idempotency-Key: it stores one memory at most.",
 )
 
 PROBLEMS: tuple[ProblemType, ...] = (

@@ -59,53 +59,59 @@ class Body(BaseModel):
 class MemoryIn(Body):
     """A memory to store. Only `user_id` and `content` are needed."""
 
-    user_id: UserId = Field(description="Whose memory it is: a user, `group:NAME` or `global`.")
-    content: Content = Field(description="The text itself.")
-    type: TypeName | None = Field(default=None, description="One of the agent's types. Default: fact, else its first.")
+    user_id: UserId = Field(description="Owner of the memory: a user, `group:NAME` or `global`.")
+    content: Content = Field(description="The text.")
+    type: TypeName | None = Field(
+        default=None, description="One of the agent's types. Default: fact if the agent has it, else its first type."
+    )
     importance: Importance = Field(
         default=0.5, description="0..1, or low (.25), medium (.5), high (.75), critical (1)."
     )
-    confidence: Share | None = Field(default=None, description="How sure the author is, 0..1.")
+    confidence: Share | None = Field(default=None, description="Confidence of the author, 0..1.")
     decay_rate: Annotated[float, Field(ge=0, le=MAX_DECAY_RATE)] | None = Field(
-        default=None, description="How fast it fades a day, 0..10, where the scoring model asks for it."
+        default=None, description="Decay per day, 0..10, if the scoring model uses it."
     )
-    session_id: Id | None = Field(default=None, description="The conversation it came from.")
-    tags: Tags = Field(default=[], description="Labels that a search can ask for; repeats are dropped.")
+    session_id: Id | None = Field(default=None, description="Session or conversation that it comes from.")
+    tags: Tags = Field(default=[], description="Labels for filtering; duplicates are dropped.")
     source: Source | None = Field(
-        default=None, description="Where it came from: one of these, or `x-` and a name of your own."
+        default=None, description="Origin: one of the listed values, or `x-` followed by a name of your own."
     )
     author: Author | None = Field(
-        default=None, description="Who stores it. Default: the caller; another one takes the verb impersonate."
+        default=None, description="Author. Default: the caller; another one needs the verb impersonate."
     )
-    speaker: Id | None = Field(default=None, description="Who said it in the conversation.")
-    role: Role | None = Field(default=None, description="What the speaker is.")
-    metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
-    key: Id | None = Field(default=None, description="What it is a value of, as `billing.method`.")
-    subject: Id | None = Field(default=None, description="Whose or what state it tells.")
-    status_value: Id | None = Field(default=None, description="The state itself, in a word.")
-    category: Id | None = Field(default=None, description="What kind of knowledge: semantic, episodic, procedural, …")
-    knowledge_category: KnowledgeCategory | None = Field(default=None, description="What it is about.")
+    speaker: Id | None = Field(default=None, description="Name of the speaker in the conversation.")
+    role: Role | None = Field(default=None, description="Role of the speaker.")
+    metadata: Metadata = Field(default={}, description="Additional data as a JSON object, at most 16 levels deep.")
+    key: Id | None = Field(default=None, description="Key that it is the value of, for example `billing.method`.")
+    subject: Id | None = Field(default=None, description="Subject whose status it describes.")
+    status_value: Id | None = Field(default=None, description="The status in one word.")
+    category: Id | None = Field(
+        default=None, description="Kind of knowledge, for example semantic, episodic or procedural."
+    )
+    knowledge_category: KnowledgeCategory | None = Field(default=None, description="Topic.")
     event_type: Id | None = Field(
         default=None,
-        description="Of an event: user_interaction, tool_execution, error_event, system_event, agent_decision, …",
+        description="Kind of event, for example user_interaction, tool_execution, error_event or agent_decision.",
     )
-    context: Context | None = Field(default=None, description="What was the case then: a text, or a JSON object.")
-    domain: Id | None = Field(default=None, description="The field of knowledge that it belongs to.")
-    source_ids: SourceIds = Field(default=[], description="Memories that it was made of; repeats are dropped.")
-    parent_id: MemoryId | None = Field(default=None, description="The memory of the same user that it is a part of.")
-    supersedes: MemoryId | None = Field(default=None, description="Id of the memory that this one replaces.")
+    context: Context | None = Field(default=None, description="Circumstances, as a text or a JSON object.")
+    domain: Id | None = Field(default=None, description="Domain of knowledge.")
+    source_ids: SourceIds = Field(
+        default=[], description="IDs of the memories that it was derived from; duplicates are dropped."
+    )
+    parent_id: MemoryId | None = Field(default=None, description="ID of the parent memory of the same user.")
+    supersedes: MemoryId | None = Field(default=None, description="ID of the memory that this one replaces.")
     namespace: Namespace = Field(
-        default=[], description="Where it belongs, from the outside in. `memories` is followed by user_id."
+        default=[], description="Namespace, outermost part first. `memories` must be followed by user_id."
     )
-    expires_at: Time | None = Field(default=None, description="From then on it is never returned.")
-    valid_from: Time | None = Field(default=None, description="Since when it is true. Default: `created_at`.")
-    valid_to: Time | None = Field(default=None, description="Until when it is true; what replaces it ends it too.")
-    created_at: Time | None = Field(default=None, description="For imports of history. Default: now.")
-    pinned: StrictBool = Field(default=False, description="Never cleaned up.")
-    zone: ZoneName | None = Field(
-        default=None, description="How it is sealed, of the zones that the object allows. Default: not at all."
+    expires_at: Time | None = Field(default=None, description="Time after which it is never returned.")
+    valid_from: Time | None = Field(default=None, description="Start of its validity. Default: `created_at`.")
+    valid_to: Time | None = Field(default=None, description="End of its validity; a replacement ends it too.")
+    created_at: Time | None = Field(default=None, description="Creation time, for importing history. Default: now.")
+    pinned: StrictBool = Field(default=False, description="Excluded from cleanup.")
+    zone: ZoneName | None = Field(default=None, description="Privacy zone, one that the object allows. Default: none.")
+    vector: Numbers | None = Field(
+        default=None, description="Required with embedding provider `none`, otherwise not allowed."
     )
-    vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
     def new_memory(
         self, *, default_type: str | None, stored_by: str | None = None, idempotency_key: str | None = None
@@ -118,7 +124,7 @@ class MemoryIn(Body):
 
 
 class BatchIn(Body):
-    """Memories to store; each is stored or refused by itself."""
+    """Memories to store; each is stored or rejected individually."""
 
     memories: Annotated[list[MemoryIn], Field(min_length=1, max_length=BATCH_MAX)]
 
@@ -130,11 +136,11 @@ class BatchEnvelope(Body):
 
 
 class WeightsIn(Body):
-    """Shares of the combined score, together 1."""
+    """Weights of the combined score; they must add up to 1."""
 
-    similarity: Share = Field(description="Share of the similarity, 0..1.")
-    recency: Share = Field(description="Share of the recency, 0..1.")
-    utility: Share = Field(description="Share of the utility, 0..1.")
+    similarity: Share = Field(description="Weight of similarity, 0..1.")
+    recency: Share = Field(description="Weight of recency, 0..1.")
+    utility: Share = Field(description="Weight of utility, 0..1.")
 
     @model_validator(mode="after")
     def _add_up(self) -> "WeightsIn":
@@ -146,57 +152,61 @@ class WeightsIn(Body):
 
 
 class IncludeIn(Body):
-    """What else each result brings along."""
+    """Additional data for each result."""
 
     neighbours: Annotated[int, Field(ge=0, le=3)] = Field(
         default=0,
-        description="So many memories before and after each result in its session, 0..3, where the agent has keywords.",
+        description=(
+            "Number of memories before and after each result in its session, 0..3, if the agent has a keyword index."
+        ),
     )
 
 
 class SearchIn(Body, Shown):
-    """What to look for; one of `query` and `vector`, both where callers send vectors and the agent has keywords."""
+    """A search: either `query` or `vector`, or both if callers send vectors and the agent has a keyword index."""
 
-    user_id: UserId = Field(description="Whose memories.")
+    user_id: UserId = Field(description="User whose memories are used.")
     include_scopes: ScopeNames | None = Field(
         default=None,
-        description="Shared scopes whose memories are searched too. Default: `global`, where the caller may read it.",
+        description="Shared scopes to search too. Default: `global` if the caller may read it.",
     )
-    query: Content | None = Field(default=None, description="Text to embed.")
-    vector: Numbers | None = Field(default=None, description="A vector of the agent's size in the query's place.")
-    top_k: TopK | None = Field(default=None, description="How many at most. Default: the object's `limit`.")
+    query: Content | None = Field(default=None, description="Text to search for.")
+    vector: Numbers | None = Field(default=None, description="Vector to search for, with the agent's dimensions.")
+    top_k: TopK | None = Field(default=None, description="Maximum number of results. Default: the object's `limit`.")
     threshold: Threshold | None = Field(
-        default=None, description="Least combined score. Default: the object's `scoreThreshold`."
+        default=None, description="Minimum combined score. Default: the object's `scoreThreshold`."
     )
     min_priority: Share | None = Field(
         default=None,
-        description="Least priority, with the model Priority. Default: the object's `minPriority`.",
+        description="Minimum priority, with the model Priority. Default: the object's `minPriority`.",
     )
     types: TypeNames | None = Field(default=None, min_length=1, description="Only memories of these types.")
-    tags: AskedTags | None = Field(
-        default=None, min_length=1, description="Only memories that carry any of these tags."
-    )
-    tags_match: TagsMatch = Field(default="any", description="`all`: only those that carry every one of `tags`.")
+    tags: AskedTags | None = Field(default=None, min_length=1, description="Only memories with any of these tags.")
+    tags_match: TagsMatch = Field(default="any", description="`all` requires every tag in `tags`.")
     session_id: Id | None = Field(default=None, description="Only memories of this session.")
-    namespace: Namespace = Field(default=[], description="Only memories whose namespace begins with these parts.")
+    namespace: Namespace = Field(default=[], description="Only memories whose namespace starts with these parts.")
     filters: Filters = Field(
         default={}, description="Conditions on fields: value, operators, AND, OR, NOT. See docs/filters.md."
     )
-    at_time: Time | None = Field(default=None, description="Only what was true then, replaced since or not.")
-    include_superseded: StrictBool = Field(default=False, description="Also versions that others replaced.")
+    at_time: Time | None = Field(
+        default=None, description="Only memories valid at that time, including those replaced since then."
+    )
+    include_superseded: StrictBool = Field(default=False, description="Also return superseded versions.")
     hybrid: StrictBool | None = Field(
         default=None,
-        description="Search by words too; false searches by meaning alone. Default: where the agent has keywords.",
+        description=(
+            "Search by keywords too; false searches by vectors only. Default: true if the agent has a keyword index."
+        ),
     )
     weights: WeightsIn | None = Field(
         default=None,
-        description="For this search alone, with the model Weighted, where the object's `allowOverrides` lets it."
+        description="Weights for this search, with the model Weighted and if the object's `allowOverrides` is true."
         " Default: the object's.",
     )
-    include: IncludeIn = Field(default=IncludeIn(), description="What else each result brings along.")
+    include: IncludeIn = Field(default=IncludeIn(), description="Additional data for each result.")
     terms: StrictBool = Field(default=False, description="Also return similarity, recency and utility of each result.")
     explain: StrictBool = Field(
-        default=False, description="Also return all terms of each score, and prove the answer: a dearer search."
+        default=False, description="Also return all terms of each score and verify the ranking; the search is slower."
     )
 
     @model_validator(mode="after")
@@ -247,30 +257,36 @@ def _drop_default(schema: dict[str, Any]) -> None:
 
 
 _FIXED = {
-    "content": "never changes in place: store the new content with supersedes, and the id of this memory",
-    "parent_id": "never changes in place, so that no memory comes to be above itself: store the memory anew with"
-    " supersedes, the id of this one, and its parent",
+    "content": "cannot be changed: store a new memory with supersedes set to this memory's ID",
+    "parent_id": "cannot be changed, to prevent cycles: store a new memory with"
+    " supersedes set to this memory's ID, and the new parent",
 }
 
 
 class ChangeIn(Body):
-    """What changes in a memory; what is left out stays as it is."""
+    """Fields to change in a memory; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    importance: Importance = Field(default=_NOT_GIVEN, description="0..1, or a level.", json_schema_extra=_drop_default)
-    tags: Tags = Field(default=_NOT_GIVEN, description="In the place of those it has.", json_schema_extra=_drop_default)
+    importance: Importance = Field(
+        default=_NOT_GIVEN, description="0..1, or low, medium, high, critical.", json_schema_extra=_drop_default
+    )
+    tags: Tags = Field(default=_NOT_GIVEN, description="Replaces the existing tags.", json_schema_extra=_drop_default)
     metadata: Metadata = Field(
-        default=_NOT_GIVEN, description="In the place of what it has.", json_schema_extra=_drop_default
+        default=_NOT_GIVEN, description="Replaces the existing metadata.", json_schema_extra=_drop_default
     )
     expires_at: Time | None = Field(
-        default=None, description="From then on it is never returned; null: never.", json_schema_extra=_drop_default
+        default=None,
+        description="Time after which it is never returned; null removes it.",
+        json_schema_extra=_drop_default,
     )
-    pinned: StrictBool = Field(default=_NOT_GIVEN, description="Never cleaned up.", json_schema_extra=_drop_default)
+    pinned: StrictBool = Field(
+        default=_NOT_GIVEN, description="Excluded from cleanup.", json_schema_extra=_drop_default
+    )
     zone: ZoneName | None = Field(
         default=None,
-        description="How it and its earlier versions are sealed, alone in the request; a lower one, or null, takes the"
-        " verb admin.",
+        description="Privacy zone of it and its earlier versions; must be the only change. A lower zone or null"
+        " needs the verb admin.",
         json_schema_extra=_drop_default,
     )
 
@@ -284,7 +300,7 @@ class ChangeIn(Body):
             message = f"send at least one of {', '.join(cls.model_fields)}"
             raise PydanticCustomError("empty", "{message}", {"message": message})
         if isinstance(sent, dict) and "zone" in sent and len(sent) > 1:
-            message = "is changed alone: send what else changes in a request of its own"
+            message = "must be the only change in the request: send the other changes separately"
             raise PydanticCustomError("alone", "{message}", {"message": message, "field": "zone"})
         return sent
 
@@ -294,11 +310,13 @@ class ChangeIn(Body):
 
 
 class WorkingIn(Body):
-    """What to keep in mind."""
+    """A working memory to add."""
 
-    content: Content = Field(description="The text itself.")
+    content: Content = Field(description="The text.")
     importance: Importance = Field(default=0.5, description="0..1, or low, medium, high, critical.")
-    vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
+    vector: Numbers | None = Field(
+        default=None, description="Required with embedding provider `none`, otherwise not allowed."
+    )
 
     def new_memory(self, *, user_id: str, session_id: str, stored_by: str | None) -> IncomingMemory:
         """What the use case takes."""
@@ -314,21 +332,21 @@ class Parameters(BaseModel):
 class UserParameters(Parameters):
     """The parameter of every call on one memory."""
 
-    user_id: UserId = Field(description="Whose memory.")
+    user_id: UserId = Field(description="User who owns the memory.")
 
 
 class ChildrenParameters(UserParameters):
-    """Which of the memories below one."""
+    """Which children to list."""
 
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories a page.")
-    cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the page before.")
+    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories per page.")
+    cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
 
 class TreeParameters(UserParameters):
     """How much of a tree."""
 
-    depth: int = Field(default=8, ge=1, le=32, description="Levels below the memory.")
-    limit: int = Field(default=100, ge=1, le=LIST_LIMIT_MAX, description="Memories below it, in all.")
+    depth: int = Field(default=8, ge=1, le=32, description="Maximum number of levels below the memory.")
+    limit: int = Field(default=100, ge=1, le=LIST_LIMIT_MAX, description="Maximum number of descendants.")
 
     def tree_request(self) -> TreeRequest:
         """What the use case takes."""
@@ -338,7 +356,9 @@ class TreeParameters(UserParameters):
 class StatsParameters(Parameters):
     """Whose memories to count."""
 
-    user_id: UserId | None = Field(default=None, description="Whose memories. Default: all users' and scopes'.")
+    user_id: UserId | None = Field(
+        default=None, description="User whose memories are counted. Default: all users and scopes."
+    )
 
 
 class MemoryParameters(UserParameters, Shown):
@@ -348,16 +368,18 @@ class MemoryParameters(UserParameters, Shown):
 class ListParameters(Parameters, Shown):
     """Which memories to list."""
 
-    user_id: UserId = Field(description="Whose memories.")
-    include_scopes: ScopeNames = Field(default=[], description="Memories of this shared scope too; repeated, of each.")
-    type: TypeNames = Field(default=[], description="Only this type; repeated, any of them.")
-    tag: AskedTags = Field(default=[], description="Only memories with this tag; repeated, with any of them.")
-    tags_match: TagsMatch = Field(default="any", description="`all`: only memories with every `tag`.")
+    user_id: UserId = Field(description="User whose memories are used.")
+    include_scopes: ScopeNames = Field(default=[], description="Shared scope to include; may be repeated.")
+    type: TypeNames = Field(default=[], description="Only this type; may be repeated for any of several.")
+    tag: AskedTags = Field(default=[], description="Only memories with this tag; may be repeated for any of several.")
+    tags_match: TagsMatch = Field(default="any", description="`all` requires every `tag`.")
     session_id: Id | None = Field(default=None, description="Only this session.")
-    namespace: Namespace = Field(default=[], description="Only this namespace: repeated, its first parts in order.")
-    include_superseded: bool = Field(default=False, description="Also versions that others replaced.")
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories a page.")
-    cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the page before.")
+    namespace: Namespace = Field(
+        default=[], description="Only this namespace; repeat it for each leading part, in order."
+    )
+    include_superseded: bool = Field(default=False, description="Also return superseded versions.")
+    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories per page.")
+    cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
     def list_request(self) -> ListRequest:
         """What the use case takes."""

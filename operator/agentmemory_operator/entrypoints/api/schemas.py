@@ -15,30 +15,34 @@ class Answer(BaseModel):
 
 
 class EntityOut(Answer):
-    """A name that a memory speaks of."""
+    """A name that a memory mentions."""
 
     name: str
     kind: EntityKind
-    role: EntityRole = Field(description="about: whose it is; source: who stored it; mentioned: its text names it.")
+    role: EntityRole = Field(
+        description="about: the memory is about it; source: it stored the memory; mentioned: the text names it."
+    )
 
 
 class ConnectionOut(Answer):
-    """A memory that another belongs together with."""
+    """A link to a related memory."""
 
     id: str
     description: str = Field(description="Why.")
-    run: str | None = Field(default=None, description="The consolidation that found it; absent: it was imported.")
+    run: str | None = Field(default=None, description="Consolidation run that found it; absent if it was imported.")
 
 
 class MemoryOut(Answer):
-    """A stored memory: all of this, or what `fields` names; `format: compact` leaves out what is null."""
+    """A stored memory with all fields, or only those that `fields` names. `format: compact` omits null fields."""
 
     id: str
     user_id: str
-    content: str | None = Field(description="null: it is locked.")
+    content: str | None = Field(description="null if the memory is locked.")
     type: str
     importance: float
-    priority: float | None = Field(description="Now, with the scoring model Priority; null with another.")
+    priority: float | None = Field(
+        description="Current priority with the scoring model Priority; null with other models."
+    )
     confidence: float | None
     decay_rate: float | None
     session_id: str | None
@@ -58,30 +62,30 @@ class MemoryOut(Answer):
     domain: str | None
     source_ids: list[str]
     parent_id: str | None
-    observed_by: list[str] = Field(description="Who said it, the first author included.")
-    observation_count: int = Field(description="How many said it; 1 where nobody is named.")
+    observed_by: list[str] = Field(description="Authors who stored it, including the first.")
+    observation_count: int = Field(description="Number of authors; 1 if none is named.")
     namespace: list[str]
-    entities: list[EntityOut] = Field(description="The names that it speaks of; none where it has a zone.")
+    entities: list[EntityOut] = Field(description="Names that it mentions; empty if it has a zone.")
     supersedes: str | None
-    supersedes_ids: list[str] = Field(description="Of a merged memory: all that it took the place of.")
+    supersedes_ids: list[str] = Field(description="For a merged memory: all memories that it replaces.")
     superseded_by: str | None
     superseded_at: Time | None
     valid_from: Time | None
     valid_to: Time | None
     expires_at: Time | None
     created_at: Time
-    updated_at: Time = Field(description="When somebody stored or changed it last; being found changes nothing.")
+    updated_at: Time = Field(description="Time of the last write; searches do not change it.")
     last_accessed_at: Time | None
     access_count: int
     pinned: bool
-    connections: list[ConnectionOut] = Field(description="Memories that it belongs together with.")
-    consolidated: bool = Field(description="A consolidation has read it, or made it.")
-    zone: ZoneName | None = Field(description="How it is sealed; null: not at all.")
-    locked: bool = Field(description="Its key is away, or was deleted: what is sealed is null or empty.")
+    connections: list[ConnectionOut] = Field(description="Related memories.")
+    consolidated: bool = Field(description="A consolidation has processed or created it.")
+    zone: ZoneName | None = Field(description="Privacy zone; null if it is not sealed.")
+    locked: bool = Field(description="Its key is unavailable or deleted; sealed fields are null or empty.")
 
 
 class WeightsOut(Answer):
-    """Shares of the combined score."""
+    """Weights of the combined score."""
 
     similarity: float
     recency: float
@@ -89,12 +93,12 @@ class WeightsOut(Answer):
 
 
 class CandidatesOut(Answer):
-    """How far the engine looked."""
+    """Candidates that the engine considered."""
 
     scored: int = Field(description="Candidates with at least the object's minSimilarity.")
     below_threshold: int = Field(description="Candidates whose score is below the threshold.")
-    eligible: int = Field(description="Memories that the filters let through.")
-    exact: bool = Field(description="Proven: no memory that was not scored can rank as high by score.")
+    eligible: int = Field(description="Memories that match the filters.")
+    exact: bool = Field(description="Whether no unscored memory can have a score as high.")
 
 
 class ExplainOut(Answer):
@@ -102,35 +106,37 @@ class ExplainOut(Answer):
 
     model: str = Field(description="The scoring model.")
     similarity: float
-    keyword: float | None = Field(description="0..1, by the words in common; null: the search was by meaning alone.")
+    keyword: float | None = Field(description="Keyword score, 0..1; null if the search used vectors only.")
     entities: float | None = Field(
-        description="By the names of the query and what they are linked to; null: none leads anywhere."
+        description="Score of the query's names and their neighbours; null if they lead to no memory."
     )
     fused: float = Field(
-        description="Of all three, by `scoring.fusion`, and of the evidence, by `scoring.evidence`: the term of the"
+        description="Fusion of these three by `scoring.fusion`, and of the evidence by `scoring.evidence`; used as the"
         " similarity."
     )
     evidence: dict[str, float] | None = Field(
-        description="What else tells that the memory answers the question, 0..1 by name (docs/hybrid.md); null: it is"
-        " not kept, or no part of `fused`."
+        description="Other evidence that the memory answers the query, 0..1 by name (docs/hybrid.md); null if it is"
+        " not stored or not part of `fused`."
     )
-    recency: float | None = Field(description="Of the model Weighted.")
-    utility: float | None = Field(description="Of the model Weighted.")
+    recency: float | None = Field(description="Only with the model Weighted.")
+    utility: float | None = Field(description="Only with the model Weighted.")
     confidence_factor: float | None = Field(
-        description="Of the model Weighted with a confidenceShare: a factor of the score."
+        description="Factor of the score with the model Weighted and a confidenceShare."
     )
-    weights: WeightsOut | None = Field(description="Of the model Weighted: boost * sum of weight * term = score.")
+    weights: WeightsOut | None = Field(
+        description="Only with the model Weighted: boost * sum of weight * term = score."
+    )
     terms: dict[str, float] | None = Field(
-        description="Of another model, by name; of an expression, the parts of its sum: boost * their sum = score."
+        description="Terms of other models by name, or the summands of an expression: boost * their sum = score."
     )
-    variables: dict[str, float] | None = Field(description="Of an expression: the number of each variable in it.")
+    variables: dict[str, float] | None = Field(description="Value of each variable of an expression.")
     boost: float
     age_days: float
-    half_life_days: float | None = Field(description="null: the memory does not decay.")
+    half_life_days: float | None = Field(description="null if the memory does not decay.")
     score: float
-    rank_before: int | None = Field(description="Place by similarity alone.")
+    rank_before: int | None = Field(description="Rank by similarity only.")
     rerank: float | None = Field(
-        description="The cross-encoder's number, by which those that have one are ordered; null: not read."
+        description="Score of the cross-encoder, which orders the results that have one; null if not reranked."
     )
     candidates: CandidatesOut | None
 
@@ -139,61 +145,59 @@ class FoundOut(MemoryOut):
     """A result of a search."""
 
     score: float
-    similarity: float | None = Field(default=None, description="To the query; only with `terms`.")
-    recency: float | None = Field(default=None, description="Only with `terms`; null: the model has none.")
-    utility: float | None = Field(default=None, description="Only with `terms`; null: the model has none.")
+    similarity: float | None = Field(default=None, description="Similarity to the query; only with `terms`.")
+    recency: float | None = Field(default=None, description="Only with `terms`; null if the model has no such term.")
+    utility: float | None = Field(default=None, description="Only with `terms`; null if the model has no such term.")
     neighbours: list[MemoryOut] | None = Field(
-        default=None, description="In its session, in order; only with `include`."
+        default=None, description="Neighbours in its session, in order; only with `include`."
     )
-    explain: ExplainOut | None = Field(default=None, description="Only when asked for.")
+    explain: ExplainOut | None = Field(default=None, description="Only with `explain`.")
 
 
 class SearchOut(Answer):
-    """The answer of a search, best first: by score, and what was reranked by the cross-encoder's number."""
+    """Results of a search, best first: by score, or by the cross-encoder for reranked results."""
 
     results: list[FoundOut]
-    generation: int = Field(description="Generation of the object whose settings ranked.")
+    generation: int = Field(description="Generation of the AgentMemory object whose settings were used.")
     total_candidates: int
-    removed_by_threshold: int = Field(
-        description="Results that there would be besides, without thresholds on the score and on the similarity."
-    )
-    threshold: float | None = Field(description="On the score, as it was in force; null: none.")
-    min_similarity: float | None = Field(description="On the similarity, as it was in force; null: none.")
-    candidates: CandidatesOut | None = Field(description="Only with `explain`, also where nothing was found.")
+    removed_by_threshold: int = Field(description="Additional results without the thresholds on score and similarity.")
+    threshold: float | None = Field(description="Effective threshold of the score; null if there is none.")
+    min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
+    candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
     took_ms: float
-    warnings: list[str] = Field(description="What makes this search dear, or why nothing was reranked.")
+    warnings: list[str] = Field(description="Why the search is slow, or why results were not reranked.")
 
 
 class StoredOut(Answer):
-    """A memory that is durable."""
+    """Result of storing a memory."""
 
     id: str
     event: Literal["ADD", "SUPERSEDE", "CORROBORATE", "NONE"] = Field(
-        description="NONE: it was said before, CORROBORATE: by another author; the id is that memory's."
+        description="NONE: a duplicate; CORROBORATE: a duplicate by another author. `id` is then the existing memory's."
     )
     supersedes: str | None
-    recorded: bool = Field(description="Whether it left anything new behind.")
+    recorded: bool = Field(description="Whether the request changed anything.")
     warnings: list[str]
 
 
 class ItemStoredOut(Answer):
-    """An item that is durable."""
+    """Result of putting an item."""
 
     success: Literal[True]
     memory_id: str
     key: str
-    message: str = Field(description="Whether it is new, or replaced what lay under its key.")
+    message: str = Field(description="Whether the item is new or replaced another.")
     warnings: list[str]
 
 
 class VersionsOut(Answer):
-    """What later writes of an item replaced, newest first."""
+    """Replaced versions of an item, newest first."""
 
     results: list[MemoryOut]
 
 
 class KeysOut(Answer):
-    """Keys of a namespace, by name in each page."""
+    """Keys of a namespace, sorted within each page."""
 
     results: list[str]
     next_cursor: str | None
@@ -213,13 +217,13 @@ class NamespacesOut(Answer):
 
 
 class ToolsOut(Answer):
-    """Tool schemas, in the form that was asked for."""
+    """Tool schemas in the requested format."""
 
     tools: list[dict[str, Any]]
 
 
 class FieldProblemOut(Answer):
-    """One wrong field."""
+    """An invalid field."""
 
     field: str
     message: str
@@ -228,25 +232,23 @@ class FieldProblemOut(Answer):
 class ProblemOut(Answer):
     """An error (RFC 9457)."""
 
-    type: str = Field(description="Path of the page that explains this kind of error.")
+    type: str = Field(description="Path of the page that explains this error.")
     title: str
     status: int
-    detail: str = Field(description="What is wrong, and the way out.")
-    errors: list[FieldProblemOut] = Field(
-        description="Of the first 50 wrong fields; in a batch of the first 5 of an item."
-    )
-    more_errors: int = Field(description="How many more there are.")
+    detail: str = Field(description="What is wrong and how to fix it.")
+    errors: list[FieldProblemOut] = Field(description="The first 50 invalid fields; in a batch the first 5 per item.")
+    more_errors: int = Field(description="Number of further errors.")
     request_id: str
 
 
 class ErrorOut(Answer):
-    """An item of a batch that was refused."""
+    """A rejected item of a batch."""
 
     error: ProblemOut
 
 
 class BatchOut(Answer):
-    """One result an item, in order."""
+    """One result per item, in order."""
 
     results: list[StoredOut | ErrorOut]
 
@@ -262,48 +264,52 @@ class HistoryOut(Answer):
     """The versions of a memory, oldest first."""
 
     results: list[MemoryOut]
-    truncated: bool = Field(description="There are more versions than are read at once: ask for one at the end.")
+    truncated: bool = Field(
+        description="There are more versions than one request returns; ask for the history of the last one."
+    )
 
 
 class TreeNodeOut(MemoryOut):
-    """A memory and what is below it."""
+    """A memory and its children."""
 
     children: "list[TreeNodeOut]" = Field(description="Oldest first.")
 
 
 class TreeOut(Answer):
-    """A memory with all that is below it."""
+    """A memory with its descendants."""
 
     root: TreeNodeOut
-    truncated: bool = Field(description="There is more than `depth` and `limit` let through.")
+    truncated: bool = Field(description="There are more descendants than `depth` and `limit` allow.")
 
 
 class WorkingOut(Answer):
-    """What a session has in mind, most recently used first."""
+    """Working memories of a session, most recently used first."""
 
     results: list[MemoryOut]
-    slots: int = Field(description="How many it may hold.")
+    slots: int = Field(description="Maximum number of working memories.")
 
 
 class KeptOut(Answer):
-    """A working memory that is durable."""
+    """Result of adding a working memory."""
 
     id: str
-    event: Literal["ADD", "NONE"] = Field(description="NONE: the session had it in mind already.")
-    evicted: MemoryOut | None = Field(description="What had to go for it; its id is the place's, and so the new one's.")
+    event: Literal["ADD", "NONE"] = Field(description="NONE: the session already has it.")
+    evicted: MemoryOut | None = Field(
+        description="Working memory that was dropped for it. Its ID belongs to the slot and is reused."
+    )
     warnings: list[str]
 
 
 class EndedOut(Answer):
-    """What the end of a session dropped."""
+    """Working memories dropped at the end of a session."""
 
     dropped: int
     counts: dict[str, int] = Field(description="By type.")
-    run: str | None = Field(description="Of the distillation that follows, where the agent has a model.")
+    run: str | None = Field(description="ID of the distillation run that follows, if the agent has a language model.")
 
 
 class HealthOut(Answer):
-    """The process answers."""
+    """State of the service."""
 
     status: Literal["ok"]
 

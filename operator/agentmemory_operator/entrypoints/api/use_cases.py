@@ -79,5 +79,5 @@ async def open_agent(request: Request, agent: str) -> Agent:
 def known_id(sent: str) -> str:
     """The id in its stored spelling; what is no id belongs to no memory."""
     if not is_id(sent.lower()):
-        raise NotFound(f"there is no memory {sent[:64]!r}: an id is a UUID")
+        raise NotFound(f"there is no memory {sent[:64]!r}: an ID is a UUID")
     return sent.lower()

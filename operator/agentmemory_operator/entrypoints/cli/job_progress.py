@@ -15,7 +15,7 @@ from agentmemory_operator.ports.base import Json
 
 # How long an operator may take to look at a new object before somebody wonders.
 UNSEEN_S = 15.0
-UNSEEN = "no operator has looked at it yet: does one run, and watch this namespace?"
+UNSEEN = "not reconciled yet: is an operator running, and does it watch this namespace?"
 
 _SHARE = re.compile(r"(\d+) of (\d+)")
 
@@ -55,7 +55,7 @@ def outcome_of(document: Json) -> JobOutcome | None:
         return JobOutcome(False, f"failed ({succeeded['reason']}): {succeeded['message']}")
     verified = conditions.get("Verified")
     if verified is not None and verified["status"] == "False":
-        return JobOutcome(False, f"was made and is not verified ({verified['reason']}): {verified['message']}")
+        return JobOutcome(False, f"was taken but not verified ({verified['reason']}): {verified['message']}")
     return JobOutcome(True, f"has succeeded ({succeeded['reason']}): {succeeded['message']}")
 
 

@@ -54,7 +54,7 @@ class JobsPlace:
 
     def __post_init__(self) -> None:
         if self.context and self.manifests:
-            raise typer.BadParameter("--manifests is a folder in a cluster's place: leave --context out")
+            raise typer.BadParameter("--manifests replaces the cluster: omit --context")
 
     @property
     def options(self) -> str:
@@ -156,7 +156,7 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
         AgentMemoryError: there is one of its name; it was deleted at once; it failed.
     """
     if not await objects.create_object(document):
-        raise AgentMemoryError(f"there is a {titled(document)} already: choose another --name")
+        raise AgentMemoryError(f"{titled(document)} exists already: choose another --name")
     tell(f"created {titled(document)}", output)
     document = await read_again(objects, document)
     return await follow(objects, document, output) if waits else document
@@ -171,7 +171,7 @@ async def follow(
         until: what has to hold besides.
 
     Raises:
-        AgentMemoryError: it failed, or was deleted before its end; says why.
+        AgentMemoryError: it failed, or was deleted before it finished; says why.
     """
     kind, metadata = document["kind"], document["metadata"]
     with JobProgress(titled(document)) as progress:
@@ -186,7 +186,7 @@ async def follow(
     return document
 
 
-async def read_again(objects: JobObjects, document: Json, *, gone: str = "was deleted before its end") -> Json:
+async def read_again(objects: JobObjects, document: Json, *, gone: str = "was deleted before it finished") -> Json:
     """An object as it now is; as it was while the API server is away.
 
     Args:

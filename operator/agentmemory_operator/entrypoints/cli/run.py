@@ -51,7 +51,7 @@ def check_answerable(question: str, *, yes: bool) -> None:
     if yes or _is_terminal():
         return
     typer.echo(
-        f"agentmemory: {question} Standard input is no terminal, so nobody can answer, and nothing was done: add --yes",
+        f"agentmemory: {question} Standard input is not a terminal, so nothing was done: add --yes",
         err=True,
     )
     raise typer.Exit(UNANSWERED)

@@ -98,10 +98,10 @@ def _serve_api(
 ) -> Awaitable[None]:
     if source is AgentSource.KUBERNETES:
         if data is not None:
-            raise typer.BadParameter("--data is for --source files: Kubernetes itself tells which cluster it is")
+            raise typer.BadParameter("--data is only valid with --source files: a Kubernetes cluster has its own ID")
         return servers.api_kubernetes(options)
     if options.namespaces:
-        raise typer.BadParameter("--namespace is for --source kubernetes: a folder is served whole")
+        raise typer.BadParameter("--namespace is only valid with --source kubernetes")
     if manifests is None:
         raise typer.BadParameter("--source files needs --manifests DIR")
     return servers.api_files(options, manifests, data or DATA)

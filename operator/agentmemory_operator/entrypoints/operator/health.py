@@ -36,7 +36,7 @@ def create_health_app(probes: Probes) -> Starlette:
     async def healthz(_: Request) -> Response:
         # That this answers shows that the event loop turns.
         stuck_s = probes.stuck_s()
-        return _told(stuck_s < STUCK_S, "ok", f"work waits, and for {stuck_s:.0f} s no pass began or ended")
+        return _told(stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s")
 
     async def readyz(_: Request) -> Response:
         why = probes.why_not_ready()

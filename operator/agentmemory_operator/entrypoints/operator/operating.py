@@ -47,7 +47,7 @@ class Startup:
         """What keeps the operator from working, None when nothing does."""
         if self.ready.is_set():
             return None
-        return f"the objects are not listed yet{': ' if self._trouble else ''}{self._trouble}"
+        return f"objects are not listed yet{': ' if self._trouble else ''}{self._trouble}"
 
     def wait_for(self, trouble: str) -> None:
         """Note what is missing, and log it where it is another thing than before.
@@ -59,7 +59,7 @@ class Startup:
         if waited_s >= self._patience_s:
             raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {trouble}")
         if trouble != self._trouble:
-            log.warning("%s; waiting for it, %.0f s at most", trouble, self._patience_s - waited_s)
+            log.warning("%s; waiting for up to %.0f s", trouble, self._patience_s - waited_s)
         self._trouble = trouble
 
 
@@ -160,7 +160,7 @@ async def work(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership
         for run in runs:
             run.close()
         raise
-    log.info("leading: passes run in this process")
+    log.info("became the leader: this process reconciles now")
     await race(*runs, leadership.keep())
 
 
@@ -173,7 +173,7 @@ async def sweep(handover: Handover, cluster: KubernetesCluster, namespaces: Sequ
         except LeadershipLost:
             raise
         except TransientError as exc:
-            log.warning("cannot look for Secrets of agents that are gone: %s; again in %.0f s", exc, period_s)
+            log.warning("cannot look for Secrets of deleted agents: %s; retrying in %.0f s", exc, period_s)
         await asyncio.sleep(period_s)
 
 
@@ -187,7 +187,7 @@ async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
             raise
         except TransientError as exc:
             pause_s = min(period_s, LIST_RETRY_S)
-            log.warning("cannot keep the key of user tokens: %s; again in %.0f s", exc, pause_s)
+            log.warning("cannot store the key for user tokens: %s; retrying in %.0f s", exc, pause_s)
         await asyncio.sleep(pause_s)
 
 

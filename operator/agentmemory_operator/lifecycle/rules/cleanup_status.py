@@ -76,9 +76,9 @@ def held_status(counts: Mapping[Removal, int], *, total: int, digest: str, as_of
         "wouldRemove": would,
         "memories": total,
         "reasons": {str(reason): counts[reason] for reason in Removal if counts.get(reason)},
-        "message": f"would remove {would} of {total} memories, more than the {percent} % that one run may: look at it"
+        "message": f"would remove {would} of {total} memories, more than the limit of {percent} % per run: review it"
         f" with `agentmemory cleanup NAME --dry-run`, and approve it with the annotation {APPROVE_CLEANUP}: {digest},"
-        " or change the figures",
+        " or change the limits",
     }
 
 

@@ -1,4 +1,4 @@
-"""What a `forget` erases and what it leaves: tombstones and a receipt, which hold nothing of what was erased.
+"""The scope of a `forget`, and what it leaves: tombstones and a receipt, which hold nothing of what was erased.
 
 An erasure takes what was stored up to a time (`storedAt`). So it can be made again on any copy of the collection, and
 never takes what was stored after it. A receipt names its user by a hash: whoever knows the user's name can tell that
@@ -328,7 +328,7 @@ def trace_from_line(line: bytes) -> Trace:
     try:
         return trace_from_payload(json.loads(line))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no trace of an erasure: {error}") from error
+        raise ValueError(f"not a tombstone: {error}") from error
 
 
 def _hash(*parts: str) -> str:

@@ -142,7 +142,7 @@ class _Reader:
     def _count(self, path: str) -> None:
         self._conditions += 1
         if self._conditions > CONDITIONS_MAX:
-            raise _WrongError(path, f"must not be beyond {CONDITIONS_MAX} conditions and values in all")
+            raise _WrongError(path, f"must not have more than {CONDITIONS_MAX} conditions and values")
 
 
 def _all(parts: list[Criterion]) -> Criterion:
@@ -155,7 +155,7 @@ def _field(name: str, path: str) -> Field:
     if not name.startswith(METADATA):
         raise _WrongError(path, f"unknown; known are AND, OR, NOT, {', '.join(FIELDS)} and {METADATA}NAME")
     if not _METADATA_PATH.fullmatch(name) or len(name) > TEXT_MAX:
-        raise _WrongError(path, "must be metadata.NAME or metadata.NAME.NAME, of letters, digits, _ and - alone")
+        raise _WrongError(path, "must be metadata.NAME or metadata.NAME.NAME with only letters, digits, _ and -")
     return Field(name, name, FieldKind.ANY)
 
 

@@ -113,7 +113,7 @@ def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed
     """
     off = [id_ for ids in faults.values() for id_ in ids]
     if not off:
-        since = f", {removed} were removed since" if removed else ""
+        since = f", {removed} removed since" if removed else ""
         message = f"{both} points are in both{since}"
         return CheckFinding(Check.MISSING, True, message, compared=both + removed)
     told = [f"{len(ids)} points {what}: {first_of(map(str, ids))}" for what, ids in faults.items() if ids]
@@ -137,13 +137,13 @@ def judge_sample(compared: Compared, *, how: str = "bit for bit") -> CheckFindin
         how: equality is meant.
     """
     total = len(compared.equal) + len(compared.differing)
-    since = f", {compared.changed} were written since" if compared.changed else ""
+    since = f", {compared.changed} written since" if compared.changed else ""
     if compared.differing:
         told = first_of(f"{id_} ({', '.join(parts)})" for id_, parts in compared.differing)
         message = f"{len(compared.differing)} of {total} points differ: {told}{since}"
         return points_differ(Check.SAMPLE, (id_ for id_, _ in compared.differing), message, compared=total)
     if not total:
-        return CheckFinding(Check.SAMPLE, None, f"no point could be compared{since}")
+        return CheckFinding(Check.SAMPLE, None, f"no points to compare{since}")
     return CheckFinding(Check.SAMPLE, True, f"{total} points equal {how}{since}", compared=total)
 
 

@@ -84,9 +84,11 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
     if namespace[:1] != (USER_NAMESPACE,) or len(namespace) < 2:
         return user_id if user_id is not None else _shared_owner(namespace)
     if user_id not in (None, namespace[1]):
-        raise NotFound(f"this user has no namespace {'/'.join(namespace)}: leave user_id out, the namespace names it")
+        raise NotFound(
+            f"this user has no namespace {'/'.join(namespace)}: omit user_id, because the namespace names it"
+        )
     if not is_well_formed(namespace[1]):
-        raise RequestInvalid([FieldError("namespace[1]", f"{namespace[1]!r} is no scope: global or group:NAME")])
+        raise RequestInvalid([FieldError("namespace[1]", f"{namespace[1]!r} is not a scope: use global or group:NAME")])
     return namespace[1]
 
 
@@ -95,12 +97,12 @@ def _shared_owner(namespace: tuple[str, ...]) -> str:
     owner = named_owner(namespace, has_user=False)
     if owner is None:
         way_out = (
-            f"required with a namespace that begins neither with {USER_NAMESPACE!r} and a user nor with"
+            f"required unless the namespace starts with {USER_NAMESPACE!r} and a user, or with"
             f" {SHARED_NAMESPACE!r} and a group"
         )
         raise RequestInvalid([FieldError("user_id", way_out)])
     if not is_well_formed(owner):
-        message = f"{namespace[1]!r} is no group: at most 63 letters, digits, dots, _ and -; or name the user_id"
+        message = f"{namespace[1]!r} is not a group: use at most 63 letters, digits, dots, _ and -, or set user_id"
         raise RequestInvalid([FieldError("namespace[1]", message)])
     return owner
 
@@ -110,7 +112,9 @@ def check_content(content: str, tokens_max: int | None) -> list[FieldError]:
     tokens = -(-len(content) // CHARACTERS_A_TOKEN)
     if tokens_max is None or tokens <= tokens_max:
         return []
-    message = f"has {tokens} tokens ({CHARACTERS_A_TOKEN} characters each), the limit is {tokens_max}: split it"
+    message = (
+        f"has {tokens} tokens ({CHARACTERS_A_TOKEN} characters each), more than the limit of {tokens_max}: split it"
+    )
     return [FieldError("content", message)]
 
 

@@ -222,7 +222,7 @@ WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 SHOWN: Mapping[str, Any] = {
     "exclude": [
         *(VERSIONS_KEY, ACCESS_MARKS_KEY, WRITE_MARKS_KEY, REQUEST_MARKS_KEY, EDIT_KEY),
-        *("lookupIds", "requestId", "requestHash", "contentHash", WINDOW_KEY),
+        *("lookupIds", "requestId", "requestHash", "contentHash", WINDOW_KEY, DUE_KEY, LOGGED_KEY),
     ]
 }
 """What is read of points for answers: not what only writers need."""

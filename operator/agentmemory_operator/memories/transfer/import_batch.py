@@ -116,12 +116,12 @@ def refusal_of(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> O
 def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemoryError | None:
     memory_id = row["id"]
     if ERASURE_KEY in row:
-        way_out = "leave it out, or import with include_erased=true"
+        way_out = "remove it, or import with include_erased=true"
         return None if brings_back_erased else Conflict(f"id: {memory_id} was erased by forget: {way_out}")
     if row.get("userId") != user_id:
-        return Conflict(f"id: {memory_id} is taken: leave id out to store it under a new one")
+        return Conflict(f"id: {memory_id} is already used: omit id to store it under a new one")
     if row.get("supersededById"):
-        return Conflict(f"id: {memory_id} was deleted, and others follow it")
+        return Conflict(f"id: {memory_id} was deleted, and other versions follow it")
     return None
 
 
@@ -131,7 +131,7 @@ def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryErr
     after = line.superseded_by
     later = batch.known.get(after or "")
     if later and TOMBSTONE_KEY not in later and record.id not in predecessors(later):
-        return Conflict(f"superseded_by: {after} is there and does not follow it; send the oldest version first")
+        return Conflict(f"superseded_by: {after} exists and does not follow it; send the oldest version first")
     for before in line.predecessors:
         if refusal := _refusal_to_follow(batch, place, before):
             return refusal
@@ -158,7 +158,7 @@ def _identity_refusal(batch: ImportBatch, record: MemoryRecord, *, is_head: bool
         return None
     head = batch.heads.get(identity)
     if head not in (None, record.id, *batch.follows.get(record.id, ())):
-        return Conflict(f"{record.id}: {head} is there under the same key or subject, and is newer to this agent")
+        return Conflict(f"{record.id}: {head} exists under the same key or subject and is newer")
     batch.heads[identity] = record.id
     return None
 
@@ -182,4 +182,4 @@ def _may_be_followed(row: _Row, record: MemoryRecord) -> bool:
 
 def taken_by_another(memory_id: str | None) -> Conflict:
     """The refusal of a version whose predecessor somebody else follows."""
-    return Conflict(f"supersedes: {memory_id} has another successor in this agent")
+    return Conflict(f"supersedes: {memory_id} already has another successor")

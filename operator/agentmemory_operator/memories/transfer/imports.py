@@ -162,7 +162,7 @@ async def _join(agent: Agent, batch: ImportBatch) -> None:
         row = rows.get(memory_id)
         batch.outcomes[place] = "imported"
         if row is None or TOMBSTONE_KEY in row:
-            batch.outcomes[place] = Conflict(f"{memory_id} was deleted while it was imported")
+            batch.outcomes[place] = Conflict(f"{memory_id} was deleted during the import")
         elif row.get("pending"):
             before = batch.follows.get(memory_id, ())
             if before and all(rows.get(id_, {}).get("supersededById") == memory_id for id_ in before):

@@ -43,13 +43,13 @@ def _envelope_of(line: Line) -> Envelope | None:
 def _opened(scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str, DataKey]) -> Line | AgentMemoryError:
     key = keys.get(envelope.key_id) if envelope else None
     if envelope is None or key is None:
-        way_out = "import it where its keys are, or export it with plain=true"
-        return Conflict(f"sealed: its key is not here, or was deleted: {way_out}")
+        way_out = "import it into an installation with its keys, or export it with plain=true"
+        return Conflict(f"sealed: its key is unavailable or deleted: {way_out}")
     whose = {"userId": line.memory.user_id, "id": line.id or "", ZONE_KEY: line.memory.zone or ""}
     try:
         inner = json.loads(opened_with(key, envelope, scope=scope, payload=whose))
     except Unreadable:
-        return Conflict("sealed: it was sealed for another agent, user, memory or zone, or was changed since")
+        return Conflict("sealed: it was sealed for another agent, user, memory or zone, or was changed concurrently")
     said = {name: _immutable(inner[payload_key]) for name, payload_key in _SAID.items() if payload_key in inner}
     versions = tuple(map(_version, inner.get(VERSIONS_KEY) or ()))
     return replace(line, memory=replace(line.memory, **said), versions=versions, sealed=None)

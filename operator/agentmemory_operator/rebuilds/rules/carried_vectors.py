@@ -61,8 +61,12 @@ class CarriedVectors:
     def described(self) -> str:
         """How closely the meaning is compared, in a person's words."""
         if self.is_embedded:
-            return "but for their vectors, which were embedded anew"
-        return "bit for bit" if self._tolerance == 0 and not self._is_whole else "as closely as both store vectors"
+            return "except for their vectors, which were embedded again"
+        return (
+            "bit for bit"
+            if self._tolerance == 0 and not self._is_whole
+            else "within the precision of the stored vectors"
+        )
 
     @property
     def _is_whole(self) -> bool:

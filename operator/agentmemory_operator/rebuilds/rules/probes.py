@@ -159,7 +159,7 @@ def drops_of(recall: ProbeRecall) -> list[Drop]:
     neighbours = None if recall.found_before is not None else recall.neighbours
     compared = (
         ("of the nearest 10 memories", 1.0, neighbours),
-        ("of memories by their own words", recall.found_before, recall.found_after),
+        ("of memories by their own text", recall.found_before, recall.found_after),
         ("of the nearest 10 by the index", recall.index_before, recall.index_after),
     )
     drops = (Drop(what, before, after) for what, before, after in compared if before is not None and after is not None)
@@ -180,19 +180,19 @@ def held_message(drop: Drop, recall: ProbeRecall, *, most_percent: float, approv
     """Why the move is held, with both figures and the ways out."""
     return (
         f"{recall.probes} probe searches found {_percent(drop.before)} {drop.what} before and {_percent(drop.after)}"
-        f" after the rebuild: a drop of {drop.percent:.1f} percent points, and spec.rebuild.maxRecallDropPercent allows"
-        f" {most_percent:g}. Nothing is moved. To move all the same, approve with the annotation"
-        f" {APPROVE_PLAN}={approval}; otherwise change the spec, or cancel the rebuild"
+        f" after the rebuild: a drop of {drop.percent:.1f} percentage points, but spec.rebuild.maxRecallDropPercent "
+        f"allows {most_percent:g}. The alias was not switched. To switch anyway, approve with the annotation"
+        f" {APPROVE_PLAN}={approval}; otherwise change the spec or cancel the rebuild"
     )
 
 
 def described(recall: ProbeRecall) -> str:
     """The figures in a person's words."""
     if not recall.probes:
-        return "no probe searches: nothing to search for, or no exact search is allowed"
+        return "no probe searches: no points to search for, or exact search is not allowed"
     parts = [f"{_percent(recall.neighbours)} of the same nearest 10"]
     if recall.found_before is not None:
-        parts.append(f"found by their own words {_percent(recall.found_before)} -> {_percent(recall.found_after)}")
+        parts.append(f"found by their own text {_percent(recall.found_before)} -> {_percent(recall.found_after)}")
     parts.append(f"by the index {_percent(recall.index_before)} -> {_percent(recall.index_after)}")
     return f"{recall.probes} probe searches: {', '.join(parts)}"
 

@@ -72,10 +72,10 @@ def judge_settings(target: Observed, desired: Collection) -> CheckFinding:
     """Judge whether the target is as the object asks."""
     plan = without_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
     if not plan.changes:
-        return CheckFinding(Check.CONFIGURATION, True, "settings and indexes as the object asks")
+        return CheckFinding(Check.CONFIGURATION, True, "settings and indexes match the spec")
     fields = [found.path for found in differences(desired, target.collection, plan.changes)]
     named = fields or [type(change).__name__ for change in plan.changes]
-    message = f"the new collection is not as the object asks: {', '.join(sorted(set(named)))}"
+    message = f"the new collection does not match the spec: {', '.join(sorted(set(named)))}"
     return CheckFinding(Check.CONFIGURATION, False, message, differing=len(plan.changes))
 
 
@@ -105,7 +105,7 @@ def judge_counts(counts: Iterable[Counted], *, changed: int) -> CheckFinding:
         is_off = off_by(counted.found, counted.before, counted.after, changed=changed) > 0
         bad += is_off
         told.append(f"{counted.found} {counted.what}{f' instead of {counted.before}' if is_off else ''}")
-    meanwhile = f", {changed} written meanwhile" if changed else ""
+    meanwhile = f", {changed} written in the meantime" if changed else ""
     message = f"{' and '.join(told)}{meanwhile}"
     return CheckFinding(Check.COUNT, bad == 0, message, compared=len(told), differing=bad)
 
@@ -132,7 +132,9 @@ def judge_embeddings(
     pairs = zip(points, embedded, strict=True)
     off = [str(point["id"]) for point, wanted in pairs if not vectors.is_meant(vectors_of(point)[""], wanted)]
     if off:
-        message = f"{len(off)} of {len(points)} vectors are not what the model makes of the text: {first_of(off)}"
+        message = (
+            f"{len(off)} of {len(points)} vectors differ from what the model returns for the text: {first_of(off)}"
+        )
         return points_differ(Check.PROBES, off, message, compared=len(points))
-    message = f"{len(points)} texts embedded once more gave the same vectors"
+    message = f"{len(points)} texts embedded again returned the same vectors"
     return CheckFinding(Check.PROBES, True if points else None, message, compared=len(points))

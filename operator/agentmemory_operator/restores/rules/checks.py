@@ -183,7 +183,7 @@ def check_origin(marker: Marker | None, ours: Marker, *, is_named: bool, takeove
         return
     if is_same_tenant(marker, ours) and is_named:
         return
-    way_out = "choose another source, or, if it is meant, allow it"
+    way_out = "choose another source, or allow it"
     raise not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, ours, way_out=way_out)
 
 
@@ -199,11 +199,11 @@ def check_fit(desired: Collection, recovered: Observed, live: Observed | None) -
     unfit = [rebuild for rebuild in _rebuilds(desired, recovered) if rebuild not in held]
     if not unfit:
         return
-    named = ", ".join(f"{found.field} {found.observed} (asked for is {found.desired})" for found in unfit)
+    named = ", ".join(f"{found.field} {found.observed} (expected {found.desired})" for found in unfit)
     raise SpecInvalid(
         Reason.SNAPSHOT_UNFIT,
-        f"the snapshot has {named}: choose a snapshot that fits, set the AgentMemory's fields to the snapshot's, or "
-        f"restore it into an AgentMemory that has them{_way_back(live)}",
+        f"the snapshot has {named}: choose a compatible snapshot, set the AgentMemory's fields to the snapshot's "
+        f"values, or restore it into an AgentMemory that has them{_way_back(live)}",
     )
 
 
@@ -213,7 +213,7 @@ def _way_back(live: Observed | None) -> str:
     if live is None or rebuild is None or rebuild.kind is not RebuildKind.REBUILD or rebuild.target != live.physical:
         return ""
     return (
-        f". {live.physical} was rebuilt from {rebuild.source}: for a snapshot from before that, take the rebuild back "
+        f". {live.physical} was rebuilt from {rebuild.source}: for an older snapshot, roll the rebuild back "
         f"while {rebuild.source} is kept (agentmemory rebuild NAME --rollback), and restore then"
     )
 
@@ -236,8 +236,8 @@ def check_size(desired: Collection, *, dimensions: int | None, live: Observed | 
         return
     raise SpecInvalid(
         Reason.SNAPSHOT_UNFIT,
-        f"the snapshot has embedding.dimensions {dimensions} (asked for is {desired.size}): choose a snapshot that "
-        f"fits, set the AgentMemory's field to the snapshot's, or restore it into an AgentMemory that has it"
+        f"the snapshot has embedding.dimensions {dimensions} (expected {desired.size}): choose a compatible "
+        f"snapshot, set the AgentMemory's field to its value, or restore it into an AgentMemory that has it"
         f"{_way_back(live)}",
     )
 
@@ -252,7 +252,7 @@ def check_swappable(alias: str, live: Observed | None) -> None:
         return
     raise SpecInvalid(
         Reason.NO_ALIAS,
-        f"{alias} is itself a collection, not an alias that could be moved: restore with mode InPlace, or put the "
+        f"{alias} is a collection, not an alias: restore with mode InPlace, or put the "
         f"collection behind the alias first, with the annotation {MOVE_TO_ALIAS}=true on the AgentMemory",
     )
 
@@ -270,19 +270,19 @@ def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> str:
     if place is None:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
-            "source.url is not of the form https://HOST[:PORT]/PATH without user and password: nothing else is fetched",
+            "source.url must have the form https://HOST[:PORT]/PATH without user and password",
         )
     if place not in {_listed(host) for host in hosts}:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             f"source.url is on {place[0]}:{place[1]}, which spec.restoreSources of the connection does not list: "
-            f"list it there, if snapshots may come from it, or choose another source",
+            f"add it there, or choose another source",
         )
     if sha256 is None or not _SHA256.match(sha256):
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
-            "source.sha256 is to be the file's SHA-256, 64 hex digits in lower case: an address alone says not what "
-            "is restored",
+            "source.sha256 must be the file's SHA-256 in 64 lower-case hex digits, because the URL does not identify "
+            "its is restored",
         )
     return sha256
 

@@ -51,9 +51,7 @@ def check_replaceable(live: Observed | None) -> None:
         SpecInvalid: there is none.
     """
     if live is None:
-        raise SpecInvalid(
-            Reason.NO_COLLECTION, "there is no collection whose contents could be replaced: restore with mode Swap"
-        )
+        raise SpecInvalid(Reason.NO_COLLECTION, "there is no collection to replace: restore with mode Swap")
 
 
 def check_same(live: Collection, copy: Collection) -> None:
@@ -70,8 +68,8 @@ def check_same(live: Collection, copy: Collection) -> None:
     if off:
         raise SpecInvalid(
             Reason.SNAPSHOT_UNFIT,
-            f"the snapshot has {', '.join(off)}: such a collection cannot be restored into the live one; nothing was "
-            f"changed. Restore with mode Swap, which makes a new one",
+            f"the snapshot has {', '.join(off)}and cannot be restored into the live collection; nothing was "
+            f"changed. Restore with mode Swap, which creates a new collection",
         )
 
 

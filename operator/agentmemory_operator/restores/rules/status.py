@@ -45,7 +45,7 @@ def begun_status(
     """
     replaced = {"previousCollection": {"physical": previous}} if previous else {}
     named = {"physical": physical, "targetUid": target_uid, "connection": connection, "startTime": at.now}
-    return _told({**old, **named, **replaced}, [_progressing(Reason.RESTORING, "names are chosen")], at)
+    return _told({**old, **named, **replaced}, [_progressing(Reason.RESTORING, "starting")], at)
 
 
 def step_status(old: Mapping[str, Any], step: AnyStep, at: Moment, *, came_to: str = "") -> Json:
@@ -82,10 +82,10 @@ def succeeded_status(old: Mapping[str, Any], message: str, at: Moment, *, came_t
 
 def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: Moment) -> Json:
     """The status of a restore that was applied before: nothing was done."""
-    told = ", and taken back since" if record.rolled_back else ""
+    told = ", and rolled back since" if record.rolled_back else ""
     message = (
-        f"applied {record.applied_at} from {record.source}{told}: nothing was done. To restore once more, create a "
-        f"MemoryRestore of another name"
+        f"applied {record.applied_at} from {record.source}{told}: nothing was done. To restore it again, create a "
+        f"MemoryRestore with another name"
     )
     states = [
         ConditionState(SUCCEEDED, True, Reason.ALREADY_APPLIED, message),

@@ -28,18 +28,18 @@ def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str, is_local: bool, 
     """
     host = headers.get(b"host", b"").lower()
     if is_local and not is_local_host(host):
-        return (
-            f"Host is {_shown(host)}: this server is for its own machine alone; ask for localhost, 127.0.0.1 or [::1]"
-        )
+        return f"Host is {_shown(host)}: this server only serves its own machine; use localhost, 127.0.0.1 or [::1]"
     origin = headers.get(b"origin")
     # In front of a server that is not on loopback, somebody else may have ended the encryption.
     schemes = {scheme} if is_local else {scheme, "https"}
     if origin is not None and origin.lower() not in [own.encode() + b"://" + host for own in schemes]:
-        return f"Origin is {_shown(origin)}, not that of {_shown(host)}: it is a page of another site that asks"
+        return (
+            f"Origin is {_shown(origin)}, not that of {_shown(host)}: requests from pages of other sites are rejected"
+        )
     site = headers.get(b"sec-fetch-site")
     if site is None or site in _OWN_SITES or (is_page and _is_navigation(headers)):
         return None
-    return f"Sec-Fetch-Site is {_shown(site)}: it is a page of another site that asks"
+    return f"Sec-Fetch-Site is {_shown(site)}: requests from pages of other sites are rejected"
 
 
 @lru_cache(maxsize=256)

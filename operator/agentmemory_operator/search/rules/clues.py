@@ -32,7 +32,7 @@ from agentmemory_operator.memories.rules.evidence import (
     name_mark,
 )
 from agentmemory_operator.search.rules.score import gap
-from agentmemory_operator.spec.expression.tree import Formula
+from agentmemory_operator.spec.expression.formulas import Formula, product_formula, sum_formula
 from agentmemory_operator.spec.expression.variables import EVIDENCE
 from agentmemory_operator.spec.presets.table import MARKS_PATH, SAYS_PATH, EvidenceWeights
 
@@ -137,8 +137,9 @@ def evidence_formulas(assistant: float) -> dict[str, Formula]:
         assistant: `terse` of what an assistant said.
     """
     is_assistant = {"key": SAYS_PATH, "range": {"lt": 0.0}}
-    at_least_0 = {"mult": [0.5, {"sum": [SAYS_PATH, {"abs": SAYS_PATH}]}]}
-    terse = {"sum": [at_least_0, {"mult": [assistant, is_assistant]}]}
+    # Of what an assistant said the number is below 0, and gives way to the constant.
+    instead = {"mult": [is_assistant, {"sum": [assistant, {"neg": SAYS_PATH}]}]}
+    terse = {"sum": [SAYS_PATH, instead]}
     asked = _is_marked(ASKED)
     return {"terse": terse, "author": gap("author"), "time": gap("time"), "asked": asked, "date": gap("date")}
 
@@ -159,8 +160,8 @@ def with_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Ma
     terms = weights.terms
     if not terms:
         return fused
-    counted = [{"mult": [weight, formulas[name]]} for name, weight in terms.items()]
-    return {"mult": [1 / (1 + sum(terms.values())), {"sum": [fused, *counted]}]}
+    counted = [product_formula(weight, formulas[name]) for name, weight in terms.items()]
+    return product_formula(1 / (1 + sum(terms.values())), sum_formula(fused, *counted))
 
 
 def _is_marked(*marks: str) -> Condition:

@@ -37,7 +37,8 @@ from agentmemory_operator.search.rules.clues import (
 )
 from agentmemory_operator.search.rules.score import ScoreTemplate, Signals, score_template
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.tree import Formula, variables_of
+from agentmemory_operator.spec.expression.formulas import Formula, product_formula, sum_formula
+from agentmemory_operator.spec.expression.tree import variables_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.presets.table import Fusion
 
@@ -213,9 +214,10 @@ def keyword_of(score: float, clues: Clues | None = None) -> float:
     return 1.0 - math.pow(0.5, score / (clues.half_score if clues else HALF_SCORE))
 
 
-def _towards_one(variable: str, half: Formula) -> Formula:
-    """0 at 0, .5 at `half`, towards 1 beyond."""
-    return {"sum": [1.0, {"neg": {"exp_decay": {"x": variable, "target": 0.0, "scale": half, "midpoint": 0.5}}}]}
+def _towards_one(variable: str, half: Formula, most: float = 1.0) -> Formula:
+    """0 at 0, half of `most` at `half`, towards `most` beyond."""
+    decay = {"exp_decay": {"x": variable, "target": 0.0, "scale": half, "midpoint": 0.5}}
+    return sum_formula(most, product_formula(-most, decay))
 
 
 def _along_names(plan: CandidatePlan, along: Mapping[str, float], fusion: Fusion) -> Query:
@@ -258,8 +260,8 @@ def _fused_formula(fusion: Fusion, similarity: Formula, half: Formula, *, is_alo
     weight = fusion.keyword_weight
     match fusion.method:
         case "Score":
-            keyword = _towards_one("$score[1]", half)
-            fused: Formula = {"sum": [{"mult": [1 - weight, similarity]}, {"mult": [weight, keyword]}]}
+            keyword = _towards_one("$score[1]", half, weight)
+            fused = sum_formula(product_formula(1 - weight, similarity), keyword)
             if not is_along:
                 return fused
             lacking: Formula = {"sum": [1.0, {"neg": fused}]}

@@ -21,18 +21,10 @@ from types import MappingProxyType
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.search.rules.score_trees import boost_of, combined, priority_of, terms_of
 from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.formulas import Formula, split_constant
 from agentmemory_operator.spec.expression.intervals import Interval
 from agentmemory_operator.spec.expression.models import Priority, name_of
-from agentmemory_operator.spec.expression.tree import (
-    Case,
-    Formula,
-    Ranges,
-    TypeIn,
-    TypeNotIn,
-    nodes_of,
-    split_constant,
-    variables_of,
-)
+from agentmemory_operator.spec.expression.tree import Case, Ranges, TypeIn, TypeNotIn, nodes_of, variables_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import (
     DEFAULT_CONFIDENCE,

@@ -214,7 +214,7 @@ def version_claim(outlook: Outlook, *, since_ms: int) -> DueSnapshot | None:
     if any(one.name == name for one in outlook.taken):
         return None
     late_ms = zlib.crc32(outlook.memory.slug.encode()) % (LARGEST_SPREAD_MS + 1)
-    why = f"Qdrant is {outlook.running} now, which can restore no snapshot of before"
+    why = f"Qdrant now runs {outlook.running}, which cannot restore the existing snapshots"
     return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + late_ms, why=why)
 
 
@@ -228,7 +228,7 @@ def rebuild_claim(outlook: Outlook) -> DueSnapshot | None:
     name = _limited(memory.metadata.name, f"-rebuilt-{moved:%Y%m%dt%H%M%Sz}", MAX_NAME)
     if outlook.usable or any(one.name == name or (not one.is_ended and outlook.fits(one)) for one in outlook.taken):
         return None
-    why = "the collection was rebuilt, and no snapshot of before fits it"
+    why = "the collection was rebuilt, and existing snapshots do not match it"
     return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, why=why)
 
 
@@ -306,23 +306,23 @@ def _fresh(outlook: Outlook) -> ConditionState:
     proven, usable, stale_ms = outlook.proven, outlook.usable, outlook.figures.stale_ms or 0
     hours = f"{stale_ms / HOUR_MS:g} h"
     if usable and usable[0].begun_ms + stale_ms > outlook.now_ms:
-        message = f"{_dated(usable[0])} is proven; it is too old after {hours}"
+        message = f"{_dated(usable[0])} is verified; it is overdue after {hours}"
         return ConditionState("SnapshotFresh", True, Reason.SNAPSHOT_RECENT, message)
     if outlook.readable and not usable:
         message = (
-            f"the collection was rebuilt at {render_second(outlook.rebuilt_ms / 1000)}: the last proven snapshot,"
-            f" {_dated(outlook.readable[0])}, is of what it replaced and no longer fits; a new one is taken at"
-            f" once{_failure(outlook)}"
+            f"the collection was rebuilt at {render_second(outlook.rebuilt_ms / 1000)}: the last verified snapshot,"
+            f" {_dated(outlook.readable[0])}, is of the replaced collection and no longer matches; a new one is "
+            f"taken at once{_failure(outlook)}"
         )
         return ConditionState("SnapshotFresh", False, Reason.COLLECTION_REBUILT, message)
     if proven and not usable:
         message = (
-            f"the server runs Qdrant {outlook.running}, which cannot restore what {proven[0].version} made: the last"
-            f" proven snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
+            f"the server runs Qdrant {outlook.running}, which cannot restore snapshots of {proven[0].version}: the last"
+            f" verified snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
         )
         return ConditionState("SnapshotFresh", False, Reason.SERVER_VERSION_CHANGED, message)
     if usable:
-        message = f"the last proven snapshot is {_dated(usable[0])}, which is older than {hours}{_failure(outlook)}"
+        message = f"the last verified snapshot is {_dated(usable[0])}, which is older than {hours}{_failure(outlook)}"
         return ConditionState("SnapshotFresh", False, Reason.SNAPSHOT_OVERDUE, message)
     return _none_yet(outlook, hours)
 
@@ -331,10 +331,8 @@ def _none_yet(outlook: Outlook, hours: str) -> ConditionState:
     created_ms = int(datetime.fromisoformat(outlook.memory.metadata.creation_timestamp).timestamp() * 1000)
     is_young = outlook.now_ms < created_ms + (outlook.figures.stale_ms or 0)
     if not outlook.made and (is_young or outlook.is_running):
-        return ConditionState(
-            "SnapshotFresh", None, Reason.NO_SNAPSHOT_YET, "the first snapshot of the schedule is to come"
-        )
-    message = f"no snapshot has been proven yet, in more than {hours} or after a failure{_failure(outlook)}"
+        return ConditionState("SnapshotFresh", None, Reason.NO_SNAPSHOT_YET, "waiting for the first scheduled snapshot")
+    message = f"no snapshot was verified within {hours}, or the last one failed{_failure(outlook)}"
     return ConditionState("SnapshotFresh", False, Reason.SNAPSHOT_OVERDUE, message)
 
 
@@ -349,15 +347,15 @@ def _failure(outlook: Outlook) -> str:
 def _verified(last: Taken) -> ConditionState:
     if last.is_verified is False:
         return ConditionState(
-            "SnapshotVerified", False, Reason.SNAPSHOT_BAD, f"{_dated(last)} proved bad: {last.message}"
+            "SnapshotVerified", False, Reason.SNAPSHOT_BAD, f"{_dated(last)} failed verification: {last.message}"
         )
     if not last.has_succeeded:
         return ConditionState("SnapshotVerified", False, Reason.SNAPSHOT_FAILED, f"{last.name} failed: {last.message}")
     if last.is_verified is None:
         return ConditionState(
-            "SnapshotVerified", None, Reason.NOT_VERIFIED, f"{_dated(last)} was made, and not verified"
+            "SnapshotVerified", None, Reason.NOT_VERIFIED, f"{_dated(last)} was taken but not verified"
         )
-    return ConditionState("SnapshotVerified", True, Reason.SNAPSHOT_PROVEN, f"{_dated(last)} is proven")
+    return ConditionState("SnapshotVerified", True, Reason.SNAPSHOT_PROVEN, f"{_dated(last)} is verified")
 
 
 def _dated(taken: Taken) -> str:

@@ -175,8 +175,8 @@ def check_version(source: str | None, server: str) -> None:
     minor = f"{made[0]}.{made[1]}"
     raise SpecInvalid(
         Reason.VERSION_MISMATCH,
-        f"the snapshot was made by Qdrant {source} and the server runs {server}: a snapshot is restored by its own "
-        f"minor version, of the same patch or a later one. Choose a snapshot made by this version, or restore it on a "
+        f"the snapshot is from Qdrant {source}, but the server runs {server}: a snapshot can only be restored by its "
+        f"minor version with the same or a later patch. Choose a snapshot from this version, or restore it on a "
         f"Qdrant {minor} (at least {source}), upgrade that server, and take a new snapshot there",
     )
 

@@ -51,11 +51,9 @@ def final_state(document: Mapping[str, Any] | None, name: str) -> str | None:
     """
     status = (document or {}).get("status") or {}
     if not is_ended(status):
-        raise DeletionWaiting(
-            f"the deletion waits for MemorySnapshot {name}, the last one: {status.get('progress', '')}"
-        )
+        raise DeletionWaiting(f"the deletion waits for the final MemorySnapshot {name}: {status.get('progress', '')}")
     if is_verified(status):
         return None
     faults = [item for item in status["conditions"] if item["status"] != "True"]
     told = "; ".join(f"{item['reason']}: {item['message']}" for item in faults[:1])
-    return f"the last snapshot, MemorySnapshot {name}, is not proven ({told}): the collection is kept"
+    return f"the final MemorySnapshot {name} is not verified ({told}): collection kept"

@@ -20,23 +20,23 @@ class Why(StrEnum):
     """Why a snapshot stays, or goes."""
 
     PINNED = "pinned"
-    MANUAL = "not made by the schedule"
+    MANUAL = "not taken by the schedule"
     IN_USE = "in use by"
     RUNNING = "not finished"
     NEWEST = "the newest"
-    LAST_VERIFIED = "the last verified one that the server can restore"
+    LAST_VERIFIED = "the last verified snapshot that the server can restore"
     VERSION_UNKNOWN = "the server's version is not known"
-    NO_LIMIT = "nothing limits how many stay"
+    NO_LIMIT = "retention has no limit"
     KEEP_LAST = "keepLast"
     DAILY = "daily"
     WEEKLY = "weekly"
     MONTHLY = "monthly"
     FAILED_LATELY = "failed lately"
-    FAILED_LAST = "nothing newer has succeeded"
+    FAILED_LAST = "no newer snapshot succeeded"
     TOO_OLD = "older than maxAgeDays"
     NOT_KEPT = "no rule keeps it"
     FAILED = "failed"
-    GOING = "its removal has begun"
+    GOING = "being removed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,11 @@ class SnapshotStep(StrEnum):
 
 
 TOLD = {
-    SnapshotStep.CREATE: "Qdrant makes the snapshot",
-    SnapshotStep.TAKE_IN: "the snapshot is taken in",
-    SnapshotStep.COPY: "the snapshot is copied off the server",
-    SnapshotStep.VERIFY: "the snapshot is verified",
-    SnapshotStep.CLEAN: "what was made is removed",
+    SnapshotStep.CREATE: "Qdrant is taking the snapshot",
+    SnapshotStep.TAKE_IN: "importing the snapshot",
+    SnapshotStep.COPY: "copying the snapshot off the server",
+    SnapshotStep.VERIFY: "verifying the snapshot",
+    SnapshotStep.CLEAN: "removing partial data",
 }
 
 
@@ -102,7 +102,7 @@ def running(
         proof: the condition Verified, where it is known.
     """
     step = step_of(status)
-    progress = TOLD[step] if step else "it is about to begin"
+    progress = TOLD[step] if step else "starting"
     message = detail if step is SnapshotStep.CLEAN else ": ".join(filter(None, (progress, detail)))
     states = [ConditionState(SUCCEEDED, None, reason, message), ConditionState("Progressing", True, reason, message)]
     return _told(status, states, proof=proof, generation=generation, now=now) | {"progress": message}
@@ -139,8 +139,10 @@ def proven_again(status: Mapping[str, Any], proof: ConditionState, *, request: s
 def lost(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
     """The status of one that was made, and whose bytes are nowhere any more."""
     told = {**status, "locations": []}
-    states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, "made; its bytes are nowhere any more")]
-    proof = ConditionState(VERIFIED, False, Reason.SNAPSHOT_LOST, "Qdrant has the file no more, and there is no copy")
+    states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, "taken, but its bytes no longer exist")]
+    proof = ConditionState(
+        VERIFIED, False, Reason.SNAPSHOT_LOST, "the file no longer exists in Qdrant, and there is no copy"
+    )
     return _told(told, states, proof=proof, generation=generation, now=now)
 
 
@@ -150,10 +152,8 @@ def _message_of(status: Mapping[str, Any]) -> str:
     if S3 in places:
         return f"{size}, off the server too" if QDRANT in places else f"{size}, off the server"
     if (location_of(status, QDRANT) or {}).get("keptIn") == OBJECT_STORAGE:
-        return f"{size}, in the object storage that Qdrant itself keeps snapshots in"
-    return (
-        f"{size}, on the same disk as the memories alone: what loses that disk loses both; see spec.snapshots.storage"
-    )
+        return f"{size}, in Qdrant's own object storage for snapshots"
+    return f"{size}, only on the same disk as the memories: set spec.snapshots.storage to survive the loss of that disk"
 
 
 def _told(

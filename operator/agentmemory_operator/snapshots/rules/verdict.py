@@ -46,7 +46,7 @@ PROBES = 8
 SHA_SHOWN = 12
 """Hex digits of a SHA-256 that a message shows."""
 
-UNVERIFIED = ConditionState(VERIFIED, None, Reason.NOT_VERIFIED, "verify is None: the server's word is all there is")
+UNVERIFIED = ConditionState(VERIFIED, None, Reason.NOT_VERIFIED, "not verified: verify is None")
 """The condition of a snapshot that nobody verifies."""
 
 
@@ -102,7 +102,7 @@ def compare_checksum(computed: str, *, recorded: str | None, told: str | None, s
         message = f"SHA-256 of its {size} bytes is {computed[:SHA_SHOWN]}, {', '.join(off)}"
         return CheckFinding(Check.CHECKSUM, False, message, compared=size, differing=len(off))
     if not others:
-        return CheckFinding(Check.CHECKSUM, None, "there is no SHA-256 to compare with")
+        return CheckFinding(Check.CHECKSUM, None, "no SHA-256 to compare with")
     message = f"{size} bytes read, SHA-256 as {' and '.join(others)}"
     return CheckFinding(Check.CHECKSUM, True, message, compared=size)
 
@@ -110,9 +110,9 @@ def compare_checksum(computed: str, *, recorded: str | None, told: str | None, s
 def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
     """Compare whose the copy says it is with whose the snapshot was to be."""
     if copy is None or owner is None:
-        return CheckFinding(Check.OWNER, None, "no marker says whose it is")
+        return CheckFinding(Check.OWNER, None, "it has no ownership marker")
     if copy.is_same_object(owner):
-        return CheckFinding(Check.OWNER, True, "it is the agent's", compared=1)
+        return CheckFinding(Check.OWNER, True, "it belongs to the agent", compared=1)
     message = f"it is a snapshot of {copy.namespace}/{copy.name}, not of {owner.namespace}/{owner.name}"
     return CheckFinding(Check.OWNER, False, message, compared=1, differing=1)
 
@@ -127,12 +127,14 @@ def compare_configuration(
     """
     if is_as_recorded(copy, recorded):
         return (
-            CheckFinding(Check.CONFIGURATION, True, "settings as recorded", compared=len(COMPARED)),
-            CheckFinding(Check.INDEXES, True, "indexes as recorded", compared=len(copy.indexes)),
+            CheckFinding(Check.CONFIGURATION, True, "settings match the record", compared=len(COMPARED)),
+            CheckFinding(Check.INDEXES, True, "indexes match the record", compared=len(copy.indexes)),
         )
     if live is None:
         is_good = None if recorded is None else False
-        message = "no settings were recorded" if recorded is None else "its settings have another hash than recorded"
+        message = (
+            "no settings were recorded" if recorded is None else "the hash of its settings differs from the record"
+        )
         return (
             CheckFinding(Check.CONFIGURATION, is_good, message),
             CheckFinding(Check.INDEXES, None, "no indexes to compare with"),
@@ -152,16 +154,16 @@ def _compared_settings(copy: Collection, live: Collection, *, has_changed: bool)
         f"{PATHS.get(name, name)} {getattr(copy, name)} instead of {getattr(live, name)}" for name in differing[:SHOWN]
     )
     if not differing and not has_changed:
-        return CheckFinding(Check.CONFIGURATION, True, "settings as the live ones", compared=len(COMPARED))
-    told = f"settings differ from the live ones: {shown}" if differing else "settings are not those recorded"
+        return CheckFinding(Check.CONFIGURATION, True, "settings match the live collection", compared=len(COMPARED))
+    told = f"settings differ from the live collection: {shown}" if differing else "settings differ from the record"
     return CheckFinding(Check.CONFIGURATION, False, told, compared=len(COMPARED), differing=len(differing))
 
 
 def _compared_indexes(copy: Collection, live: Collection) -> CheckFinding:
     differing = sorted({field for field, _ in set(copy.indexes) ^ set(live.indexes)})
     if not differing:
-        return CheckFinding(Check.INDEXES, True, "indexes as the live ones", compared=len(live.indexes))
-    message = f"indexes differ from the live ones: {first_of(differing)}"
+        return CheckFinding(Check.INDEXES, True, "indexes match the live collection", compared=len(live.indexes))
+    message = f"indexes differ from the live collection: {first_of(differing)}"
     return CheckFinding(Check.INDEXES, False, message, compared=len(live.indexes), differing=len(differing))
 
 
@@ -174,7 +176,7 @@ def compare_count(copied: int, recorded: Recorded, deleted_since: int | None) ->
     """
     before, after = recorded.before, recorded.after
     if before is None or after is None:
-        return CheckFinding(Check.COUNT, None, f"{copied} memories; none were counted at its time")
+        return CheckFinding(Check.COUNT, None, f"{copied} memories; no count was recorded with it")
     widened = (deleted_since or 0) if recorded.deleted is None else recorded.deleted
     when = "since" if recorded.deleted is None else "meanwhile"
     deletions = f", {widened} deleted {when}" if widened else ""
@@ -230,9 +232,9 @@ def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = 
         return CheckFinding(Check.PROBES, None, "nothing to search for")
     if differing:
         told = first_of(map(str, differing))
-        message = f"{len(differing)} points come out differently in exact searches: {told}"
+        message = f"{len(differing)} points rank differently in exact searches: {told}"
         return points_differ(Check.PROBES, differing, message, compared=searches)
-    return CheckFinding(Check.PROBES, True, f"{searches} exact searches gave the same", compared=searches)
+    return CheckFinding(Check.PROBES, True, f"{searches} exact searches returned the same results", compared=searches)
 
 
 def _settings(collection: Collection) -> dict[str, object]:

@@ -57,9 +57,9 @@ def ends_sooner(before: Endings, after: Endings) -> str:
     told = []
     idle_hours, removed_days = _idle_hours(after), _removed_days(after)
     if idle_hours is not None and idle_hours < (_idle_hours(before) or math.inf):
-        told.append(f"sessions that are not used for {idle_hours:g} hours end, and their memories are removed")
+        told.append(f"sessions idle for {idle_hours:g} hours end, and their memories are removed")
     if removed_days is not None and removed_days < (_removed_days(before) or math.inf):
-        told.append(f"what has been hidden for {removed_days:g} days is removed")
+        told.append(f"memories hidden for {removed_days:g} days are removed")
     return ", and ".join([*told, *_demanded(before[0], after[0])])
 
 
@@ -69,7 +69,7 @@ def _demanded(before: Iterable[MemoryType], after: Iterable[MemoryType]) -> Iter
     for type_ in after:
         fields = [field for field in type_.required if field not in known.get(type_.name, type_.required)]
         if fields:
-            yield f"new memories of type {type_.name!r} are refused without {' and '.join(fields)}"
+            yield f"new memories of type {type_.name!r} are rejected without {' and '.join(fields)}"
 
 
 def _idle_hours(endings: Endings) -> float | None:

@@ -13,18 +13,9 @@ from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
 
+from agentmemory_operator.spec.expression.formulas import Formula
 from agentmemory_operator.spec.expression.intervals import TRUTH, Interval
-from agentmemory_operator.spec.expression.tree import (
-    Const,
-    Expression,
-    Formula,
-    Ranges,
-    Target,
-    TypeIn,
-    TypeNotIn,
-    Values,
-    Var,
-)
+from agentmemory_operator.spec.expression.tree import Const, Expression, Ranges, Target, TypeIn, TypeNotIn, Values, Var
 
 # Up to here, |a - b| loses no more than 1e-10 of the smaller one.
 PLAIN_MAGNITUDE = 1e6

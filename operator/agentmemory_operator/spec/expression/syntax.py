@@ -144,7 +144,9 @@ def _unknown_character(text: str, position: int) -> str:
     if text[position] == "=":
         return "a comparison for equality is =="
     if text[position] in "^%&|!":
-        return f"there is no sign {text[position]!r}: use pow(a, b), if(condition, a, b), or min and max of conditions"
+        return (
+            f"there is no operator {text[position]!r}: use pow(a, b), if(condition, a, b), or min and max of conditions"
+        )
     return f"{text[position]!r} has no meaning here: remove it"
 
 
@@ -157,12 +159,12 @@ class _Parser:
         self._place = 0
         self._depth = 0
         if len(self._tokens) > MAX_TOKENS:
-            raise self._fault(self._tokens[MAX_TOKENS], f"more than {MAX_TOKENS} words and signs: simplify it")
+            raise self._fault(self._tokens[MAX_TOKENS], f"more than {MAX_TOKENS} tokens: simplify it")
 
     def whole(self) -> Part:
         part = self._comparison()
         if self._next.kind != "end":
-            raise self._fault(self._next, f"{self._next.value!r} is not expected here: a sign is missing before it")
+            raise self._fault(self._next, f"{self._next.value!r} is unexpected here: an operator is missing before it")
         return part
 
     def _comparison(self) -> Part:
@@ -185,7 +187,7 @@ class _Parser:
         while self._next.kind == "sign" and self._next.value in signs:
             sign = self._take()
             if not (is_first or is_chain):
-                raise self._fault(sign, "comparisons cannot follow each other: use min(a < b, b < c)")
+                raise self._fault(sign, "comparisons cannot be chained: use min(a < b, b < c)")
             right = operand()
             left, is_first = Pair(left.start, right.end, sign.value, sign.start, left, right), False
         return left
@@ -211,7 +213,7 @@ class _Parser:
             # The parentheses belong to the part, for whoever quotes it.
             return replace(inner, start=token.start, end=self._expect(")").end)
         met = repr(token.value) if token.value else "the end"
-        raise self._fault(token, f"{met} stands where a number, a variable or a function is expected")
+        raise self._fault(token, f"{met} found where a number, a variable or a function is expected")
 
     def _named(self, token: _Token) -> Part:
         if self._next.value != "(":
@@ -228,7 +230,7 @@ class _Parser:
         token = self._take()
         if token.value != value:
             met = repr(token.value) if token.value else "the end"
-            raise self._fault(token, f"{value!r} is expected here instead of {met}")
+            raise self._fault(token, f"{value!r} expected here instead of {met}")
         return token
 
     @property

@@ -1,23 +1,19 @@
 """Score expressions: a small tree with two back ends, evaluation here and a Qdrant formula there.
 
-Both agree within 1e-5. The engine computes in float64 but takes constants as float32, so a constant that float32 does
-not hold is spelled as a sum of some that it does. Beside its value, every node knows where its values lie.
+Both agree within 1e-5. Beside its value, every node knows where its values lie.
 """
 
 # ruff: noqa: D102 - the methods of every node mean what `Expression` says.
 
 import math
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
+from agentmemory_operator.spec.expression.formulas import Formula, exact_constant, product_formula, sum_formula
 from agentmemory_operator.spec.expression.intervals import ANYWHERE, TRUTH, Interval
-
-Formula = Any
-"""A Qdrant formula expression as JSON: a number, a variable's name, or an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +194,7 @@ class Sum:
         return math.fsum(term.evaluate(values) for term in self.terms)
 
     def compile(self, target: Target) -> Formula:
-        return {"sum": [term.compile(target) for term in self.terms]}
+        return sum_formula(*(term.compile(target) for term in self.terms))
 
     def bounds(self, ranges: Ranges) -> Interval:
         return reduce(Interval.plus, (term.bounds(ranges) for term in self.terms))
@@ -214,7 +210,7 @@ class Product:
         return math.prod(factor.evaluate(values) for factor in self.factors)
 
     def compile(self, target: Target) -> Formula:
-        return {"mult": [factor.compile(target) for factor in self.factors]}
+        return product_formula(*(factor.compile(target) for factor in self.factors))
 
     def bounds(self, ranges: Ranges) -> Interval:
         return reduce(Interval.times, (factor.bounds(ranges) for factor in self.factors))
@@ -358,35 +354,3 @@ def nodes_of(value: object) -> Iterator[object]:
         yield value
         for field_ in fields(value):
             yield from nodes_of(getattr(value, field_.name))
-
-
-@lru_cache(maxsize=4096)
-def exact_constant(value: float) -> Formula:
-    """A number without loss in the engine: a sum of up to three constants that float32 holds exactly.
-
-    The same object comes again for the same number: it is not to be changed.
-    A constant beyond float32's range is rounded to what it can hold.
-    """
-    parts: list[float] = []
-    rest = value
-    while rest and len(parts) < 3:
-        parts.append(_as_float32(rest))
-        rest -= parts[-1]
-    return {"sum": parts} if len(parts) > 1 else (parts[0] if parts else 0.0)
-
-
-def _as_float32(value: float) -> float:
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.copysign(_LARGEST_FLOAT32, value)
-    return rounded
-
-
-_LARGEST_FLOAT32 = 3.4028234663852886e38
-
-
-def split_constant(value: int) -> Formula:
-    """An integer below 2**48 as a sum of two constants that float32 holds exactly."""
-    low = value & 0xFFFFFF
-    return {"sum": [float(value - low), float(low)]}

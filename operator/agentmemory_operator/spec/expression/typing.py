@@ -9,6 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from agentmemory_operator.spec.expression.choices import Compare, Greatest, If, Least, narrowed
+from agentmemory_operator.spec.expression.formulas import Formula, split_constant
 from agentmemory_operator.spec.expression.intervals import Interval
 from agentmemory_operator.spec.expression.syntax import (
     ExpressionInvalid,
@@ -25,7 +26,6 @@ from agentmemory_operator.spec.expression.tree import (
     Const,
     Decay,
     Expression,
-    Formula,
     Function,
     HasTag,
     Power,
@@ -35,7 +35,6 @@ from agentmemory_operator.spec.expression.tree import (
     Sum,
     TypeIn,
     TypeNotIn,
-    split_constant,
 )
 from agentmemory_operator.spec.expression.variables import (
     HALF_LIFE_DAYS,
@@ -127,7 +126,7 @@ def _check_whole(scoring: CheckedExpression, ranges: Ranges) -> None:
         raise ExpressionInvalid(
             scoring.text,
             0,
-            f"the score may be {_told(bounds)}, and at most {LARGEST_SCORE} either way is allowed: scale it down",
+            f"the score can be {_told(bounds)}, but the limit is {LARGEST_SCORE} in either direction: scale it down",
         )
     # Spelled for the oldest server, so that what is accepted runs on all.
     target = target_of(now=split_constant(2**40), similarity="$score", keyword="$score", ranges=ranges)
@@ -137,8 +136,8 @@ def _check_whole(scoring: CheckedExpression, ranges: Ranges) -> None:
         raise ExpressionInvalid(
             scoring.text,
             0,
-            f"spelled out for Qdrant it has {parts} parts, nested {depth} deep, more than {MAX_FORMULA_PARTS} and"
-            f" {MAX_FORMULA_DEPTH}: nest fewer min, max, clamp, if and comparisons",
+            f"compiled for Qdrant it has {parts} parts, nested {depth} deep, more than the limits of "
+            f"{MAX_FORMULA_PARTS} and {MAX_FORMULA_DEPTH}: nest fewer min, max, clamp, if and comparisons",
         )
 
 
@@ -162,7 +161,7 @@ class _Builder:
         expression = self._raw(part, ranges)
         bounds = expression.bounds(ranges)
         if not bounds.is_finite:
-            raise self._fault(part, "may be larger than any number can be: bound it, for example by min or clamp")
+            raise self._fault(part, "may overflow: bound it, for example with min or clamp")
         return expression
 
     def _raw(self, part: Part, ranges: Ranges) -> Expression:
@@ -170,7 +169,9 @@ class _Builder:
             case NumberLiteral(value=value):
                 return Const(self._checked(part, value))
             case TextLiteral():
-                raise self._fault(part, 'a text stands only in tag("…") and beside type, as in type == "fact"')
+                raise self._fault(
+                    part, 'a text is only allowed in tag("…") and compared with type, for example type == "fact"'
+                )
             case Name():
                 return self._variable(part)
             case Negative(operand=operand):
@@ -182,12 +183,12 @@ class _Builder:
 
     def _checked(self, part: NumberLiteral, value: float) -> float:
         if value and not SMALLEST_NUMBER <= value <= LARGEST_NUMBER:
-            raise self._fault(part, f"a number is 0 or {SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}")
+            raise self._fault(part, f"a number must be 0 or {SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}")
         return value
 
     def _variable(self, part: Name) -> Expression:
         if part.name == TYPE:
-            raise self._fault(part, 'type is no number: compare it, as in type == "fact"')
+            raise self._fault(part, 'type is not a number: compare it, for example type == "fact"')
         if part.name not in NAMES:
             raise self._fault(part, _unknown(part.name, "variable", NAMES))
         return variable(part.name, self.types)
@@ -221,9 +222,9 @@ class _Builder:
         name, text = (part.left, part.right) if is_type_first else (part.right, part.left)
         if not (isinstance(name, Name) and name.name == TYPE and isinstance(text, TextLiteral)):
             wrong = text if isinstance(name, Name) and name.name == TYPE else name
-            raise self._fault(wrong, 'only type is compared with a text, as in type == "fact"')
+            raise self._fault(wrong, 'only type can be compared with a text, for example type == "fact"')
         if part.sign not in ("==", "!="):
-            raise ExpressionInvalid(self.text, part.at, "type has no order: compare it by == or !=")
+            raise ExpressionInvalid(self.text, part.at, "type has no order: compare it with == or !=")
         names = [type_.name for type_ in self.types]
         if names and text.value not in names:
             raise self._fault(text, _unknown(text.value, "type of this object", names))
@@ -291,13 +292,13 @@ class _Builder:
         bounds = tree.bounds(ranges)
         if bounds.low <= 0:
             raise self._fault(
-                half_life, f"a half-life must be above 0, and this can be {bounds.low:g}: bound it by max"
+                half_life, f"a half-life must be above 0, but this can be {bounds.low:g}: bound it with max"
             )
         return Decay(self.number(age, ranges), tree)
 
     def _tag(self, part: Part) -> Expression:
         if not isinstance(part, TextLiteral) or not part.value:
-            raise self._fault(part, 'tag takes a name in quotes, as in tag("pinned")')
+            raise self._fault(part, 'tag takes a name in quotes, for example tag("pinned")')
         return HasTag(part.value)
 
     def _fault(self, part: Part, message: str) -> ExpressionInvalid:
@@ -325,7 +326,7 @@ def _negative(expression: Expression) -> Expression:
 def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     way_out = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
-    return f"{json.dumps(name)} is no {kind}: {way_out}"
+    return f"{json.dumps(name)} is not a {kind}: {way_out}"
 
 
 def _told(bounds: Interval) -> str:

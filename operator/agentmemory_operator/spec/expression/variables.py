@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from agentmemory_operator.spec.expression.formulas import Formula
 from agentmemory_operator.spec.expression.intervals import Interval
 from agentmemory_operator.spec.expression.tree import (
     ByType,
@@ -15,7 +16,6 @@ from agentmemory_operator.spec.expression.tree import (
     Const,
     Decay,
     Expression,
-    Formula,
     OwnOr,
     Ranges,
     Target,

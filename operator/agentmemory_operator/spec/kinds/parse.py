@@ -85,8 +85,8 @@ def told_of_access(document: Mapping[str, Any]) -> str:
     try:
         parse_access(document)
     except SpecInvalid:
-        return "spec.access cannot be read either: until it is correct, the API lets nobody in"
-    return "Until it is correct, the API uses the last valid settings and the current spec.access"
+        return "spec.access is invalid too: until it is corrected, the API rejects every caller"
+    return "Until it is corrected, the API uses the last valid settings and the current spec.access"
 
 
 def parse_connection(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> QdrantConnection:

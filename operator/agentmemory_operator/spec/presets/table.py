@@ -144,7 +144,7 @@ NO_GATE = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Shares of the combined score, together 1."""
+    """Weights of the combined score; they must add up to 1."""
 
     similarity: float
     recency: float

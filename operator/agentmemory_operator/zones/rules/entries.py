@@ -50,7 +50,7 @@ class Ring:
     def __post_init__(self) -> None:
         """Let nothing through that could name another place."""
         if not _NAMESPACE.fullmatch(self.namespace) or len(self.agent) > _MOST_SLUG or not _SLUG.fullmatch(self.agent):
-            raise ValueError(f"no ring of keys: {self.namespace[:99]!r}, {self.agent[:99]!r}")
+            raise ValueError(f"not a key ring: {self.namespace[:99]!r}, {self.agent[:99]!r}")
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.agent}"

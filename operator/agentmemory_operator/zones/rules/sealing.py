@@ -136,7 +136,7 @@ def open_sealed(key: bytes, blob: bytes, aad: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], aad)
     except InvalidTag as exc:
-        raise Unreadable("not sealed with this key for this place, or changed since") from exc
+        raise Unreadable("not sealed with this key for this location, or changed") from exc
 
 
 def keyed_hash(mac: bytes, text: str) -> str:

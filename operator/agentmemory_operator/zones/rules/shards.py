@@ -99,12 +99,12 @@ def shard_from_text(text: str, *, ring: Ring, name: str, version: str) -> Shard:
     """
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise ValueError("it is not of the format that this version reads")
+        raise ValueError("it has an unknown format")
     rows, is_closed, below = document.get("keys"), document.get("closed"), document.get("below", "")
     if not isinstance(rows, dict) or not isinstance(is_closed, bool) or not isinstance(below, str):
-        raise ValueError("it holds no keys")
+        raise ValueError("it contains no keys")
     if any(shard_of_key(key_id) != name for key_id in rows):
-        raise ValueError("it holds the keys of another shard")
+        raise ValueError("it contains the keys of another shard")
     entries = {key_id: _entry(row) for key_id, row in rows.items()}
     return Shard(ring=ring, name=name, entries=entries, is_closed=is_closed, below=below, version=version)
 
@@ -121,11 +121,11 @@ def _row(entry: KeyEntry) -> str:
 
 def _entry(row: Any) -> KeyEntry:
     if not isinstance(row, list) or len(row) != 6:
-        raise ValueError("a key has other fields than six")
+        raise ValueError("a key does not have six fields")
     zone, scope, wrapped, by, at, active = row
     forms = (_ZONE, zone), (_SCOPE, scope), (_WRAPPED, wrapped), (_FINGERPRINT, by)
     if not all(isinstance(text, str) and form.fullmatch(text) for form, text in forms):
-        raise ValueError("a field of a key has another form")
+        raise ValueError("a field of a key is malformed")
     if type(at) is not int or active not in (0, 1):
-        raise ValueError("a field of a key has another form")
+        raise ValueError("a field of a key is malformed")
     return KeyEntry(zone=zone, scope=scope, wrapped=wrapped, by=by, at=at, active=bool(active))

@@ -24,30 +24,30 @@ def told(live: Collection) -> list[str]:
 @pytest.mark.parametrize(
     ("live", "words"),
     [
-        (replace(DESIRED, m=24), ["index.hnsw.m is 24, asked for is 16"]),
+        (replace(DESIRED, m=24), ["index.hnsw.m is 24, expected 16"]),
         (
             replace(DESIRED, m=24, ef_construct=7, indexing_threshold_kb=1),
             [
-                "index.hnsw.m is 24, asked for is 16",
-                "index.hnsw.efConstruct is 7, asked for is 128",
-                "index.optimizers.indexingThresholdKB is 1, asked for is 20000",
+                "index.hnsw.m is 24, expected 16",
+                "index.hnsw.efConstruct is 7, expected 128",
+                "index.optimizers.indexingThresholdKB is 1, expected 20000",
             ],
         ),
         (
             replace(DESIRED, quantization=None),
-            ["index.quantization is None, asked for is Scalar (quantile 0.99, always_ram True)"],
+            ["index.quantization is None, expected Scalar (quantile 0.99, always_ram True)"],
         ),
         (
             replace(DESIRED, quantization=ScalarQuantization(0.99, always_ram=False)),
             [
                 "index.quantization is Scalar (quantile 0.99, always_ram False), "
-                "asked for is Scalar (quantile 0.99, always_ram True)"
+                "expected Scalar (quantile 0.99, always_ram True)"
             ],
         ),
-        (replace(DESIRED, distance="Dot"), ["index.distance is Dot, asked for is Cosine"]),
+        (replace(DESIRED, distance="Dot"), ["index.distance is Dot, expected Cosine"]),
         (
             replace(DESIRED, indexes=tuple(index for index in DESIRED.indexes if index[0] != "userId")),
-            ["index.payloadIndexes[userId] is None, asked for is keyword"],
+            ["index.payloadIndexes[userId] is None, expected keyword"],
         ),
         (DESIRED, []),
     ],

@@ -129,5 +129,5 @@ def test_what_contents_in_ram_cost_is_told() -> None:
     told = payload_text(replace(FLOATS, has_payload_in_ram=True))
 
     assert told
-    assert "takes 64 MiB of RAM before there is a memory" in told
+    assert "uses 64 MiB of RAM even when empty" in told
     assert payload_text(FLOATS) is None

@@ -123,7 +123,7 @@ def test_vectors_that_callers_send_cannot_be_made_anew(points: int) -> None:
 
     assert found.obstacle is not None
     assert "callers send the vectors" in found.obstacle
-    assert f"{points} points" in found.obstacle
+    assert f"{points} existing points" in found.obstacle
 
 
 def test_what_callers_sent_can_be_copied() -> None:
@@ -148,9 +148,9 @@ SMALL, LARGE = 20 * MIB, 200 * MIB
         (Room(), None),
         (Room(disk_bytes=LARGE, ram_bytes=LARGE, most_bytes=LARGE), None),
         (Room(most_bytes=SMALL // 4), ["AGENTMEMORY_MAX_REBUILD_GIB", "allows 5 MiB", "needs about 14 MiB"]),
-        (Room(disk_bytes=SMALL), ["of disk on each node", "20 MiB in all", "14 MiB", "AGENTMEMORY_MAX_REBUILD_GIB"]),
+        (Room(disk_bytes=SMALL), ["of disk on each node", "20 MiB in total", "14 MiB", "AGENTMEMORY_MAX_REBUILD_GIB"]),
         (Room(disk_bytes=SMALL, most_bytes=LARGE), None),
-        (Room(ram_bytes=SMALL // 4), ["of RAM on each node", "5 MiB in all", "LowMemory"]),
+        (Room(ram_bytes=SMALL // 4), ["of RAM on each node", "5 MiB in total", "LowMemory"]),
     ],
 )
 def test_what_there_is_no_room_for_is_told_with_both_numbers(room: Room, words: list[str] | None) -> None:
@@ -176,6 +176,6 @@ def test_costs_are_told_in_a_few_words(seconds: float, told: str) -> None:
     found = replace(costs(price=0.02), seconds=seconds, disk_bytes=3 * GIB, ram_bytes=5 * MIB)
 
     assert describe_costs(found) == (
-        "157 embedding calls (about 500,000 tokens, 0.01 at the price that is given), about 3.0 GiB of disk and 5 MiB "
-        f"of RAM meanwhile, {told} at the least"
+        "157 embedding calls (about 500,000 tokens, 0.01 at the given price), about 3.0 GiB of disk and 5 MiB "
+        f"of RAM during the rebuild, at least {told}"
     )

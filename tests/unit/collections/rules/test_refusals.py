@@ -49,7 +49,7 @@ REFUSALS: list[tuple[str, PassTerms, str, list[str]]] = [
     ("nobody approved it", PassTerms(), "AwaitingApproval", [f"agentmemory.dev/approve-plan={DIGEST}"]),
     ("another was approved", PassTerms(approved="0" * 12), "AwaitingApproval", ["for another plan", f"={DIGEST}"]),
     ("an empty approval", PassTerms(approved=""), "AwaitingApproval", [f"={DIGEST}"]),
-    ("it was approved", PassTerms(approved=DIGEST), "RebuildRunning", ["a new collection is made"]),
+    ("it was approved", PassTerms(approved=DIGEST), "RebuildRunning", ["a new collection is being built"]),
     ("all of it was approved", PassTerms(approved=PLAN.digest), "RebuildRunning", []),
     ("its drop of the recall was approved", PassTerms(approved=f"{DIGEST}-recall"), "RebuildRunning", []),
     ("Apply needs no approval", PassTerms(rebuild=APPLY), "RebuildRunning", []),
@@ -94,7 +94,7 @@ def test_a_rebuild_is_refused_by_what_somebody_decided(terms: PassTerms, reason:
     assert refusal is not None
     assert (refusal.reason, refusal.digest) == (reason, DIGEST)
     assert REBUILD in refusal.held
-    for expected in ("index.distance Cosine -> Dot", "41 points", "goes on serving", *words):
+    for expected in ("index.distance Cosine -> Dot", "41 points", "keeps serving", *words):
         assert expected in refusal.message
 
 
@@ -119,7 +119,7 @@ def test_a_refusal_says_what_the_rebuild_costs() -> None:
 
     assert refusal is not None
     assert (
-        "41 points: about 9 MiB of disk and 3 MiB of RAM meanwhile, a second at the least; approve it"
+        "41 points: about 9 MiB of disk and 3 MiB of RAM during the rebuild, at least a second; approve it"
         in refusal.message
     )
 
@@ -195,7 +195,9 @@ def test_a_collection_that_never_was_is_not_lost(policy: DriftPolicy) -> None:
 
 @pytest.mark.parametrize("policy", [DriftPolicy.REPORT, DriftPolicy.IGNORE])
 def test_an_empty_collection_that_is_gone_is_lost_where_drift_is_left(policy: DriftPolicy) -> None:
-    with pytest.raises(SpecInvalid, match=f"driftPolicy {policy} leaves it so: set spec.driftPolicy to Correct"):
+    with pytest.raises(
+        SpecInvalid, match=f"driftPolicy {policy} does not recreate it: set spec.driftPolicy to Correct"
+    ):
         check_lost(ALIAS, None, last_physical=PHYSICAL, last_points=0, policy=policy)
 
 
@@ -285,5 +287,5 @@ def test_of_a_plain_collection_it_is_said_what_else_becomes_of_it() -> None:
     told = refuse(Plan(ALIAS, (BEHIND_ALIAS,)), plain)
 
     assert told is not None
-    assert "stop whoever writes to it past the API" in told.message
-    assert "or take the annotation agentmemory.dev/move-to-alias off" in told.message
+    assert "stop direct writers to it" in told.message
+    assert "or remove the annotation agentmemory.dev/move-to-alias" in told.message

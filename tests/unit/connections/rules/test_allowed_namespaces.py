@@ -42,8 +42,8 @@ def test_another_namespace_may_where_it_is_allowed(allowed: Any, field: str) -> 
 @pytest.mark.parametrize(
     ("allowed", "way_out"),
     [
-        (None, "set spec.namespaces to from All"),
-        ("Same", "set spec.namespaces to from All"),
+        (None, "set spec.namespaces to from: All"),
+        ("Same", "set spec.namespaces to from: All"),
         ({"matchLabels": OTHER}, "label the namespace tier=silver, or name"),
         ({"matchLabels": LABELS | {"x": "y"}}, "label the namespace team=support, tier=gold, x=y, or name"),
     ],

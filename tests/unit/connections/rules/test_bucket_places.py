@@ -174,7 +174,7 @@ def test_a_copy_of_its_own_and_what_its_spec_takes_in_go_with_a_snapshot(
 def test_nothing_else_does_whatever_its_status_names_and_the_namespaces_secrets_open(
     spec: object, location: dict[str, str]
 ) -> None:
-    with pytest.raises(SpecInvalid, match="by hand") as caught:
+    with pytest.raises(SpecInvalid, match="manually") as caught:
         check_copy(location, snapshot_with(spec))
     assert caught.value.reason == Reason.SOURCE_NOT_ALLOWED
 
@@ -182,12 +182,12 @@ def test_nothing_else_does_whatever_its_status_names_and_the_namespaces_secrets_
 @pytest.mark.parametrize(
     ("location", "told"),
     [
-        ({"bucket": "copies"}, "key is none"),
-        ({"bucket": "copies", "key": "a%2fb"}, "key is none"),
-        ({"bucket": "copies", "key": "a\n"}, "key is none"),
-        ({"bucket": "c", "key": "a", "endpoint": 1}, "bucket, endpoint is none"),
-        ({"bucket": "copies", "key": "a", "secret": None}, "secretRef is none"),
-        ({}, "bucket, key is none"),
+        ({"bucket": "copies"}, "key is invalid"),
+        ({"bucket": "copies", "key": "a%2fb"}, "key is invalid"),
+        ({"bucket": "copies", "key": "a\n"}, "key is invalid"),
+        ({"bucket": "c", "key": "a", "endpoint": 1}, "bucket, endpoint is invalid"),
+        ({"bucket": "copies", "key": "a", "secret": None}, "secretRef is invalid"),
+        ({}, "bucket, key is invalid"),
     ],
 )
 def test_a_place_of_a_status_that_is_none_is_refused_in_words(location: dict[str, object], told: str) -> None:

@@ -198,7 +198,7 @@ class TestCommand:
         told = refusal("infra", "qdrant", goes_to("http://[::1]:6333").places, "secret.corp.example, b")
 
         assert "corp" not in told
-        assert _run(told.partition("to go there: ")[2], tmp_path, answer="secret.corp.example, b") == [
+        assert _run(told.partition("to be sent there: ")[2], tmp_path, answer="secret.corp.example, b") == [
             *("-n", "infra", "annotate", "secret", "qdrant"),
             "agentmemory.dev/hosts=secret.corp.example, b,[::1]:6333",
             "--overwrite",
@@ -208,7 +208,7 @@ class TestCommand:
         (tmp_path / "agentmemory.dev").mkdir()
         told = refusal("infra", "qdrant", goes_to("http://[::1]").places, None)
 
-        assert "agentmemory.dev/hosts=[::1]" in _run(told.partition("to go there: ")[2], tmp_path)
+        assert "agentmemory.dev/hosts=[::1]" in _run(told.partition("to be sent there: ")[2], tmp_path)
 
     def test_it_is_not_cut_where_a_cluster_has_many_nodes(self) -> None:
         urls = [f"http://qdrant-{number}.{'x' * 60}.infra.svc:6333" for number in range(64)]
@@ -216,7 +216,7 @@ class TestCommand:
         told = refusal("i" * 63, "q" * 60, goes_to(*urls).places, "a")
 
         assert len(told) <= 1024
-        assert "and to 63 more" in told
+        assert "and 63 more hosts" in told
 
 
 def _run(command: str, folder: pathlib.Path, *, answer: str = "") -> list[str]:

@@ -104,7 +104,7 @@ def test_a_rejected_expression_stalls_an_object_that_serves_and_says_where_and_w
         ("Stalled", "True", "ScoringRejected"),
     ]
     told = status["conditions"][2]["message"].splitlines()
-    assert told[0] == ('spec.scoring.expression: character 1: "similarty" is no variable: did you mean similarity?')
+    assert told[0] == ('spec.scoring.expression: character 1: "similarty" is not a variable: did you mean similarity?')
     assert told[1:3] == ["  similarty", "  ^"]
     assert "the preset's model" in told[3]
     assert status["scoring"] == {}
@@ -183,7 +183,7 @@ def test_a_held_plan_shows_the_change_its_cost_and_the_refusal() -> None:
             "field": "index.distance",
             "from": "Cosine",
             "to": "Dot",
-            "cost": "a new collection and every memory embedded or copied again",
+            "cost": "a new collection; every memory is embedded or copied again",
             "held": True,
         }
     ]

@@ -43,16 +43,16 @@ def test_a_catalogue_keeps_what_another_object_may_have_and_the_status() -> None
     [
         (document("AgentMemory"), False, "its collection stays"),
         (document("AgentMemory", deletionPolicy="Retain"), False, "its collection stays"),
-        (document("AgentMemory", deletionPolicy="Delete"), False, "goes too if it is empty or confirmed"),
+        (document("AgentMemory", deletionPolicy="Delete"), False, "is deleted too if it is empty or confirmed"),
         (document("AgentMemory", deletionPolicy="Delete"), True, "its collection stays"),
-        (document("AgentMemory", deletionPolicy="Snapshot"), False, "a last snapshot is made"),
+        (document("AgentMemory", deletionPolicy="Snapshot"), False, "a final snapshot is taken"),
         (document("MemorySnapshot", status=MADE), False, "its bytes stay"),
-        (document("MemorySnapshot", status=MADE, deletionPolicy="Delete"), False, "its bytes go too"),
+        (document("MemorySnapshot", status=MADE, deletionPolicy="Delete"), False, "its bytes are deleted too"),
         (document("MemorySnapshot", status=MADE, deletionPolicy="Delete"), True, "its bytes stay"),
-        (document("MemorySnapshot"), False, "it is given up"),
-        (document("MemorySnapshot"), True, "what was made of it is left"),
-        (document("MemoryRestore"), False, "the way back goes"),
-        (document("QdrantConnection"), False, "the server stays"),
+        (document("MemorySnapshot"), False, "it is cancelled"),
+        (document("MemorySnapshot"), True, "its partial result stays"),
+        (document("MemoryRestore"), False, "rollback is no longer possible"),
+        (document("QdrantConnection"), False, "the server is not changed"),
     ],
 )
 def test_people_are_told_what_becomes_of_what_an_object_stands_for(

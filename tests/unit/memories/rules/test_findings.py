@@ -21,11 +21,11 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState
     ("compared", "is_good", "message"),
     [
         (Compared(equal=("a", "b"), changed=0, differing=()), True, "2 points equal bit for bit"),
-        (Compared(equal=(), changed=3, differing=()), None, "no point could be compared, 3 were written since"),
+        (Compared(equal=(), changed=3, differing=()), None, "no points to compare, 3 written since"),
         (
             Compared(equal=("a",), changed=1, differing=(("b", ("content",)), ("c", ("tags", "vector")))),
             False,
-            "2 of 3 points differ: b (content), c (tags, vector), 1 were written since",
+            "2 of 3 points differ: b (content), c (tags, vector), 1 written since",
         ),
         (
             Compared(equal=(), changed=0, differing=tuple((id_, ("vector",)) for id_ in "abcde")),
@@ -41,12 +41,12 @@ def test_a_sample_s_finding_counts_and_names_fields_never_contents(compared, is_
 
 
 def test_missing_points_are_counted_and_the_first_named() -> None:
-    faults = {"that were there before it was made are missing": ["a", "b", "c", "d"]}
+    faults = {"from before the snapshot are missing": ["a", "b", "c", "d"]}
 
     finding = judge_missing(7, faults, removed=2)
 
     assert (finding.is_good, finding.differing, finding.ids) == (False, 4, ("a", "b", "c"))
-    assert finding.message == "4 points that were there before it was made are missing: a, b, c and 1 more"
+    assert finding.message == "4 points from before the snapshot are missing: a, b, c and 1 more"
 
 
 def test_each_fault_of_points_is_told() -> None:
@@ -74,7 +74,7 @@ def test_a_number_lies_between_two_counts_or_off_by_more_than_was_changed(found,
 
 def test_points_removed_since_are_no_fault() -> None:
     assert judge_missing(7, {}, removed=2) == CheckFinding(
-        check=Check.MISSING, is_good=True, message="7 points are in both, 2 were removed since", compared=9
+        check=Check.MISSING, is_good=True, message="7 points are in both, 2 removed since", compared=9
     )
 
 

@@ -116,7 +116,7 @@ def test_a_model_that_tells_nothing_apart_finds_nothing() -> None:
         (
             ProbeRecall(probes=100, neighbours=0.2, found_before=1.0, found_after=0.9),
             5,
-            "of memories by their own words",
+            "of memories by their own text",
         ),
         (ProbeRecall(probes=100, neighbours=0.0, found_before=0.1, found_after=0.0), 100, None),
         (ProbeRecall(probes=0), 0, None),
@@ -139,7 +139,7 @@ def test_a_hold_names_both_figures_and_the_way_out() -> None:
 
     message = held_message(drop, found, most_percent=5, approval=approval_of("0123456789ab"))
 
-    told = ("98.0 %", "90.0 %", "8.0 percent points", "agentmemory.dev/approve-plan=0123456789ab-recall")
+    told = ("98.0 %", "90.0 %", "8.0 percentage points", "agentmemory.dev/approve-plan=0123456789ab-recall")
     assert [part for part in told if part not in message] == []
 
 
@@ -152,9 +152,9 @@ def test_figures_come_back_from_the_record_as_they_were() -> None:
 
 
 def test_figures_are_told_in_percent() -> None:
-    assert described(ProbeRecall(probes=0)).startswith("no probe searches: nothing to search for")
+    assert described(ProbeRecall(probes=0)).startswith("no probe searches: no points to search for")
     found = ProbeRecall(probes=3, neighbours=0.5, found_before=1.0, found_after=0.9, index_before=1.0, index_after=1.0)
-    assert "found by their own words 100.0 % -> 90.0 %" in described(found)
+    assert "found by their own text 100.0 % -> 90.0 %" in described(found)
 
 
 def point(id_: str, **changes: Any) -> dict[str, Any]:

@@ -55,11 +55,11 @@ class TestVersion:
 
     @pytest.mark.parametrize("made_by", ["1.17.9", "1.19.0", "1.18.4", "2.18.3"])
     def test_another_version_is_refused_with_both_and_what_to_do(self, made_by: str) -> None:
-        with pytest.raises(SpecInvalid, match=f"made by Qdrant {made_by} and the server runs 1.18.3") as caught:
+        with pytest.raises(SpecInvalid, match=f"from Qdrant {made_by}, but the server runs 1.18.3") as caught:
             check_version(made_by, "1.18.3")
 
         assert caught.value.reason == Reason.VERSION_MISMATCH
-        assert "Choose a snapshot made by this version" in str(caught.value)
+        assert "Choose a snapshot from this version" in str(caught.value)
 
 
 class TestOrigin:
@@ -139,7 +139,7 @@ class TestFit:
     def test_after_a_rebuild_the_way_back_is_named_for_what_is_from_before(self) -> None:
         live = observed_of(DESIRED, physical=f"{ALIAS}__2", record=REBUILT)
 
-        with pytest.raises(SpecInvalid, match=f"rebuilt from {ALIAS}__1: for a snapshot from before that, take the"):
+        with pytest.raises(SpecInvalid, match=f"rebuilt from {ALIAS}__1: for an older snapshot, roll the"):
             check_fit(DESIRED, observed_of(other_model(DESIRED)), live)
         with pytest.raises(SpecInvalid, match="agentmemory rebuild NAME --rollback"):
             check_size(DESIRED, dimensions=7, live=live)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.search.rules.score import score, score_query
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.tree import split_constant
+from agentmemory_operator.spec.expression.formulas import split_constant
 from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights

@@ -56,4 +56,4 @@ def test_the_reasons_are_one_line_for_people() -> None:
         [Candidate(name="a", time_ms=0)], RetentionRules(keep_last=1, daily=0, weekly=0, monthly=0), now_ms=0
     )
 
-    assert verdict.text == "the newest, the last verified one that the server can restore, keepLast 1/1"
+    assert verdict.text == "the newest, the last verified snapshot that the server can restore, keepLast 1/1"

@@ -42,7 +42,7 @@ def test_one_under_way_says_what_it_is_at_and_has_not_ended() -> None:
     status = running({"step": SnapshotStep.COPY}, generation=1, now=NOW, detail="3 of 7 bytes")
 
     assert conditions(status) == {"Succeeded": "Unknown/Running", "Progressing": "True/Running"}
-    assert status["progress"] == "the snapshot is copied off the server: 3 of 7 bytes"
+    assert status["progress"] == "copying the snapshot off the server: 3 of 7 bytes"
     assert not is_ended(status)
 
 

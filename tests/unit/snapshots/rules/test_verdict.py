@@ -33,16 +33,16 @@ LACKING = replace(LIVE, indexes=LIVE.indexes[1:])
 @pytest.mark.parametrize(
     ("copy", "live", "recorded", "is_good", "words"),
     [
-        (LIVE, LIVE, HASH, (True, True), "as recorded"),
-        (LIVE, WIDER, HASH, (True, True), "as recorded"),
-        (LIVE, None, HASH, (True, True), "as recorded"),
-        (LIVE, LIVE, None, (True, True), "as the live ones"),
+        (LIVE, LIVE, HASH, (True, True), "match the record"),
+        (LIVE, WIDER, HASH, (True, True), "match the record"),
+        (LIVE, None, HASH, (True, True), "match the record"),
+        (LIVE, LIVE, None, (True, True), "match the live collection"),
         (LIVE, None, None, (None, None), "no settings were recorded"),
-        (WIDER, None, HASH, (False, None), "another hash"),
+        (WIDER, None, HASH, (False, None), "the hash of its settings differs"),
         (WIDER, LIVE, HASH, (False, True), "index.hnsw.m 24 instead of 16"),
-        (WIDER, WIDER, HASH, (False, True), "not those recorded"),
-        (LACKING, LIVE, HASH, (True, False), f"indexes differ from the live ones: {LIVE.indexes[0][0]}"),
-        (LACKING, LIVE, None, (True, False), f"indexes differ from the live ones: {LIVE.indexes[0][0]}"),
+        (WIDER, WIDER, HASH, (False, True), "differ from the record"),
+        (LACKING, LIVE, HASH, (True, False), f"indexes differ from the live collection: {LIVE.indexes[0][0]}"),
+        (LACKING, LIVE, None, (True, False), f"indexes differ from the live collection: {LIVE.indexes[0][0]}"),
     ],
 )
 def test_settings_and_indexes_have_to_be_those_recorded_else_the_live_ones(

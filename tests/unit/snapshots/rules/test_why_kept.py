@@ -35,10 +35,11 @@ def test_each_has_its_reasons() -> None:
     rules = {"keepLast": 1, "daily": 1, "weekly": 0, "monthly": 0}
 
     assert told(retention=rules, timeZone="Europe/Berlin") == {
-        "c": "stays: the newest, the last verified one that the server can restore, keepLast 1/1, daily 2026-11-22",
+        "c": "stays: the newest, the last verified snapshot that the server can restore, keepLast 1/1, daily "
+        "2026-11-22",
         "b": "stays: pinned",
         "a": "goes: no rule keeps it",
-        "made": "stays: in use by MemoryRestore undo, not made by the schedule",
+        "made": "stays: in use by MemoryRestore undo, not taken by the schedule",
         "old": "goes: no rule keeps it",
     }
 

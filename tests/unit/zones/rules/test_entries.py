@@ -43,7 +43,7 @@ def test_zone_and_owner_do_not_run_into_each_other() -> None:
     [("agents", "../other"), ("agents", ""), ("", "bot"), ("a/b", "bot"), ("agents", "Bot"), ("agents", "b" * 49)],
 )
 def test_a_ring_is_of_a_namespace_and_an_agent(namespace: str, agent: str) -> None:
-    with pytest.raises(ValueError, match="no ring of keys"):
+    with pytest.raises(ValueError, match="not a key ring"):
         Ring(namespace, agent)
 
 

@@ -71,7 +71,7 @@ class TokenGuard:
     def known(self, authorization: bytes) -> Caller | None:
         """Anybody who has the token."""
         if not hmac.compare_digest(_bearer_token(authorization), self._token):
-            raise Unauthenticated("the token is wrong")
+            raise Unauthenticated("the token is not valid")
         return ANYBODY
 
     async def admit(self, authorization: bytes) -> Caller:
@@ -152,7 +152,7 @@ def build_guard(settings: Settings, host: str, *, callers: Callers | None = None
     if settings.auth == "kubernetes":
         if callers is None:
             raise SettingInvalid(
-                "AGENTMEMORY_AUTH=kubernetes (the default in a cluster) needs the objects of a cluster: start the API"
+                "AGENTMEMORY_AUTH=kubernetes (the default in a cluster) needs a cluster: start the API"
                 " with --source kubernetes, or set AGENTMEMORY_AUTH=token and AGENTMEMORY_TOKEN"
             )
         return IdentityGuard(callers)
@@ -160,11 +160,11 @@ def build_guard(settings: Settings, host: str, *, callers: Callers | None = None
         return TokenGuard(settings.token or "")
     if not is_loopback(host) and not settings.accepts_auth_none:
         message = (
-            f"AGENTMEMORY_AUTH=none on {host} would let anybody read and write every memory: listen on 127.0.0.1, set"
+            f"AGENTMEMORY_AUTH=none on {host} would let anybody read and write all memories: listen on 127.0.0.1, set"
             " AGENTMEMORY_AUTH=token and AGENTMEMORY_TOKEN, or accept it with AGENTMEMORY_AUTH_NONE_ACCEPTED=yes"
         )
         raise SettingInvalid(message)
-    log.warning("AGENTMEMORY_AUTH=none: whoever reaches %s may read and write every memory", host)
+    log.warning("AGENTMEMORY_AUTH=none: anybody who can reach %s can read and write all memories", host)
     return OpenGuard("loopback" if is_loopback(host) else "network")
 
 

@@ -19,17 +19,17 @@ CURSOR_CHARS = 2048
 
 
 class TokenIn(Body):
-    """What a user token is for."""
+    """A user token to create."""
 
-    user_id: UserId = Field(description="The one user, or scope, in whose name it acts.")
+    user_id: UserId = Field(description="User or scope that the token is for.")
     verbs: Annotated[list[Literal["read", "write", "admin", "impersonate"]], Field(min_length=1, max_length=4)] = Field(
-        description="What it may do, of what the caller may do itself."
+        description="Verbs of the token; the caller must have them too."
     )
-    ttl_seconds: int = Field(default=TOKEN_TTL_MAX_S, ge=1, le=TOKEN_TTL_MAX_S, description="How long it is believed.")
+    ttl_seconds: int = Field(default=TOKEN_TTL_MAX_S, ge=1, le=TOKEN_TTL_MAX_S, description="Lifetime of the token.")
 
 
 class TokenOut(Answer):
-    """A user token; it is told once."""
+    """A user token; it is shown only once."""
 
     token: str = Field(description="Send it as `Authorization: Bearer TOKEN`.")
     expires_at: Time
@@ -38,15 +38,15 @@ class TokenOut(Answer):
 class UsersParameters(Parameters):
     """Which users."""
 
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=USERS_LIMIT_MAX, description="Users a page.")
-    cursor: str | None = Field(default=None, max_length=CURSOR_CHARS, description="`next_cursor` of the page before.")
+    limit: int = Field(default=LIST_LIMIT, ge=1, le=USERS_LIMIT_MAX, description="Users per page.")
+    cursor: str | None = Field(default=None, max_length=CURSOR_CHARS, description="`next_cursor` of the previous page.")
 
 
 class UserOut(Answer):
     """A user or scope that has memories."""
 
     user_id: str
-    memories: int = Field(description="That a search can find.")
+    memories: int = Field(description="Number of active memories.")
     oldest: Time
     newest: Time
 
@@ -56,7 +56,7 @@ class UsersOut(Answer):
 
     results: list[UserOut]
     next_cursor: str | None
-    truncated: bool = Field(description="There are more than are listed: those with the fewest memories are left out.")
+    truncated: bool = Field(description="There are more users than listed; those with the fewest memories are omitted.")
 
 
 def token(minted: MintedToken) -> Json:

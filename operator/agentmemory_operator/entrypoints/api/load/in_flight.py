@@ -86,8 +86,10 @@ class Hold:
             loses = most if len(most.receiving) > len(share.receiving) + 1 else share
             slowest = _slowest(loses)
             if slowest is None:
-                raise overloaded(f"{len(share.receiving)} bodies of this caller are on their way")
-            slowest.drop(f"{len(loses.receiving)} bodies of this caller are on their way, and this is the slowest")
+                raise overloaded(f"{len(share.receiving)} request bodies of this caller are being received")
+            slowest.drop(
+                f"{len(loses.receiving)} request bodies of this caller are being received, and this is the slowest"
+            )
         share.receiving.add(self)
         pressure.receiving += 1
 
@@ -99,8 +101,8 @@ class Hold:
         """
         pressure, share = self._pressure, self._share
         if not self._takes_place():
-            told = f"{share.under_way} requests of this caller, {pressure.requests} in all"
-            raise overloaded(f"{told}, are under way")
+            told = f"{share.under_way} requests of this caller ({pressure.requests} in total)"
+            raise overloaded(f"{told} are in progress")
         if self._must_wait():
             turn = asyncio.Event()
             share.turns.append(turn)
@@ -169,7 +171,7 @@ class Hold:
             return
         pressure, share = self._pressure, self._share
         if not has_place(share.exports, pressure.exports, pressure.limits.exports):
-            raise overloaded(f"{share.exports} exports of this caller, {pressure.exports} in all, are under way")
+            raise overloaded(f"{share.exports} exports of this caller ({pressure.exports} in total) are in progress")
         self._stop_running()
         self._is_export = True
         share.exports += 1
@@ -202,11 +204,11 @@ class Hold:
             if slowest := _slowest(share, large=True):
                 victim = slowest
                 break
-        why = f"bodies of {pressure.large_bytes // MIB} MiB are on their way or being worked on"
+        why = f"request bodies of {pressure.large_bytes // MIB} MiB are being received or processed"
         if victim is self:
             self._keep(0)
             raise overloaded(why)
-        victim.drop(f"{why}, and this is the slowest of who has most of it")
+        victim.drop(f"{why}, and this is the slowest of the caller with the most")
 
     def _keep(self, body_bytes: int) -> None:
         large = max(body_bytes - SMALL_BYTES, 0)

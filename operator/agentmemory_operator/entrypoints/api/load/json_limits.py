@@ -87,7 +87,7 @@ class _Count:
     def fault(self) -> str:
         """Why it is not to be parsed."""
         if self.parts > ITEM_MAX_PARTS:
-            return f"has more than {ITEM_MAX_PARTS:,} strings, lists and objects: send less, or several"
+            return f"has more than {ITEM_MAX_PARTS:,} strings, lists and objects: send less, or split it"
         return f"is nested deeper than {MAX_DEPTH} levels" if self.depth > MAX_DEPTH else ""
 
 
@@ -203,7 +203,7 @@ class _Cutter:
             raise TooMuch(self._around.fault)
         kept = [*self._kept, (self._kept_start, len(self.document))]
         if sum(end - start for start, end in kept) > ITEM_MAX_BYTES:
-            raise TooMuch(f"has more than {ITEM_MAX_BYTES // MIB} MiB beside {self.name!r}")
+            raise TooMuch(f"has more than {ITEM_MAX_BYTES // MIB} MiB besides {self.name!r}")
         rest = b"".join(self.document[start:end] for start, end in kept)
         return Cut(rest, self._items, self._made + self._around.parts)
 
@@ -216,7 +216,7 @@ class _Cutter:
         try:
             return bool(orjson.loads(name) == self.name)
         except orjson.JSONDecodeError:
-            raise NoJson("a key is no string") from None
+            raise NoJson("a key is not a string") from None
 
     def _enter(self, end: int) -> None:
         self._is_inside, self._items, self._item = True, [], _Count()

@@ -34,5 +34,5 @@ class Limits:
 
 def overloaded(why: str) -> ProblemRaised:
     """The refusal of a request."""
-    detail = f"{why}: try again in {RETRY_AFTER_S} s"
+    detail = f"{why}: retry in {RETRY_AFTER_S} s"
     return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))

@@ -36,7 +36,7 @@ class Pressure(InFlight):
         """
         if self._allowances is None or self._allowances.take(key, time.monotonic()):
             return
-        detail = f"more than {self.limits.caller_rate} requests in a second: try again in {RETRY_AFTER_S} s"
+        detail = f"more than {self.limits.caller_rate} requests per second: retry in {RETRY_AFTER_S} s"
         raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
 
     @contextmanager
@@ -47,7 +47,7 @@ class Pressure(InFlight):
             ProblemRaised: there are too many.
         """
         if self.strangers >= self.limits.strangers:
-            raise overloaded(f"{self.strangers} requests of unknown callers are under way")
+            raise overloaded(f"{self.strangers} requests of unauthenticated callers are in progress")
         self.strangers += 1
         try:
             yield

@@ -82,7 +82,7 @@ class Receiving:
         """
         if self._came < self._pace.least_bytes:
             detail = (
-                f"{self._came} bytes of the body came in {self._pace.window_s:.0f} s: send at least"
+                f"{self._came} bytes of the body arrived in {self._pace.window_s:.0f} s: send at least"
                 f" {self._pace.least_bytes / KIB:.0f} KiB, or all of it"
             )
             # What else comes on this connection is not waited for.

@@ -57,21 +57,21 @@ def _only(what: str, named: Mapping[str, str | None]) -> str | None:
     given = {where: name for where, name in named.items() if name}
     if len(set(given.values())) > 1:
         places = " and ".join(given)
-        raise NotAddressed(f"{places} name different {what}s: name the {what} in one place")
+        raise NotAddressed(f"{places} name different {what}s: set the {what} in one place")
     return next(iter(given.values()), None)
 
 
 def no_agent() -> NotAddressed:
     """Say who has to name the agent."""
     return NotAddressed(
-        f"no agent is named: the application that connects sets ?agent=NAME in the URL of the MCP server, the header"
-        f" {AGENT_HEADER}, or sends a user token"
+        f"no agent is set: the client must set ?agent=NAME in the URL of the MCP server, the header"
+        f" {AGENT_HEADER}, or send a user token"
     )
 
 
 def no_user() -> NotAddressed:
     """Say who has to name the user."""
     return NotAddressed(
-        f"no user is named: the application that connects sets ?user_id=USER in the URL of the MCP server, the header"
-        f" {USER_HEADER}, or sends a user token; a model may name the user only for a caller with the verb impersonate"
+        f"no user is set: the client must set ?user_id=USER in the URL of the MCP server, the header"
+        f" {USER_HEADER}, or send a user token. A model may set user_id only if the caller has the verb impersonate"
     )

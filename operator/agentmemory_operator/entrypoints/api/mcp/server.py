@@ -138,7 +138,7 @@ def _tool(name: str, tools: list[Tool]) -> Tool:
         if tool.name == name:
             return tool
     names = ", ".join(tool.name for tool in tools) or "none"
-    raise ToolRefused(f"there is no tool {name[:64]!r} for this caller: {names}")
+    raise ToolRefused(f"this caller has no tool {name[:64]!r}: use one of {names}")
 
 
 def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:

@@ -14,29 +14,31 @@ _MESSAGES = "messages"
 
 
 class TurnIn(Body):
-    """What one said."""
+    """A turn of a conversation."""
 
-    role: Role = Field(description="What the speaker is.")
-    content: Content = Field(description="The text itself.")
-    speaker: Id | None = Field(default=None, description="Who said it, by name.")
-    at: Time | None = Field(default=None, description="When it was said. Default: now, in the order of the turns.")
-    vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
+    role: Role = Field(description="Role of the speaker.")
+    content: Content = Field(description="The text.")
+    speaker: Id | None = Field(default=None, description="Name of the speaker.")
+    at: Time | None = Field(default=None, description="Time of the turn. Default: now, in the order of the turns.")
+    vector: Numbers | None = Field(
+        default=None, description="Required with embedding provider `none`, otherwise not allowed."
+    )
 
 
 class ConversationIn(Body):
-    """Turns to store; where the agent has a model, memories are made of them."""
+    """Turns to store; if the agent has a language model, memories are distilled from them."""
 
-    user_id: UserId = Field(description="Whose memories: a user, `group:NAME` or `global`.")
+    user_id: UserId = Field(description="Owner of the memories: a user, `group:NAME` or `global`.")
     messages: Annotated[list[TurnIn], Field(min_length=1, max_length=MESSAGES_MAX)] = Field(
-        description="The turns, in the order in which they were said."
+        description="The turns in order."
     )
-    session_id: Id | None = Field(default=None, description="The session that it is a part of.")
+    session_id: Id | None = Field(default=None, description="Session of the conversation.")
     author: Author | None = Field(
-        default=None, description="Who stores it. Default: the caller; another one takes the verb impersonate."
+        default=None, description="Author. Default: the caller; another one needs the verb impersonate."
     )
     zone: ZoneName | None = Field(
         default=None,
-        description="How the turns are sealed, of the zones that the object allows; no model reads sealed ones."
+        description="Privacy zone of the turns, one that the object allows. Sealed turns are not distilled."
         " Default: not at all.",
     )
 
@@ -48,10 +50,14 @@ class ConversationIn(Body):
 
 
 class ConversationOut(Answer):
-    """A conversation that is durable."""
+    """Result of storing a conversation."""
 
-    turns: list[str | None] = Field(description="Ids of the turns; null: not stored, of which a warning tells.")
-    run: str | None = Field(description="Of the distillation that follows; null: none does, of which a warning tells.")
+    turns: list[str | None] = Field(
+        description="IDs of the turns; null for a turn that was not stored, with a warning."
+    )
+    run: str | None = Field(
+        description="ID of the distillation run that follows; null if there is none, with a warning."
+    )
     warnings: list[str]
 
 

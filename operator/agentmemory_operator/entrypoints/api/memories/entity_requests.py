@@ -30,19 +30,19 @@ KnownName = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME
 
 
 class RelationIn(Body):
-    """That one name relates to another."""
+    """A relation between two names."""
 
-    user_id: UserId = Field(description="In whose memories the names are; it holds nowhere else.")
-    source: EntityName = Field(description="Who or what relates, by any of its spellings.")
-    relation: RelationName = Field(description=f"How: {', '.join(RELATIONS)}.")
-    target: EntityName = Field(description="The other name, by any of its spellings.")
+    user_id: UserId = Field(description="User whose names are related; the relation is not visible to others.")
+    source: EntityName = Field(description="Name that the relation starts from, in any spelling.")
+    relation: RelationName = Field(description=f"One of {', '.join(RELATIONS)}.")
+    target: EntityName = Field(description="Name that the relation leads to, in any spelling.")
 
 
 class EntityChangeIn(Body):
-    """What becomes of a name: exactly one of both."""
+    """Change of a name: exactly one of the fields."""
 
-    name: EntityName | None = Field(default=None, description="What it is called from now on.")
-    merge_into: EntityName | None = Field(default=None, description="The name that it is another spelling of.")
+    name: EntityName | None = Field(default=None, description="New name.")
+    merge_into: EntityName | None = Field(default=None, description="Name to merge it into.")
 
     @model_validator(mode="after")
     def _says_one(self) -> "EntityChangeIn":
@@ -54,52 +54,52 @@ class EntityChangeIn(Body):
 class EntitiesParameters(UserParameters):
     """Whose names, and how many a page."""
 
-    limit: int = Field(default=ENTITIES_LIMIT, ge=1, le=ENTITIES_LIMIT_MAX, description="Names a page.")
-    cursor: str | None = Field(default=None, max_length=4096, description="`next_cursor` of the page before.")
+    limit: int = Field(default=ENTITIES_LIMIT, ge=1, le=ENTITIES_LIMIT_MAX, description="Names per page.")
+    cursor: str | None = Field(default=None, max_length=4096, description="`next_cursor` of the previous page.")
 
 
 class RelationOut(Answer):
-    """A relation as it now is."""
+    """The stored relation."""
 
     source: str
     relation: RelationName
     target: str
-    strength: int = Field(description="How often somebody said so.")
+    strength: int = Field(description="How often it was stored.")
 
 
 class ListedEntityOut(Answer):
     """A name in the list."""
 
     name: str
-    kind: EntityKind | None = Field(description="null: no memory bears it, relations know it.")
-    memories: int = Field(description="How many of the user's newest 2,000 memories bear it.")
+    kind: EntityKind | None = Field(description="null if only relations mention it.")
+    memories: int = Field(description="Number of memories that mention it, among the user's newest 2,000.")
 
 
 class EntitiesOut(Answer):
-    """Names, those of most memories first."""
+    """Names, most mentioned first."""
 
     results: list[ListedEntityOut]
     next_cursor: str | None
 
 
 class NeighbourOut(Answer):
-    """A name that is linked."""
+    """A neighbour of a name."""
 
     name: str
-    relation: str = Field(description=f"{', '.join(RELATIONS)}; {CO_OCCURRENCE}: memories mention both.")
-    strength: int = Field(description="How often somebody said so, or how many memories mention both.")
-    incoming: bool = Field(description="The relation leads from there to here.")
+    relation: str = Field(description=f"One of {', '.join(RELATIONS)}, or {CO_OCCURRENCE} if memories mention both.")
+    strength: int = Field(description="How often the relation was stored, or how many memories mention both.")
+    incoming: bool = Field(description="The relation leads from the neighbour to this name.")
 
 
 class EntityViewOut(Answer):
-    """A name with all that hangs on it."""
+    """A name with its memories and neighbours."""
 
     name: str
     kind: EntityKind | None
-    aliases: list[str] = Field(description="Other spellings, of this user alone.")
-    memories: int = Field(description="How many of the user's newest 2,000 memories bear it.")
-    memory_ids: list[str] = Field(description="Of these the newest, at most 100.")
-    neighbours: list[NeighbourOut] = Field(description="At most 100: typed relations first, then by strength.")
+    aliases: list[str] = Field(description="Other spellings, for this user only.")
+    memories: int = Field(description="Number of memories that mention it, among the user's newest 2,000.")
+    memory_ids: list[str] = Field(description="IDs of the newest of them, at most 100.")
+    neighbours: list[NeighbourOut] = Field(description="At most 100; typed relations first, then by strength.")
 
 
 def relation(said: Relation) -> Json:

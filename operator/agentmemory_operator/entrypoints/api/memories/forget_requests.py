@@ -19,32 +19,34 @@ Json = dict[str, Any]
 
 
 class ForgetIn(Body):
-    """What to forget of a user; without `filters` and `older_than` everything: the user is erased."""
+    """What to erase for a user. Without `filters` and `older_than` the whole user is erased."""
 
     user_id: UserId | None = Field(
         default=None,
-        description="Whose memories: a user, `group:NAME` or `global`. Required, but for the key of an organisation"
-        " (`zone: PROFESSIONAL` with `crypto`).",
+        description="Owner of the memories: a user, `group:NAME` or `global`. Required except for the key of an"
+        " organisation (`zone: PROFESSIONAL` with `crypto`).",
     )
-    filters: Filters = Field(default={}, description="Only what meets these conditions, as in a search.")
-    older_than: Time | None = Field(default=None, description="Only what was created before this time.")
-    zone: ZoneName | None = Field(default=None, description="Only the memories of this zone; with `crypto`.")
+    filters: Filters = Field(default={}, description="Only memories that match, as in a search.")
+    older_than: Time | None = Field(default=None, description="Only memories created before this time.")
+    zone: ZoneName | None = Field(default=None, description="Only memories in this zone; with `crypto`.")
     crypto: StrictBool = Field(
         default=False,
-        description="Delete the keys of the zones first: what they seal is unreadable in every copy from then on.",
+        description="Delete the zone keys first, which makes the sealed memories unreadable in every copy.",
     )
-    dry_run: StrictBool = Field(default=False, description="Tell what would be erased, and erase nothing.")
+    dry_run: StrictBool = Field(default=False, description="Return what would be erased without erasing it.")
 
     @model_validator(mode="after")
     def _names_what_keys_cover(self) -> "ForgetIn":
         is_part = bool(self.filters) or self.older_than is not None
         if self.crypto and is_part:
-            raise _wrong("crypto", "a key covers all memories of a zone: leave filters and older_than out")
+            raise _wrong("crypto", "a zone's key covers all its memories: remove filters and older_than")
         if self.zone is not None and not self.crypto:
-            raise _wrong("zone", "is for crypto: true; or choose memories by filters: {zone: ...}")
+            raise _wrong(
+                "zone", "is only valid with crypto: true; to choose memories of a zone, use filters: {zone: ...}"
+            )
         is_of_many = self.zone == PROFESSIONAL
         if is_of_many and self.user_id is not None:
-            raise _wrong("user_id", "the key of PROFESSIONAL is the organisation's, not one user's: leave it out")
+            raise _wrong("user_id", "must be omitted: the key of zone PROFESSIONAL belongs to the organisation")
         if self.user_id is None and not is_of_many:
             raise _wrong("user_id", "required: whose memories are erased")
         return self
@@ -69,47 +71,47 @@ class ForgetIn(Body):
 class ReceiptParameters(Parameters):
     """Which receipts."""
 
-    user_id: UserId | None = Field(default=None, description="Only those of this user.")
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Receipts a page.")
-    before: Time | None = Field(default=None, description="`next_before` of the page before: only earlier ones.")
+    user_id: UserId | None = Field(default=None, description="Only receipts of this user.")
+    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Receipts per page.")
+    before: Time | None = Field(default=None, description="`next_before` of the previous page: only earlier receipts.")
 
 
 class ErasedCountsOut(Answer):
-    """How many memories."""
+    """Number of memories."""
 
     total: int
     types: dict[str, int]
 
 
 class ReceiptOut(Answer):
-    """What an erasure came to."""
+    """Receipt of an erasure."""
 
     id: str
     counts: ErasedCountsOut
     keys_deleted: list[ZoneName] = Field(
-        description="Zones of which no key is left: what was sealed with one is unreadable in all copies."
+        description="Zones whose keys were all destroyed: memories sealed with them are unreadable in all copies."
     )
-    sha256: str = Field(description="Of the ids of the erased memories, sorted, each followed by a line feed.")
+    sha256: str = Field(description="SHA-256 of the sorted IDs of the erased memories, each followed by a line feed.")
     at: Time
 
 
 class WouldForgetOut(Answer):
-    """What a dry run found."""
+    """Result of a dry run."""
 
     dry_run: bool
     counts: ErasedCountsOut
-    ids: list[str] = Field(description="Of at most 100 of them, sorted.")
-    more: int = Field(description="How many are not named.")
+    ids: list[str] = Field(description="IDs of at most 100 of them, sorted.")
+    more: int = Field(description="Number of memories without an ID here.")
 
 
 class ForgottenOut(RootModel[ReceiptOut | WouldForgetOut]):
-    """A receipt, or what a dry run found."""
+    """A receipt, or the result of a dry run."""
 
 
 class ListedReceiptOut(ReceiptOut):
     """A receipt in the list."""
 
-    scope: str = Field(description="`user`: everything of one user; `zone`, `older_than`, or `filters`: a part.")
+    scope: str = Field(description="`user`: everything of one user; `zone`, `older_than` or `filters`: a part.")
 
 
 class ReceiptsOut(Answer):

@@ -24,21 +24,25 @@ KEYS_LIMIT = 1_000
 
 
 class ItemIn(Body):
-    """What an item is to hold."""
+    """Contents of an item."""
 
-    content: ItemText = Field(description="The text itself, at most 2,048 tokens of 4 characters each.")
-    metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
+    content: ItemText = Field(description="The text, at most 2,048 tokens of 4 characters each.")
+    metadata: Metadata = Field(default={}, description="Additional data as a JSON object, at most 16 levels deep.")
     importance: Importance = Field(
         default=0.5, description="0..1, or low (.25), medium (.5), high (.75), critical (1)."
     )
-    tags: Tags = Field(default=[], description="Labels that a search can ask for; repeats are dropped.")
-    category: Id | None = Field(default=None, description="What kind of knowledge: semantic, episodic, procedural, …")
-    expires_at: Time | None = Field(default=None, description="From then on it is never returned.")
+    tags: Tags = Field(default=[], description="Labels for filtering; duplicates are dropped.")
+    category: Id | None = Field(
+        default=None, description="Kind of knowledge, for example semantic, episodic or procedural."
+    )
+    expires_at: Time | None = Field(default=None, description="Time after which it is never returned.")
     parent_id: MemoryId | None = Field(
         default=None,
-        description="The memory of the same user that it is a part of; an item that is there stays below its own.",
+        description="ID of the parent memory of the same user; the parent of an existing item cannot be changed.",
     )
-    vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
+    vector: Numbers | None = Field(
+        default=None, description="Required with embedding provider `none`, otherwise not allowed."
+    )
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
         """What the use case takes."""
@@ -48,10 +52,10 @@ class ItemIn(Body):
 class NamespaceParameters(Parameters):
     """The parameters of every call on items."""
 
-    namespace: ItemNamespace = Field(description="Its parts in order, at least two: repeat the parameter.")
+    namespace: ItemNamespace = Field(description="Parts of the namespace in order, at least two: repeat the parameter.")
     user_id: UserId | None = Field(
         default=None,
-        description="Whose it is, where the namespace does not say so by beginning with `memories` and a user.",
+        description="Owner, unless the namespace starts with `memories` and a user.",
     )
 
     @property
@@ -64,7 +68,7 @@ class ZonedParameters(NamespaceParameters):
     """The parameters of every call on one item."""
 
     zone: ZoneName | None = Field(
-        default=None, description="How it is sealed: a key of each zone is another item. Default: not at all."
+        default=None, description="Privacy zone; the same key in another zone is another item. Default: none."
     )
 
     def address_of(self, key: str) -> Address:
@@ -75,13 +79,13 @@ class ZonedParameters(NamespaceParameters):
 class PutParameters(ZonedParameters):
     """Where to put an item."""
 
-    key: Id | None = Field(default=None, description="What it is found by; without one a new key is made.")
+    key: Id | None = Field(default=None, description="Key of the item. Default: a new key.")
 
 
 class ItemParameters(ZonedParameters):
     """Where an item lies."""
 
-    key: Id = Field(description="What it is found by.")
+    key: Id = Field(description="Key of the item.")
 
     @property
     def address(self) -> Address:
@@ -92,15 +96,15 @@ class ItemParameters(ZonedParameters):
 class KeysParameters(NamespaceParameters):
     """Which keys to list."""
 
-    limit: int = Field(default=KEYS_LIMIT, ge=1, le=KEYS_LIMIT, description="Keys a page.")
-    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the page before.")
+    limit: int = Field(default=KEYS_LIMIT, ge=1, le=KEYS_LIMIT, description="Keys per page.")
+    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the previous page.")
 
 
 class NamespacesParameters(Parameters):
     """Which namespaces to list."""
 
-    namespace: Namespace = Field(default=[], description="Only those that begin with these parts.")
-    user_id: UserId | None = Field(default=None, description="Whose, where `namespace` does not say so.")
+    namespace: Namespace = Field(default=[], description="Only namespaces that start with these parts.")
+    user_id: UserId | None = Field(default=None, description="Owner, unless `namespace` names it.")
 
     @property
     def owner(self) -> str:

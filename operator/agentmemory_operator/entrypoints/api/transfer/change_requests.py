@@ -20,12 +20,15 @@ class ChangesParameters(Parameters):
     """Which part of the log."""
 
     user_id: UserId | None = Field(
-        default=None, description="Only this user's changes, and what concerns the agent as a whole; else `admin`."
+        default=None,
+        description="Only changes of this user and of the whole agent. Without it, the verb admin is required.",
     )
     cursor: str | None = Field(
-        default=None, max_length=CURSOR_MAX, description="`next_cursor`, or the cursor of an entry. Default: all."
+        default=None,
+        max_length=CURSOR_MAX,
+        description="`next_cursor`, or the cursor of an entry. Default: the start of the log.",
     )
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Entries a page.")
+    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Entries per page.")
 
     def changes_request(self, *, cursor: str | None) -> ChangesRequest:
         """What the use case takes."""
@@ -35,23 +38,23 @@ class ChangesParameters(Parameters):
 class ChangeOut(Answer):
     """One entry of the log."""
 
-    cursor: str = Field(description="From where to read on after it.")
+    cursor: str = Field(description="Cursor to continue after this entry.")
     at: Time
     kind: Literal["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"] = (
-        Field(description="`stored`: it is new, was changed in place, or answers again.")
+        Field(description="`stored`: new, changed in place, or active again.")
     )
     id: str = Field(
-        description="Of the memory; of `forgotten` the receipt's; of `restored` and `rebuilt` a number that tells one"
-        " from the other."
+        description="ID of the memory; for `forgotten` of the receipt; for `restored` and `rebuilt` a number that"
+        " identifies the change."
     )
-    user_id: str | None = Field(description="null: it names no user.")
+    user_id: str | None = Field(description="null if the change has no user.")
 
 
 class ChangesOut(Answer):
-    """A part of the log, oldest first."""
+    """A page of the change log, oldest first."""
 
     results: list[ChangeOut]
-    next_cursor: str = Field(description="From where to read on, also where nothing was found.")
+    next_cursor: str = Field(description="Cursor to continue from; set even if there are no results.")
 
 
 def change(found: Change, slug: str) -> Json:

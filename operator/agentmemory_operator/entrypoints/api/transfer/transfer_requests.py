@@ -53,17 +53,17 @@ _NEW = frozenset(MemoryIn.model_fields) - {"user_id"}
 class ExportParameters(UserParameters):
     """What to export."""
 
-    vectors: bool = Field(default=False, description="With the vectors, which need not be made again then.")
+    vectors: bool = Field(default=False, description="Include vectors, so that an import need not embed again.")
     plain: bool = Field(
-        default=False, description="What is sealed in plain text; takes the verb admin. Default: sealed, as it lies."
+        default=False, description="Export sealed memories in plain text; needs the verb admin. Default: sealed."
     )
 
 
 class ImportParameters(Parameters):
     """For whom to import."""
 
-    user_id: UserId = Field(description="Whose memories they are: lines of another user are refused.")
-    include_erased: bool = Field(default=False, description="Also what `forget` erased.")
+    user_id: UserId = Field(description="Owner of the memories; lines of other users are rejected.")
+    include_erased: bool = Field(default=False, description="Also import memories that were erased with `forget`.")
 
 
 class VersionIn(Body):
@@ -84,7 +84,7 @@ class VersionIn(Body):
 
 
 class NamedIn(Body):
-    """A name that a memory speaks of."""
+    """A name that a memory mentions."""
 
     name: Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
     kind: EntityKind
@@ -92,65 +92,67 @@ class NamedIn(Body):
 
 
 class ConnectionIn(Body):
-    """A memory that another belongs together with."""
+    """A link to a related memory."""
 
     id: MemoryId
     description: str = Field(min_length=1, max_length=MAX_NOTE_CHARS)
-    run: str | None = Field(default=None, max_length=12, description="The consolidation that found it; not read.")
+    run: str | None = Field(
+        default=None, max_length=12, description="Consolidation run that found it; ignored on import."
+    )
 
 
 class LineIn(MemoryIn):
-    """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
+    """A line of an export: the fields of a new memory, and those that it gained since it was stored."""
 
-    user_id: UserId | None = Field(default=None, description="That of the request, where it is given.")  # type: ignore[assignment]
-    content: Content | None = Field(default=None, description="The text itself; without `sealed` required.")  # type: ignore[assignment]
+    user_id: UserId | None = Field(default=None, description="If given, must be that of the request.")  # type: ignore[assignment]
+    content: Content | None = Field(default=None, description="The text; required without `sealed`.")  # type: ignore[assignment]
     sealed: str | None = Field(
         default=None,
         max_length=SEALED_MAX,
-        description="The sealed text of a memory with a zone, which is opened with the keys of the agent.",
+        description="Sealed text of a memory with a zone; opened with the agent's keys.",
     )
-    locked: StrictBool = Field(default=False, description="The content is not told; not read.")
-    source: Id | None = Field(default=None, description="Where it came from; any name, as older memories have.")
-    id: MemoryId | None = Field(default=None, description="Default: made of what the line says.")
+    locked: StrictBool = Field(default=False, description="The content is not included; ignored on import.")
+    source: Id | None = Field(default=None, description="Origin; any name, because older memories have other names.")
+    id: MemoryId | None = Field(default=None, description="Default: derived from the line.")
     supersedes_ids: list[MemoryId] = Field(
-        default=[], max_length=MOST_MERGED, description="Of a merged memory: all that it took the place of."
+        default=[], max_length=MOST_MERGED, description="For a merged memory: all memories that it replaces."
     )
-    superseded_by: MemoryId | None = Field(default=None, description="Id of the version after it.")
-    superseded_at: Time | None = Field(default=None, description="Since when that is the newest.")
+    superseded_by: MemoryId | None = Field(default=None, description="ID of the next version.")
+    superseded_at: Time | None = Field(default=None, description="Time when the next version replaced it.")
     stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
-    last_accessed_at: Time | None = Field(default=None, description="When a search returned it last.")
+    last_accessed_at: Time | None = Field(default=None, description="Time when a search last returned it.")
     access_count: int = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
-    observed_by: list[Author] = Field(default=[], max_length=20, description="Who said it.")
-    observation_count: int = Field(default=1, ge=1, le=2**53, description="How many those are; not read.")
+    observed_by: list[Author] = Field(default=[], max_length=20, description="Authors who stored it.")
+    observation_count: int = Field(default=1, ge=1, le=2**53, description="Number of authors; ignored on import.")
     updated_at: Time | None = Field(
-        default=None, description="When somebody changed it last. Default: `created_at` of the line."
+        default=None, description="Time of the last change. Default: `created_at` of the line."
     )
-    connections: list[ConnectionIn] = Field(
-        default=[], max_length=MAX_CONNECTIONS, description="Memories that it belongs together with."
-    )
-    consolidated: StrictBool = Field(default=False, description="A consolidation has read it, or made it.")
+    connections: list[ConnectionIn] = Field(default=[], max_length=MAX_CONNECTIONS, description="Related memories.")
+    consolidated: StrictBool = Field(default=False, description="A consolidation has processed or created it.")
     versions: list[VersionIn] = Field(
-        default=[], max_length=MAX_ITEM_VERSIONS, description="Of an item: what later writes replaced, newest first."
+        default=[], max_length=MAX_ITEM_VERSIONS, description="For an item: replaced versions, newest first."
     )
-    item: StrictBool = Field(default=False, description="It lies under `key` of its `namespace`.")
+    item: StrictBool = Field(default=False, description="It is an item: `key` in `namespace`.")
     entities: list[NamedIn] = Field(
-        default=[], max_length=ENTITIES_MAX, description="The names that it speaks of; not read: they are looked for."
+        default=[],
+        max_length=ENTITIES_MAX,
+        description="Names that it mentions; ignored on import, which extracts them again.",
     )
-    embedding: str | None = Field(default=None, max_length=1024, description="What made `vector`.")
+    embedding: str | None = Field(default=None, max_length=1024, description="Embedding that created `vector`.")
 
     @model_validator(mode="after")
     def _says_something(self) -> "LineIn":
         if self.content is None and self.sealed is None:
-            raise PydanticCustomError("content", "required, where the line has no sealed text", {"field": "content"})
+            raise PydanticCustomError("content", "required unless the line has a sealed text", {"field": "content"})
         if self.sealed is not None and (self.zone is None or self.id is None):
-            raise PydanticCustomError("sealed", "a sealed text comes with its zone and id", {"field": "sealed"})
+            raise PydanticCustomError("sealed", "a sealed text needs its zone and id", {"field": "sealed"})
         return self
 
     @model_validator(mode="after")
     def _is_found_by_its_key(self) -> "LineIn":
         is_told = self.sealed is not None or self.key is not None
         if self.item and (not is_told or len(self.namespace) < 2):
-            message = "an item has a key, and a namespace of at least two parts"
+            message = "an item needs a key and a namespace of at least two parts"
             raise PydanticCustomError("item", "{message}", {"message": message, "field": "item"})
         return self
 
@@ -191,26 +193,26 @@ class LineIn(MemoryIn):
 
 
 class LineErrorOut(Answer):
-    """Why a line was not taken in."""
+    """A line that was not imported."""
 
-    line: int = Field(description="Its number, from 1.")
+    line: int = Field(description="Line number, from 1.")
     error: ProblemOut
 
 
 class ImportCountsOut(Answer):
-    """What became of the lines that were memories."""
+    """Number of lines by result."""
 
     lines: int
     imported: int
-    present: int = Field(description="There already, and left as they are.")
+    present: int = Field(description="Existing memories, left unchanged.")
     failed: int
 
 
 class ImportedOut(Answer):
-    """What an import came to."""
+    """Result of an import."""
 
     counts: ImportCountsOut
-    errors: list[LineErrorOut] = Field(description="Of the first 100 lines that failed.")
+    errors: list[LineErrorOut] = Field(description="Errors of the first 100 failed lines.")
     more_errors: int
 
 
@@ -234,7 +236,7 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: Ag
     if isinstance(value, dict) and value.keys() == {SHEET_FIELD}:
         return check(SheetLine, document).entities.sheet()
     if isinstance(value, dict) and value.keys() == {"error"}:
-        raise RequestInvalid([FieldError("line", "the export broke off here: export anew")])
+        raise RequestInvalid([FieldError("line", "the export was interrupted here: export again")])
     return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)
 
 

@@ -78,7 +78,7 @@ async def export_user_memories(
     hold.begin_export()
     opened = await open_agent(request, agent)
     if parameters.plain and not rights_of(request).may(Verb.ADMIN):
-        raise Forbidden("only the verb admin exports sealed memories in plain text: leave it out", field="plain")
+        raise Forbidden("exporting sealed memories in plain text needs the verb admin: omit plain", field="plain")
     pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors, opens_sealed=parameters.plain)
     # What keeps it from beginning is answered as an error.
     nothing: list[Exported] = []
@@ -281,7 +281,7 @@ async def _split(stream: AsyncIterator[bytes], give_back: Callable[[int], None])
 
 def _broken_off(error: TransientError, lines: int) -> TransientError:
     """The error of an import that stops midway."""
-    message = f"the first {lines} lines are taken in, of the next some may be; send all again: {error}"
+    message = f"the first {lines} lines are imported, and possibly some of the next; send all lines again: {error}"
     # Not CollectionMoved, after which the request would be read once more.
     kind = OutcomeUnknown if lines else StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)
     return kind(message, retry_after_s=error.retry_after_s)

@@ -37,7 +37,7 @@ COSTS = {
     "points": "{} points",
     "embeddingCalls": "{} embedding calls",
     "tokens": "about {} tokens",
-    "price": "{} at the price that is given",
+    "price": "{} at the given price",
     "minutes": "at least {} min",
     "diskMiB": "{} MiB of disk",
     "ramMiB": "{} MiB of RAM",
@@ -76,7 +76,7 @@ def _run(open_jobs: OpenJobs, asked: Approve, place: JobsPlace) -> None:
         if asked.name or asked.digest or asked.preset not in PRESETS:
             known = ", ".join(PRESETS)
             raise typer.BadParameter(f"--all takes --preset ({known}), and no AgentMemory or --digest")
-        going_on = "what was approved goes on; run the same again to wait for it and to approve the others"
+        going_on = "approved plans continue; run the command again to wait for them and approve the rest"
         in_place(open_jobs, place, partial(_approve_all, asked, place.namespace or EVERYWHERE), going_on=going_on)
         return
     if not asked.name or asked.preset or asked.keep_going:
@@ -103,15 +103,15 @@ def _checked(document: Json, digest: str | None) -> Waiting:
     """
     name, waiting = titled(document), waiting_of(document)
     if not is_seen(document):
-        raise AgentMemoryError(f"{name}: no operator has looked at its last edit yet: run the same again")
+        raise AgentMemoryError(f"{name}: its last edit is not reconciled yet: run the command again")
     if waiting is None:
         in_sync = condition_of(document.get("status"), "InSync")
         told = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
-        raise AgentMemoryError(f"{name}: nothing waits for an approval ({told})")
+        raise AgentMemoryError(f"{name}: no plan is waiting for approval ({told})")
     if digest is not None and digest != waiting.value:
         raise AgentMemoryError(
-            f"{name}: the plan is not {digest} any more: what is asked for now is {describe_waiting(waiting)}. Look "
-            f"at it ({called_as()} status {document['metadata']['name']}), then approve {waiting.value}"
+            f"{name}: the plan {digest} is outdated. The current plan is {describe_waiting(waiting)}. Review "
+            f"it ({called_as()} status {document['metadata']['name']}), then approve {waiting.value}"
         )
     return waiting
 
@@ -163,8 +163,8 @@ async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) 
     chosen = await everything.find()
     under_way = sum(one.waiting is None for one in chosen)
     typer.echo(
-        f"{len(chosen) - under_way} AgentMemories are held by a newer revision of preset {preset}, {under_way} are "
-        f"under way; {asked.at_once} at a time"
+        f"{len(chosen) - under_way} AgentMemories wait for approval of a newer revision of preset {preset}, "
+        f"{under_way} are in progress; {asked.at_once} at a time"
     )
     left = await everything.run(chosen)
     if failed := [result.agent for result in done if not result.is_done]:

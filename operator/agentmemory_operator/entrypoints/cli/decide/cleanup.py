@@ -74,11 +74,11 @@ def add_cleanup(cli: typer.Typer, inspection: Inspection) -> None:
 
 def _run(inspection: Inspection, asked: AskedCleanup, place: JobsPlace) -> None:
     if not asked.dry_run:
-        question = f"Have the operator clean {asked.name} up now? What goes is gone for good; --dry-run lists it."
+        question = f"Run a cleanup of {asked.name} now? Removed memories cannot be recovered; --dry-run lists them."
         confirm(question, yes=asked.yes)
         in_place(inspection.open_objects, place, partial(_ask, asked.name))
         see = f"`{called_as()} status {asked.name}{place.options}`"
-        typer.echo(f"asked for; {see} shows what the last cleanup came to")
+        typer.echo(f"cleanup requested; see {see} for the result")
         return
     is_folder = place.manifests is not None
     draft = in_place(inspection.open_objects, place, partial(_draft, inspection, asked, is_folder))
@@ -145,10 +145,12 @@ def draft_document(draft: CleanupDraft) -> dict[str, Any]:
 def draft_sections(draft: CleanupDraft) -> Sequence[Section]:
     """A draft for people: at most 100 of what would go."""
     rows = tuple(_rows(draft))
-    heading = f"{len(rows)} of {draft.memories} memories would go" + (f": {described(draft.counts)}" if rows else "")
+    heading = f"{len(rows)} of {draft.memories} memories would be removed" + (
+        f": {described(draft.counts)}" if rows else ""
+    )
     notes = [f"and {len(rows) - MOST_SHOWN} more; -o json lists all"] if len(rows) > MOST_SHOWN else []
     if draft.is_held:
-        notes.append(f"More than the {draft.allowed} that one run may remove: it would wait for an approval.")
+        notes.append(f"More than the limit of {draft.allowed} per run: it would wait for approval.")
     notes.append("Nothing was changed.")
     columns = COLUMNS if rows else ()
     mood = "busy" if draft.is_held else ""

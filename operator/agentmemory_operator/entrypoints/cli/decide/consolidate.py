@@ -76,7 +76,7 @@ class AskedConsolidation:
             raise typer.BadParameter("give one of --dry-run, --undo, --proposals, --approve and --reject")
         action, run = chosen[0] if chosen else (Action.RUN, None)
         if run and not is_run_id(run):
-            raise typer.BadParameter(f"{run!r} is not the id of a run: status.lastConsolidation and the events name it")
+            raise typer.BadParameter(f"{run!r} is not a run ID: see status.lastConsolidation or the events")
         return action, run or None
 
 
@@ -92,11 +92,11 @@ def _run(inspection: Inspection, asked: AskedConsolidation, place: JobsPlace) ->
         _show(in_place(inspection.open_objects, place, partial(_proposals, inspection, asked, is_folder)), asked.output)
         return
     if action is Action.UNDO:
-        confirm(f"Take run {run} of {asked.name} back? What it merged answers again.", yes=asked.yes)
+        confirm(f"Undo run {run} of {asked.name}? The memories that it merged become active again.", yes=asked.yes)
     last = in_place(inspection.open_objects, place, partial(_ask, asked, action, run))
     if last is None:
         see = f"`{called_as()} status {asked.name}{place.options}`"
-        typer.echo(f"asked for; {see} shows what it came to")
+        typer.echo(f"requested; see {see} for the result")
         return
     if asked.output is TableOrJson.JSON:
         print_json(last)
@@ -114,7 +114,7 @@ async def _ask(
     """Ask for it; return what it came to where that is waited for."""
     memory = await _memory(objects, asked.name, namespace)
     if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
-        message = f"spec.consolidation.model: {asked.name} names no model, so nothing can be consolidated: name one"
+        message = f"spec.consolidation.model: {asked.name} has no language model: set one to consolidate memories"
         raise SpecInvalid(Reason.INVALID_SPEC, message)
     value = asking(render_time(SystemClock().now_ms()), action, run)
     await objects.annotate(AGENT_MEMORY, memory.metadata, {CONSOLIDATION_REQUESTED: value})
@@ -153,7 +153,7 @@ def _show(proposals: Sequence[Proposal], output: TableOrJson) -> None:
     if output is TableOrJson.JSON:
         print_json(proposals_document(proposals))
         return
-    heading = f"{len(proposals)} facts wait for an approval"
+    heading = f"{len(proposals)} facts are waiting for approval"
     rows = tuple(
         (one.run_id, one.user_id, one.fact.content, ", ".join(one.fact.missing), str(len(one.fact.sources)))
         for one in proposals

@@ -45,7 +45,7 @@ from agentmemory_operator.spec.times import render_time
 
 # How long an operator that works may take to begin what was asked for.
 BEGUN_WITHIN_S = 30.0
-GONE = "was deleted; what its rebuild made goes with it"
+GONE = "was deleted; its rebuild's target collection is removed too"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
 def _run(open_jobs: OpenJobs, asked: Options, place: JobsPlace) -> None:
     if len(asked.actions) > 1:
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in asked.actions)}")
-    going_on = f"the rebuild goes on; `{called_as()} rebuild {asked.name}{place.options}` shows it"
+    going_on = f"the rebuild continues; `{called_as()} rebuild {asked.name}{place.options}` shows it"
     if asked.rollback:
         _confirm(in_place(open_jobs, place, partial(_way_back, asked)), asked)
     document = in_place(open_jobs, place, partial(_act, asked), going_on=going_on)
@@ -105,7 +105,7 @@ def _confirm(back: str, asked: Options) -> None:
     """Say what a rollback will do, and ask where nobody has said yes."""
     if asked.yes:
         tell(back, asked.output)
-    confirm(f"{back} Go on?", yes=asked.yes, err=asked.output is not TableJsonOrYaml.TABLE)
+    confirm(f"{back} Continue?", yes=asked.yes, err=asked.output is not TableJsonOrYaml.TABLE)
 
 
 async def _read(asked: Options, objects: JobObjects, namespace: str) -> Json:
@@ -122,21 +122,21 @@ async def _way_back(asked: Options, objects: JobObjects, namespace: str) -> str:
     rebuild = rebuild_of(document)
     _check_way_back(document, rebuild)
     return (
-        f"{titled(document)}: {rebuild.previous} becomes live again in the place of {rebuild.live}, with what was"
-        f" written since; searches and writes go on."
+        f"{titled(document)}: {rebuild.previous} becomes live again instead of {rebuild.live}, with everything"
+        f" written since then. Searches and writes continue."
     )
 
 
 def _check_way_back(document: Json, rebuild: ReportedRebuild) -> None:
     name, until = titled(document), rebuild.kept_until_ms
     if rebuild.is_under_way:
-        raise AgentMemoryError(f"{name}: a {rebuild.told['kind']} is under way: --cancel gives it up before its move")
+        raise AgentMemoryError(f"{name}: a {rebuild.told['kind']} is in progress: --cancel stops it before the switch")
     if rebuild.told.get("kind") == RebuildKind.ROLLBACK and rebuild.live:
         raise AgentMemoryError(
-            f"{name} was rolled back already: {rebuild.live} is live. Approve the held plan to go forward again"
+            f"{name} is already rolled back: {rebuild.live} is live. Approve the pending plan to go forward again"
         )
     if rebuild.previous is None:
-        raise AgentMemoryError(f"{name} has no previous collection: no rebuild has ended, or none is kept")
+        raise AgentMemoryError(f"{name} has no previous collection: no rebuild has completed, or it is no longer kept")
     if until is not None and until < SystemClock().now_ms():
         raise AgentMemoryError(
             f"{name}: {rebuild.previous} was kept until {render_time(until)} (spec.keepPreviousHours). Restore a"
@@ -168,7 +168,7 @@ Action = Callable[[Json, ReportedRebuild], tuple[Mapping[str, str | None], str]]
 
 def _pause(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     _check_before_move(document, rebuild, "paused")
-    said = f"asked to pause; {rebuild.told['source']} goes on serving, --resume goes on where it was"
+    said = f"pause requested; {rebuild.told['source']} keeps serving, --resume continues"
     return {PAUSE_REBUILD: render_time(SystemClock().now_ms())}, said
 
 
@@ -181,13 +181,15 @@ def _resume(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str 
 def _cancel(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     _check_before_move(document, rebuild, "cancelled")
     told = rebuild.told
-    said = f"asked to give plan {told['digest']} up: {told['target']} is removed, {told['source']} goes on serving"
+    said = (
+        f"cancellation of plan {told['digest']} requested: {told['target']} is removed, {told['source']} keeps serving"
+    )
     return {CANCEL_REBUILD: told["digest"], PAUSE_REBUILD: None}, said
 
 
 def _roll_back(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     _check_way_back(document, rebuild)
-    return {ROLLBACK_REBUILD: rebuild.live}, f"asked for {rebuild.previous} to be live again"
+    return {ROLLBACK_REBUILD: rebuild.live}, f"rollback to {rebuild.previous} requested"
 
 
 _ACTIONS: Mapping[str, Action] = {"pause": _pause, "resume": _resume, "cancel": _cancel, "rollback": _roll_back}
@@ -196,13 +198,15 @@ _ACTIONS: Mapping[str, Action] = {"pause": _pause, "resume": _resume, "cancel": 
 def _check_before_move(document: Json, rebuild: ReportedRebuild, done: str) -> None:
     name = titled(document)
     if not rebuild.is_under_way:
-        raise AgentMemoryError(f"{name}: no rebuild is under way that could be {done}")
+        raise AgentMemoryError(f"{name}: no rebuild in progress that can be {done}")
     if "digest" not in rebuild.told:
-        raise AgentMemoryError(f"{name}: its rebuild has not begun yet: {rebuild.told.get('message', 'it waits')}")
+        raise AgentMemoryError(
+            f"{name}: its rebuild has not started yet: {rebuild.told.get('message', 'it is queued')}"
+        )
     if rebuild.is_moved:
         raise AgentMemoryError(
-            f"{name}: the alias has moved to {rebuild.told['target']}; what is left cannot be {done} and ends by"
-            f" itself. --rollback takes it back then"
+            f"{name}: the alias already points to {rebuild.told['target']}; the remaining steps cannot be {done} and "
+            f"complete automatically. Use --rollback afterwards"
         )
 
 
@@ -217,7 +221,7 @@ async def _follow(objects: JobObjects, before: Json, asked: Options) -> Json:
         while not _has_ended(now := rebuild_of(document), then):
             late = time.monotonic() - begun > BEGUN_WITHIN_S
             if not now.is_under_way and (late if asked.actions else now.asked is None):
-                raise AgentMemoryError(f"{titled(document)}: no rebuild has begun: does an operator run?")
+                raise AgentMemoryError(f"{titled(document)}: no rebuild has started: is an operator running?")
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
             document = await read_again(objects, document, gone=GONE)
@@ -238,7 +242,11 @@ def _line(document: Json) -> str:
     """How far it is, in a line."""
     rebuild, told = rebuild_of(document), rebuild_of(document).told
     if not rebuild.is_under_way:
-        return f"plan {rebuild.asked} is held: {_held(document)}" if rebuild.is_held else "waits for the operator"
+        return (
+            f"plan {rebuild.asked} is waiting for approval: {_held(document)}"
+            if rebuild.is_held
+            else "waits for the operator"
+        )
     text = headline_of(told)
     if told.get("step") == RebuildStep.COPY and told.get("total"):
         text += f": {told.get('copied', 0):,} of {told['total']:,} points"

@@ -156,7 +156,7 @@ def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "alias moved", str(told.get("moveTime") or "")
     yield "ended", str(told.get("endTime") or "")
     if rebuild.previous and (until := rebuild.kept_until_ms) is not None:
-        yield "kept", f"{rebuild.previous} until {render_time(until)}, for a way back"
+        yield "kept", f"{rebuild.previous} until {render_time(until)}, for a rollback"
     if rebuild.asked and not rebuild.is_under_way:
         yield "held" if rebuild.is_held else "asked for", f"plan {rebuild.asked} needs a Rebuild"
     for annotation in (PAUSE_REBUILD, CANCEL_REBUILD, ROLLBACK_REBUILD):
@@ -194,7 +194,7 @@ def _calls(rebuild: ReportedRebuild) -> str:
 
 def _recall(told: Json) -> str:
     """What probe searches found in both collections, as far as it was measured."""
-    pairs = (("found by their own words", "found"), ("by the index", "index"))
+    pairs = (("found by their own text", "found"), ("by the index", "index"))
     parts = [
         f"{words} {told[f'{name}Before']:.1%} -> {told[f'{name}After']:.1%}"
         for words, name in pairs

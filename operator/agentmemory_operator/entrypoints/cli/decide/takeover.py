@@ -19,8 +19,8 @@ from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
 
 COLUMNS = ("NAMESPACE", "NAME", "COLLECTION", "OWNER", "CLUSTER", "UID", "ALLOWED-BY")
 LATER = (
-    f"Nothing was changed. Add --yes to allow it, once no other operator serves these: within a namespace by the"
-    f" annotation {TAKEOVER}, else in spec.takeovers of the connection."
+    f"Nothing was changed. Add --yes to allow it once no other operator manages these collections: within a "
+    f"namespace with the annotation {TAKEOVER}, otherwise in spec.takeovers of the connection."
 )
 
 
@@ -47,7 +47,7 @@ def _run(open_jobs: OpenJobs, asked: TakeoverOptions, place: JobsPlace) -> None:
     if asked.every == bool(asked.name):
         raise typer.BadParameter("give either NAME or --all")
     if asked.every and not asked.cluster_id:
-        raise typer.BadParameter("--all needs --cluster-id: whose collections are to be taken over")
+        raise typer.BadParameter("--all needs --cluster-id: the cluster whose collections are taken over")
     chosen = in_place(open_jobs, place, partial(_take_over, asked, place.namespace))
     show([_section(chosen, is_done=asked.yes)], Console())
 
@@ -68,7 +68,7 @@ async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObje
         chosen = [one for one in chosen if asked.cluster_id in (None, one.owner.get("clusterId"))]
         if not chosen:
             place = f"{namespace}/{asked.name}"
-            raise NotFound(f"AgentMemory {place} is refused no such collection: see its conditions")
+            raise NotFound(f"AgentMemory {place} is not blocked by such a collection: see its conditions")
     else:
         chosen = of_rebuilt_cluster(refused, asked.cluster_id or "")
         chosen = [one for one in chosen if named in (None, one.namespace)]
@@ -89,7 +89,7 @@ def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
     rows = tuple((one.namespace, one.name, one.alias, *_told(one)) for one in refused)
     section = Section("", columns=COLUMNS if rows else (), rows=rows)
     if not rows:
-        return replace(section, heading="No AgentMemory is refused a collection of that cluster.")
+        return replace(section, heading="No AgentMemory is blocked by a collection of that cluster.")
     done = f"{len(rows)} allowed; the operator takes the collections over."
     return replace(section, notes=(done if is_done else LATER,))
 

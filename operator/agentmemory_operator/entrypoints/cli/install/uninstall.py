@@ -55,7 +55,9 @@ class CatalogueFile:
 
     def __init__(self, path: Path) -> None:
         if path.exists():
-            raise typer.BadParameter(f"--catalogue {path} is there, and may have what is gone by now: name another")
+            raise typer.BadParameter(
+                f"--catalogue {path} exists already and may record deleted objects: use another file"
+            )
         self.path = path
 
     def keep(self, objects: Sequence[Json]) -> None:
@@ -83,14 +85,14 @@ async def _uninstall(
         check_way(found, is_released=release)
         confirm(QUESTION, yes=yes)
         await Uninstall(installed, release, file.keep, typer.echo).run(found)
-    typer.echo("what is left: kubectl delete -f examples/install/ --ignore-not-found")
+    typer.echo("to finish: kubectl delete -f examples/install/ --ignore-not-found")
 
 
 def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
     """What ends, for people."""
     counts = Counter((one["kind"], fate_of(one, is_released=is_released)) for one in found.objects)
     rows = tuple((kind, str(number), fate) for (kind, fate), number in counts.items())
-    works = f"an operator works in {', '.join(found.operators)}" if found.operators else "no operator works"
+    works = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"
     heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {works}"
-    notes = [f"{len(found.held)} objects wait for an operator before they go"] if found.held else []
+    notes = [f"{len(found.held)} objects wait for an operator before they are deleted"] if found.held else []
     return [Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=tuple(notes))]

@@ -79,7 +79,7 @@ async def _through(inspection: Inspection, objects: JobObjects, document: Json, 
         endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=qdrant)
         return await _asked(inspection, objects, endpoint, name)
     except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
-        return AskedServer(url, name, False, None, f"{exc}; is it reached elsewhere from here? Give --qdrant URL")
+        return AskedServer(url, name, False, None, f"{exc}; if it has another address from here, set --qdrant URL")
 
 
 async def _asked(

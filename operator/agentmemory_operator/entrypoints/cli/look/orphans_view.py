@@ -15,8 +15,8 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
 
 COLUMNS = ("COLLECTION", "ALIAS", "POINTS", "WHOSE IT WAS", "SINCE", "WHY")
 WHY = {
-    OrphanKind.OBJECT_GONE: "its AgentMemory is gone",
-    OrphanKind.UNMARKED: "no AgentMemory has marked it",
+    OrphanKind.OBJECT_GONE: "its AgentMemory was deleted",
+    OrphanKind.UNMARKED: "it has no ownership marker",
     OrphanKind.UNREFERENCED: "no alias points to it",
 }
 UNKNOWN = "-"
@@ -76,11 +76,11 @@ def orphans_sections(servers: Sequence[AskedServer]) -> list[Section]:
 def _sections(server: AskedServer) -> list[Section]:
     named = f" (QdrantConnection {'/'.join(server.connection)})" if server.connection else ""
     if server.findings is None:
-        return [Section(f"Qdrant {server.url}{named} could not be asked", "bad", notes=(server.error,))]
+        return [Section(f"Qdrant {server.url}{named} could not be queried", "bad", notes=(server.error,))]
     entries = [_entry(orphan, server) for orphan in server.findings.orphans]
     rows = tuple(map(_row, server.findings.orphans, entries))
     foreign = server.findings.foreign
-    notes = (f"{foreign} more with the marker of another cluster: ask there whose they are",) if foreign else ()
+    notes = (f"{foreign} more belong to another cluster: check there",) if foreign else ()
     heading = f"Qdrant {server.url}{named}: {len(rows) or 'no'} orphan{'' if len(rows) == 1 else 's'}"
     table = Section(heading, "busy" if rows else "good", COLUMNS if rows else (), rows, notes=notes)
     return [table, *map(_commands, entries)]

@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
 # The ranking in force is among the figures; its generation is the one acted on.
 TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
-VERIFIED = {True: "verified", False: "not verified", None: "not known to be verified"}
+VERIFIED = {True: "verified", False: "not verified", None: "verification unknown"}
 # What of an object somebody can approve, and what has to go for that, as kubectl takes it off.
 TAKEN_OFF: Mapping[str, tuple[str, ...]] = {
     Reason.AWAITING_APPROVAL: (),
@@ -108,7 +108,7 @@ def _state(document: Json, status: Json) -> tuple[str, str]:
     """One word for the whole, and its mood."""
     states = {item["type"]: item for item in status.get("conditions") or []}
     if not states:
-        return "no operator has looked at it yet", "busy"
+        return "not reconciled yet", "busy"
     ready, in_sync = states.get("Ready", {}), states.get("InSync", {})
     if document["metadata"].get("deletionTimestamp"):
         return f"being deleted ({ready.get('reason')})", "busy"
@@ -146,7 +146,7 @@ def _snapshots(status: Json) -> Section | None:
 
 def _last_snapshot(last: Json) -> str:
     told = [last.get("time"), last.get("name"), VERIFIED[last.get("verified")]]
-    return ", ".join([*(str(item) for item in told if item), f"made by Qdrant {last.get('qdrantVersion', 'unknown')}"])
+    return ", ".join([*(str(item) for item in told if item), f"taken by Qdrant {last.get('qdrantVersion', 'unknown')}"])
 
 
 def _answer(state: Json | None) -> str | None:
@@ -158,7 +158,7 @@ def _answer(state: Json | None) -> str | None:
 
 def _figures(status: Json) -> Section | None:
     rows = tuple(flat(status.get("effective") or {}))
-    return Section("Figures in force", rows=rows) if rows else None
+    return Section("Effective settings", rows=rows) if rows else None
 
 
 def _others(status: Json) -> Iterator[Section]:

@@ -70,7 +70,7 @@ class CheckedManifests:
         told = f"{count_of(len(self.ours) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
         told += count_of(len(self.findings), "error")
         skipped = count_of(len(self.paths.skipped), "subfolder")
-        return f"{told}; {skipped} skipped: -R looks into them too" if self.paths.skipped else told
+        return f"{told}; {skipped} skipped: -R includes them" if self.paths.skipped else told
 
     @property
     def is_nothing(self) -> bool:
@@ -106,7 +106,7 @@ def checked(paths: Sequence[Path], *, is_recursive: bool) -> CheckedManifests:
     for path in found.paths.files:
         _check(path, found)
     if found.is_nothing:
-        raise AgentMemoryError(f"no object is in {', '.join(map(str, paths))}")
+        raise AgentMemoryError(f"no objects found in {', '.join(map(str, paths))}")
     return found
 
 
@@ -162,23 +162,23 @@ def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
     if gate := strict_gate(ranking):
         yield FieldError(
             f"spec.scoring.{gate}",
-            f"{getattr(ranking, STRICT_GATES[gate]):g} leaves out good matches (a similarity of {GOOD_MATCH}), however"
-            " new they are: lower it, or measure what it costs with your embedder (docs/presets.md)",
+            f"{getattr(ranking, STRICT_GATES[gate]):g} excludes good matches (a similarity of {GOOD_MATCH}), however"
+            " new they are: lower it, or measure the effect with your embedder (docs/presets.md)",
         )
     cut_off = cut_off_days(ranking)
     if cut_off:
         named = ", ".join(f"{name} from {days} days on" for name, days in sorted(cut_off.items(), key=lambda of: of[1]))
         yield FieldError(
             "spec.scoring.scoreThreshold",
-            f"{ranking.score_threshold:g} hides old memories that match well ({named}): set 0 to find them, or decay:"
-            " false on a type that must not fade (docs/presets.md)",
+            f"{ranking.score_threshold:g} hides old memories that match well ({named}): set it to 0 to find them, or "
+            f"set decay: false for types that must not decay (docs/presets.md)",
         )
     if types := outranked(ranking):
         model = name_of(ranking.model)
         yield FieldError(
             f"spec.scoring.{DECAYS[model]}",
-            f"under model {model} a good match of {', '.join(types)} ranks behind a poor one that is 100 days newer,"
-            " when both are a year old: let age count less, or set decay: false on a type that must not fade"
+            f"under model {model} a good match of {', '.join(types)} ranks below a poor one that is 100 days newer"
+            " when both are a year old: lower the weight of recency, or set decay: false for types that must not decay"
             " (docs/presets.md)",
         )
 
@@ -190,5 +190,5 @@ def _retired(document: dict[str, Any]) -> Iterator[FieldError]:
         written = yaml.safe_dump({"namespaces": meant}, default_flow_style=True, sort_keys=False, width=math.inf)
         yield FieldError(
             "spec.allowedNamespaces",
-            f"the next version does not read it: replace it by {written.strip().removeprefix('{').removesuffix('}')}",
+            f"the next version ignores it: replace it with {written.strip().removeprefix('{').removesuffix('}')}",
         )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]
     """What a verb asks of an agent."""
 
-FORGET = "Erase them for good, in copies too, with what is stored meanwhile?"
+FORGET = "Erase them permanently, including copies and anything stored in the meantime?"
 
 
 class TagsMatch(StrEnum):
@@ -252,7 +252,7 @@ def _stored_section(answer: "Stored") -> Section:
 def _receipt_section(answer: "Receipt") -> Section:
     columns, rows = _types_of(answer.counts)
     heading = f"erased {answer.counts['total']} memories, receipt {answer.id}"
-    notes = (f"no key is left of {', '.join(answer.keys_deleted)}",) if answer.keys_deleted else ()
+    notes = (f"keys of {', '.join(answer.keys_deleted)} destroyed",) if answer.keys_deleted else ()
     return Section(heading, columns=columns, rows=rows, notes=notes)
 
 

@@ -28,7 +28,9 @@ def found_section(answer: "SearchResult") -> Section:
 
 def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
     because = (_because(found.explain or {}),) if is_explained else ()
-    content = "(locked: its key is away, or was deleted)" if found.content is None else " ".join(found.content.split())
+    content = (
+        "(locked: its key is unavailable or deleted)" if found.content is None else " ".join(found.content.split())
+    )
     return (f"{found.score:.3f}", *because, found.type, f"{found.created_at:%Y-%m-%d}", content, found.id)
 
 

@@ -41,7 +41,7 @@ def _run(open_jobs: OpenJobs, asked: Delete, place: JobsPlace) -> None:
     found = in_place(open_jobs, place, partial(_find, asked))
     where = places_of(found.get("status") or {})
     confirm(f"Delete {titled(found)} and its bytes ({where})?", yes=asked.yes)
-    going_on = "interrupted: the deletion may go on; `kubectl get msnap` shows whether the object is still there"
+    going_on = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
     in_place(open_jobs, place, partial(_delete, found), going_on=going_on)
     typer.echo(f"deleted {titled(found)} and its bytes ({where})")
 
@@ -60,7 +60,7 @@ async def _delete(found: Json, objects: JobObjects, _: str) -> None:
             objects,
             metadata,
             within_s=HELD_WITHIN_S,
-            otherwise="was not deleted: no operator has taken note. Does one run, and watch this namespace?",
+            otherwise="was not deleted: no operator acted on it. Is one running, and does it watch this namespace?",
         )
     await objects.delete_object(MEMORY_SNAPSHOT, metadata)
     await _until(
@@ -68,7 +68,7 @@ async def _delete(found: Json, objects: JobObjects, _: str) -> None:
         objects,
         metadata,
         within_s=GONE_WITHIN_S,
-        otherwise="is still being deleted: its events say what its bytes wait for",
+        otherwise="is still being deleted: see its events",
     )
 
 

@@ -61,7 +61,7 @@ def _download(open_jobs: OpenJobs, downloads: Downloads, asked: SnapshotDownload
         with JobProgress(f"{titled(document)} to {asked.file}") as progress:
             return await save(source, asked.file, progress)
 
-    said = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is as it was")
+    said = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is unchanged")
     typer.echo(f"{asked.file}: {said}")
 
 
@@ -95,7 +95,7 @@ class _Source:
         order = ("Qdrant", S3) if self.url else (S3, "Qdrant")
         found = next((places[kind] for kind in order if kind in places), None)
         if found is None:
-            raise AgentMemoryError(f"{titled(self.document)} has no bytes on record: see its conditions")
+            raise AgentMemoryError(f"{titled(self.document)} has no recorded bytes: see its conditions")
         return dict(found)
 
     @asynccontextmanager
@@ -129,8 +129,8 @@ class _Source:
         owner = tenant_in(await store.metadata(physical)) if is_named_so else None
         if not is_named_so or (owner is not None and owner.namespace != namespace):
             raise AgentMemoryError(
-                f"{titled(self.document)} names a file that is no snapshot of an agent of namespace {namespace}: its "
-                f"status was changed by another hand. Delete it and create it again, under another name"
+                f"{titled(self.document)} names a file that is not a snapshot of an agent in namespace {namespace}: "
+                f"its status was changed by another client. Delete it and create it under another name"
             )
         async with store.download(physical, name) as received:
             yield received
@@ -159,8 +159,8 @@ async def save(source: _Source, path: Path, progress: JobProgress) -> str:
     with replacing(path) as draft:
         size, sha256 = await _receive(source, draft, progress)
         if size != total:
-            raise BytesDiffer(f"{path}: {size} bytes came, recorded are {total}")
-    checked = "as recorded" if source.status.get("sha256") else f"{sha256}; none was recorded, the size is right"
+            raise BytesDiffer(f"{path}: received {size} bytes, expected {total}")
+    checked = "as recorded" if source.status.get("sha256") else f"{sha256}; no checksum was recorded, the size matches"
     return f"{decimal(size)}, SHA-256 {checked}"
 
 

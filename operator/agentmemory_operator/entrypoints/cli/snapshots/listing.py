@@ -45,7 +45,7 @@ def snapshot_sections(listed: Listed) -> list[Section]:
     """The snapshots for people, newest first."""
     rows = tuple((*_row(document), listed.kept(document)) for document in _newest_first(listed.documents))
     if not rows:
-        return [Section(f"There is no snapshot. `{called_as()} snapshot create NAME` makes one.")]
+        return [Section(f"No snapshots found. `{called_as()} snapshot create NAME` takes one.")]
     return [Section("", columns=COLUMNS, rows=rows)]
 
 

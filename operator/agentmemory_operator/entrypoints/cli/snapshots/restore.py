@@ -91,7 +91,7 @@ def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
 def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
     if asked.all:
         _check_all(asked)
-        in_place(open_jobs, place, partial(_restore_all, asked), going_on="run the same again to go on")
+        in_place(open_jobs, place, partial(_restore_all, asked), going_on="run the command again to continue")
         return
     if not asked.name:
         raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
@@ -104,7 +104,7 @@ def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
         raise typer.BadParameter(
             f"give --from SNAPSHOT (`{called_as()} snapshot list {asked.name}` shows them), or --rollback"
         )
-    going_on = "the restore goes on; `kubectl get mrest` shows it, and --rollback takes it back once it is done"
+    going_on = "the restore continues; see `kubectl get mrest`. Use --rollback once it is done"
     document = in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
     print_object(document, asked.output)
 
@@ -128,7 +128,7 @@ async def _restore_all(asked: Restore, objects: JobObjects, namespace: str) -> N
     connection = Key(QDRANT_CONNECTION, namespace, asked.connection or "")
     everything = RestoreAll(objects=objects, connection=connection, tell=tell, at_once=asked.at_once, poll_s=POLL_S)
     lost = await everything.find()
-    typer.echo(f"{len(lost)} agents of {connection} have lost their collections; others are left alone")
+    typer.echo(f"{len(lost)} agents of {connection} have lost their collections; others are not changed")
     await everything.run(lost)
     if failed := [result.agent for result in done if not result.is_restored]:
         raise AgentMemoryError(f"{len(failed)} of {len(lost)} agents were not restored: {', '.join(sorted(failed))}")
@@ -141,7 +141,7 @@ async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> Json:
     if owner != asked.name:
         raise AgentMemoryError(
             f"{titled(source)} is of {owner}, not of {asked.name}: choose one of `{called_as()} snapshot list "
-            f"{asked.name}`, or for a clone say `{called_as()} restore {owner} --from {asked.snapshot} --into "
+            f"{asked.name}`, or to clone it run `{called_as()} restore {owner} --from {asked.snapshot} --into "
             f"{asked.target}`"
         )
     return await create(objects, asked.document(namespace), asked.output, waits=asked.wait)

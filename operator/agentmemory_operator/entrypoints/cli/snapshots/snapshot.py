@@ -105,7 +105,7 @@ def _create(open_jobs: OpenJobs, asked: Create, place: JobsPlace) -> None:
         return await create(objects, asked.document(namespace), asked.output, waits=asked.wait)
 
     see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows it"
-    document = in_place(open_jobs, place, work, going_on=f"the snapshot goes on; {see}")
+    document = in_place(open_jobs, place, work, going_on=f"the snapshot continues; {see}")
     if not asked.wait:
         tell(see, asked.output)
     print_object(document, asked.output)
@@ -156,15 +156,15 @@ def _prove(open_jobs: OpenJobs, asked: Prove, place: JobsPlace) -> None:
         request = render_time(SystemClock().now_ms())
         metadata = Metadata.model_validate(document["metadata"])
         await objects.annotate(MEMORY_SNAPSHOT, metadata, {VERIFY_REQUESTED_AT: request})
-        tell(f"asked for a verification of {titled(document)}", asked.output)
+        tell(f"verification of {titled(document)} requested", asked.output)
         if not asked.wait:
             return document
         return await follow(
             objects, document, asked.output, until=lambda now: status_of(now).get("verifyRequest") == request
         )
 
-    see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows what it came to"
-    document = in_place(open_jobs, place, work, going_on=f"the verification goes on; {see}")
+    see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows the result"
+    document = in_place(open_jobs, place, work, going_on=f"the verification continues; {see}")
     if not asked.wait:
         tell(see, asked.output)
     print_object(document, asked.output)
@@ -175,4 +175,4 @@ def _check_provable(document: Json, name: str) -> None:
     if owner != name:
         raise AgentMemoryError(f"{titled(document)} is of {owner}, not of {name}")
     if not has_succeeded(status_of(document)):
-        raise AgentMemoryError(f"{titled(document)} was not made: see its conditions; there is nothing to verify")
+        raise AgentMemoryError(f"{titled(document)} was not taken: see its conditions")

@@ -1,0 +1,95 @@
+"""What is beside serving fails, and serving goes on: backups that cannot be stored, webhooks that nobody takes."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster.operators import SERVING
+from tests.support.cluster.witness.witness import SPEC, Witness
+from tests.support.cluster.workspace import Workspace, conditions_of
+from tests.support.patience import wait_until
+from tests.support.programs import Program, free_port
+from tests.support.web.http_server import HOST
+from tests.support.web.s3_server import BUCKET, KEY
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+STORED = 30
+EVENTS = ["memory_superseded", "cleanup_done", "erased", "restored"]
+SIGNING_KEY = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where connections are taken, and nothing is ever said."""
+    ports: list[int] = []
+    loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+    started = threading.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 16):
+                pass
+        writer.close()
+
+    async def serve() -> None:
+        over = asyncio.Event()
+        loops.append((asyncio.get_running_loop(), over))
+        async with await asyncio.start_server(say_nothing, HOST, 0) as server:
+            ports.append(server.sockets[0].getsockname()[1])
+            started.set()
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert started.wait(20)
+    yield ports[0]
+    [(loop, over)] = loops
+    loop.call_soon_threadsafe(over.set)
+    thread.join(20)
+
+
+def hook(name: str, port: int) -> dict[str, object]:
+    """Return a webhook to a port of this machine."""
+    reference = {"name": "hooks", "key": "key"}
+    return {"name": name, "url": f"http://{HOST}:{port}/hook", "events": EVENTS, "secretRef": reference}
+
+
+def test_failed_backups_and_webhooks_never_touch_serving(
+    workspace: Workspace, api_program: Program, qdrant_url: str, silent_port: int
+) -> None:
+    dead = free_port()
+    workspace.create_secret("hooks", key=SIGNING_KEY)
+    workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
+    storage = {"s3": {"endpoint": f"http://{HOST}:{silent_port}", "bucket": BUCKET, "secretRef": {"name": "s3"}}}
+    hooks = [hook("nobody", dead), hook("silent", silent_port)]
+    workspace.create_ready(webhooks=hooks, snapshots={"storage": storage}, **SPEC)
+    api_url = api_program.wait_for(SERVING)[1]
+
+    with Witness([api_url], workspace.slug) as witness:
+        wait_until(lambda: witness.journal.acknowledged, seconds=20, what="the agent in the API")
+        seen: set[str] = set()
+        for number in range(3):
+            workspace.create_snapshot(f"backup-{number}")
+            witness.wait_for(STORED)
+            seen.add(conditions_of(workspace.must_get())["Ready"])
+        wait_until(
+            lambda: (
+                conditions_of(workspace.must_get("backup-0", "MemorySnapshot")).get("Progressing")
+                == "True/StorageUnavailable"
+            ),
+            seconds=90,
+            what="a backup that cannot be stored",
+        )
+        failing = lambda: [one for one in workspace.status().get("webhooks", ()) if one.get("message")]  # noqa: E731
+        wait_until(lambda: len(failing()) == len(hooks), seconds=90, what="webhooks that nobody takes")
+        witness.wait_for(STORED)
+        seen.add(conditions_of(workspace.must_get())["Ready"])
+        witness.check(qdrant_url, workspace.alias)
+
+    failed = {status for status in witness.journal.statuses if not status.startswith(("2", "404"))}
+    assert failed == set()
+    assert seen == {"True/Serving"}
