@@ -11,6 +11,7 @@ import yaml
 
 from tests.support.cluster.workspace import OLD_CLUSTER, OLD_UID, Workspace
 from tests.support.pages import commands_to_run, manifests_of
+from tests.support.programs import clean_environment
 from tests.support.spec.documents import Document
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -59,7 +60,7 @@ def run(command: str, workspace: Workspace, folder: pathlib.Path) -> None:
     # On this API server the connections of other tests lead nowhere; on a reader's each is asked.
     said += f" --qdrant {workspace.qdrant_url}" if said == "agentmemory orphans" else ""
     programs = [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
-    environment = os.environ | {"KUBECONFIG": str(folder / "kubeconfig"), "PATH": os.pathsep.join(programs)}
+    environment = clean_environment() | {"KUBECONFIG": str(folder / "kubeconfig"), "PATH": os.pathsep.join(programs)}
     environment |= {"KUBERC": "off"}
     done = subprocess.run(
         said, shell=True, capture_output=True, text=True, env=environment, cwd=folder, timeout=COMMAND_S

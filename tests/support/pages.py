@@ -11,6 +11,7 @@ import sys
 import yaml
 
 from tests.support.cluster.workspace import Workspace
+from tests.support.programs import clean_environment
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 COMMANDS = DOCS.parent / "tests" / "golden" / "commands.yaml"
@@ -89,7 +90,11 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
     path = os.pathsep.join(
         [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     )
-    environment = os.environ | {"KUBECONFIG": str(workspace.control_plane.kubeconfig), "PATH": path, "KUBERC": "off"}
+    environment = clean_environment() | {
+        "KUBECONFIG": str(workspace.control_plane.kubeconfig),
+        "PATH": path,
+        "KUBERC": "off",
+    }
     printed = []
     for command in commands_of(page, heading):
         if NEEDS_PODS in command:
