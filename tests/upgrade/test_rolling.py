@@ -11,7 +11,7 @@ from tests.support.cluster.earlier import COMMITS, PRESENT, earlier
 from tests.support.cluster.rollout import Rollout, rollout
 from tests.support.cluster.witness.journal import Journal
 from tests.support.cluster.witness.witness import SPEC, Witness
-from tests.support.cluster.workspace import Workspace, conditions_of
+from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import built
 
@@ -55,8 +55,7 @@ def test_up_and_back_under_load(
                 installed.go_over(version)
                 # The new leader carries out what is asked of it.
                 workspace.patch(scoring=SPEC["scoring"] | {"limit": limit})
-                found = workspace.wait_ready(seconds=20)
-                assert conditions_of(found)["Ready"] == "True/Serving"
+                workspace.wait_condition("Ready", "True/Serving", seconds=20)
                 witness.wait_for(STORED)
             witness.check(qdrant_url, workspace.alias)
 

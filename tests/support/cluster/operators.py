@@ -13,7 +13,7 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, die_with_parent
 
 WATCHING = "watching QdrantConnection"
-LEADING = "leading: "
+LEADING = "became the leader: "
 SERVING = r"API (http://\S+)"
 
 
