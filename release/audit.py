@@ -68,8 +68,8 @@ def read_advisory(path: pathlib.Path, name: str) -> Advisory | None:
     if entry.get("withdrawn") or not parts:
         return None
     ranges = [span for part in parts for span in ranges_of(part)]
-    # Where there are ranges, the list of versions says nothing more.
-    versions = [] if ranges else sorted({str(one) for part in parts for one in part.get("versions", ())})
+    # The list of versions says what a range without a fixed version leaves open.
+    versions = sorted({str(one) for part in parts for one in part.get("versions", ())})
     return {"id": entry["id"], "aliases": sorted(entry.get("aliases", ())), "ranges": ranges, "versions": versions}
 
 

@@ -105,7 +105,7 @@ export class User {
       const params = { path: { agent: this.agent }, query };
       const page = await answerOf(this.http.GET("/v1/agents/{agent}/memories", { params }));
       yield* page.results;
-      if (page.next_cursor === null) return;
+      if (page.next_cursor == null) return;
       query.cursor = page.next_cursor;
     }
   }

@@ -24,9 +24,15 @@ export class ApiUnreachable extends Error {
   override readonly name = "ApiUnreachable";
 }
 
+// The connection broke amid an answer, or what came is no JSON.
+function unread(error: unknown): never {
+  const isMeant = error instanceof ApiUnreachable || (error instanceof DOMException && error.name === "AbortError");
+  throw isMeant ? error : new ApiUnreachable("the answer could not be read", { cause: error });
+}
+
 /** Return the answer of a request; an error of the API is thrown. */
 export async function answerOf<T>(asked: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
-  const { data, error, response } = await asked;
+  const { data, error, response } = await asked.catch(unread);
   if (response.ok) return data as T;
   // Something in between may answer in another form.
   throw new ApiError(response.status, typeof error === "object" && error !== null ? error : {});

@@ -62,12 +62,12 @@ def main() -> None:
     client = QdrantClient(url=URL, api_key=TOKEN, check_compatibility=False)
     about_billing = newest(client, USER, "billing")
     for memory in about_billing:
-        print(f"billing: {memory['content']}")
+        print(f"billing: {memory['content']!r}")
     for type_, count in sorted(by_type(client, USER).items()):
         print(f"{type_}: {count}")
     if about_billing:
         for memory in alike(client, USER, about_billing[0]["id"]):
-            print(f"like the newest: {memory['content']}")
+            print(f"like the newest: {memory['content']!r}")
     client.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from contextlib import suppress
 
 from agentmemory_operator.agents.directory import AgentDirectory
@@ -10,6 +11,7 @@ from agentmemory_operator.main.api import Api
 from agentmemory_operator.main.dev_folders import DevFolders
 from agentmemory_operator.main.processes import say
 from agentmemory_operator.settings import AuthMode
+from agentmemory_operator.spec.printable import printable
 
 LOOK_S, MOST_LOOK_S = 0.1, 2.0
 USER, SAID, ASKED = "ada", "Ada drinks tea, never coffee", "what does she drink?"
@@ -17,8 +19,8 @@ USER, SAID, ASKED = "ada", "Ada drinks tea, never coffee", "what does she drink?
 
 def say_where(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str) -> None:
     """Say where everything is."""
-    say(f"Manifests {folders.manifests}, watched; the status of each object in .status there")
-    say(f"Data {folders.data}")
+    say(f"Manifests {printable(str(folders.manifests))}, watched; the status of each object in .status there")
+    say(f"Data {printable(str(folders.data))}")
     say(f"{stand_in} is used for every QdrantConnection, whatever its URL")
     say(f"Qdrant {qdrant_url}")
     say(f"API {api_url}")
@@ -29,8 +31,9 @@ async def say_first_calls(api: Api, api_url: str, folders: DevFolders, auth: Aut
     while api.readiness.why_not_ready() is not None:
         await asyncio.sleep(LOOK_S)
     if not api.services.directory.list():
-        say(f"No AgentMemory is declared in {folders.manifests}. This writes one, which is served at once:")
-        say(f"  agentmemory init my-agent --into {folders.manifests}")
+        folder = printable(str(folders.manifests))
+        say(f"No AgentMemory is declared in {folder}. This writes one, which is served at once:")
+        say(f"  agentmemory init my-agent --into {shlex.quote(folder)}")
     slug = await _first_agent(api.services.directory)
     say("Paste into another terminal:")
     for call in first_calls(f"{api_url}/v1/agents/{slug}", has_token=auth == "token"):

@@ -55,9 +55,9 @@ class Remember:
         try:
             written = await self._write(agent, drafts)
         finally:
-            await session_keywords.settle(agent, _changed(drafts, written))
             for user_id in {memory.user_id for memory in memories}:
                 _count_anew(agent, user_id, drafts, written, since_s=since_s)
+            await session_keywords.settle(agent, _changed(drafts, written))
         if moved := _moved(written):
             raise moved
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())

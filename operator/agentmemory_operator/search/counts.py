@@ -5,9 +5,12 @@ The engine counts, all that an agent holds in seven requests; how far confidence
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected
 from agentmemory_operator.memories.point_pages import read_memories, read_pages
 from agentmemory_operator.memories.rules.filters import Filter, Selection
 from agentmemory_operator.search.rules.counts import DECAY_KEYS, STATES, State, Statistics, count_decayed, state_filters
@@ -19,6 +22,12 @@ LISTED_MAX = 20_000
 PAGE = 1_000
 # Beyond so many, how far they have faded is not reckoned: 10 requests, some 100 ms in all.
 DECAYED_MAX = 10_000
+# Without an index on type they are counted by reading, one state after the other: some seconds.
+TYPED_MAX = 100_000
+TOO_MANY_TYPED = (
+    f"cannot be counted for more than {TYPED_MAX:,} memories without an index: name user_id, or add"
+    " {field: type, type: keyword} to spec.index.payloadIndexes"
+)
 
 
 async def count_eligible(agent: Agent, selection: Selection, filter_: Filter) -> int:
@@ -41,7 +50,7 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     now_ms = agent.clock.now_ms()
     filters = state_filters(user_id, agent.settings.ranking.endings, now_ms)
     active = filters["active"]
-    counted = await asyncio.gather(*(_by_type(agent, filters[state]) for state in STATES))
+    counted = await _types(agent, [filters[state] for state in STATES])
     decayed = await _decayed(agent, active, sum(counted[0].values()), now_ms)
     oldest, newest = await asyncio.gather(*(_edge(agent, active, direction) for direction in ("asc", "desc")))
     return Statistics(types=_by_state(counted), decayed=decayed, oldest=oldest, newest=newest)
@@ -60,15 +69,25 @@ async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int 
     return decayed
 
 
-async def _by_type(agent: Agent, filter_: Filter) -> dict[str, int]:
-    """How many memories each type has; the engine counts where it has an index, else they are read."""
-    if agent.settings.indexes.get("type") != "keyword":
-        return await _listed_types(agent, filter_)
-    most = agent.settings.ranking.max_query_limit
-    return await agent.store.facet(agent.alias, "type", filter_, limit=PAGE if most is None else min(PAGE, most))
+async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]]:
+    """How many memories each type has; the engine counts where it has an index, else they are read.
+
+    Raises:
+        RequestInvalid: they are too many to be read.
+    """
+    if agent.settings.indexes.get("type") == "keyword":
+        most = agent.settings.ranking.max_query_limit
+        limit = PAGE if most is None else min(PAGE, most)
+        with suppress(StoreRejected):
+            # Refused while the index is still to be made.
+            facets = (agent.store.facet(agent.alias, "type", filter_, limit=limit) for filter_ in filters)
+            return list(await asyncio.gather(*facets))
+    return [await _listed_types(agent, filter_) for filter_ in filters]
 
 
 async def _listed_types(agent: Agent, filter_: Filter) -> dict[str, int]:
+    if await agent.store.count(agent.alias, filter_, exact=False) > TYPED_MAX:
+        raise RequestInvalid([FieldError("type", TOO_MANY_TYPED)])
     body = {"filter": filter_, "limit": PAGE, "with_payload": ["type"], "with_vector": False}
     counts = Counter[str]()
     async for points in read_pages(agent, body):

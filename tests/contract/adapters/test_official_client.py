@@ -50,10 +50,10 @@ async def test_an_application_reads_its_agents_collection_itself(qdrant_url: str
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "billing: wants invoices in English",
-        "billing: pays by invoice",
+        "billing: 'wants invoices in English'",
+        "billing: 'pays by invoice'",
         "fact: 2",
-        "like the newest: pays by invoice",
+        "like the newest: 'pays by invoice'",
     ]
 
 

@@ -364,6 +364,30 @@ async def test_dates_are_text_as_in_kubernetes(folder: Folder) -> None:
     assert events[1][1]["spec"] == {"since": "2026-01-01"}
 
 
+@pytest.mark.parametrize(
+    "reference", [{"name": "infra/main"}, {"name": "a" * 300}, {"name": "main", "namespace": "../x"}]
+)
+def test_a_reference_that_no_file_may_be_called_by_implies_no_connection(
+    tmp_path: pathlib.Path, reference: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "m" / ".status").mkdir(parents=True)
+    (tmp_path / "m" / "a.yaml").write_text(yaml.safe_dump(manifest(spec={"connectionRef": reference})))
+
+    events = ManifestFolder(tmp_path / "m", implies_connections=True, identify=lambda: "c").scan()
+
+    assert [event[1]["kind"] for event in events] == ["AgentMemory"]
+    assert "metadata.name" in caplog.text or "metadata.namespace" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+async def test_a_record_of_a_name_that_leaves_the_folder_is_not_taken_up(folder: Folder) -> None:
+    (folder.path / ".status").mkdir()
+    planted = manifest(metadata={"name": "a", "namespace": "../../planted"})
+    (folder.path / ".status" / "x.json").write_text(json.dumps(planted))
+
+    assert await folder.start() == []
+
+
 def secret(**more: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "agents"}} | more
 

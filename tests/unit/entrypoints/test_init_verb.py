@@ -58,6 +58,16 @@ def test_a_second_agent_shares_the_connection() -> None:
     assert {document["metadata"]["namespace"] for document in documents} == {"team"}
 
 
+def test_beside_manifests_no_connection_is_written_which_would_end_those_that_are_implied() -> None:
+    pathlib.Path("agents").mkdir()
+    pathlib.Path("agents", "mine.yaml").write_text("")
+
+    done = run("init", "bot", "--into", "agents")
+
+    assert done.output.splitlines()[0] == "wrote agents/bot.yaml"
+    assert not pathlib.Path("agents", "connection.yaml").exists()
+
+
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_what_is_there_is_never_written_over(tmp_path: pathlib.Path, kind: str) -> None:
     (tmp_path / "bot").mkdir()
@@ -99,11 +109,13 @@ def test_the_connections_file_is_no_agents() -> None:
     assert "choose another name" in run("init", "connection").stderr
 
 
-@pytest.mark.parametrize("name", ["123", "null", "true", "1e3", "0x1"])
+@pytest.mark.parametrize("name", ["123", "null", "true", "y", "1e3", "0o7", "0x1"])
 def test_a_name_that_yaml_would_read_as_something_else_stays_a_name(name: str) -> None:
     document = yaml.safe_load(memory_text(name, "standard", name))
 
     assert document["metadata"] == {"name": name, "namespace": name}
+    # PyYAML takes fewer words for truths than kubectl does.
+    assert f'name: "{name}"' in memory_text(name, "standard", name)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

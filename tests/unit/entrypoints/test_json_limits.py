@@ -201,6 +201,10 @@ def test_a_glance_sees_the_depth_whatever_strings_say(value: Any, spelling: dict
     assert few is None or few >= parts_of([value] * 12)
 
 
+def test_brackets_that_close_nothing_are_not_gone_through_again_and_again() -> None:
+    assert few_parts(b"[" * (MAX_DEPTH + 1) + b"]" * (ITEM_MAX_BYTES - 1024)) is None
+
+
 @pytest.mark.parametrize("end", [b"", b"\\", b'"'])
 def test_a_string_that_is_not_closed_is_passed_once(end: bytes) -> None:
     # Tried from each of its quotes to the end, it would take minutes.

@@ -200,7 +200,8 @@ class ManifestFolder:
     def scan(self) -> list[WATCH_EVENT]:
         """Read the folder; return what changed since the last scan."""
         documents = [*self._created.values(), *self._documents()]
-        documents += implied_connections(documents) if self._implies_connections else []
+        if self._implies_connections:
+            documents += [one for one in implied_connections(documents) if _is_object(one, self._folder)]
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         wanted = {_name(item): item for item in documents if item["kind"] in KINDS and is_ours(item)}
@@ -278,6 +279,8 @@ class ManifestFolder:
         for folder, kept in ((self._status_folder, self._records), (self._created_folder, self._created)):
             for path in folder.glob("*.json"):
                 record = json.loads(path.read_text(encoding="utf-8"))
+                if not _is_object(record, path):
+                    continue
                 owner = (record.get("status") or {}).get("owner") or {}
                 if self._former_id is not None and owner.get("clusterId") == self._former_id:
                     owner["clusterId"] = self._identify()

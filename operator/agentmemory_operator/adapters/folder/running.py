@@ -130,6 +130,6 @@ def _parsed(content: bytes) -> RunningStack | None:
         api, qdrant = str(told["api"]), str(told["qdrant"])
         folders = {name: Path(str(told[name])) for name in ("manifests", "data")}
         pid = int(told["pid"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, ArithmeticError):
         return None
     return RunningStack(api=api, qdrant=qdrant, pid=pid, **folders) if _OWN_URL.fullmatch(api) else None

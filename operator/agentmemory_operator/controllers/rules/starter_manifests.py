@@ -1,5 +1,7 @@
 """Manifests to begin with, as text that explains itself, as `agentmemory init` and a first `dev` write it."""
 
+import json
+import re
 from typing import Any
 
 import yaml
@@ -8,6 +10,8 @@ from agentmemory_operator.controllers.rules.preset_manifest import CONNECTION, e
 from agentmemory_operator.spec.presets import PRESETS
 
 WIDTH = 110
+_PLAIN = re.compile(r"[a-z][-a-z0-9]*")
+_TRUTHS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 # Said above with examples of its own, or of the object alone.
 _SAID = ("connectionRef", "preset", "embedding")
 _ABOUT = {
@@ -98,8 +102,8 @@ def _namespace(namespace: str | None) -> str:
 
 
 def _scalar(text: str) -> str:
-    """A name as YAML reads it back: some look like a number, or like a truth."""
-    return str(yaml.safe_dump(text)).splitlines()[0]
+    """A name as every YAML reads it back: some look like a number, or like a truth."""
+    return text if _PLAIN.fullmatch(text) and text not in _TRUTHS else json.dumps(text)
 
 
 def _figures(spec: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
-from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts, few_parts
+from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
 from agentmemory_operator.entrypoints.api.load.limits import MIB
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
 from agentmemory_operator.entrypoints.api.problems import (
@@ -127,8 +127,7 @@ async def hold_parts(request: Request, body: bytes) -> None:
         ProblemRaised: there is no room now.
     """
     try:
-        few = few_parts(body)
-        parts = await in_slices(count_parts(body)) if few is None else few
+        parts = await in_slices(count_parts(body))
     except (TooMuch, NoJson) as error:
         raise not_readable(error) from None
     take_room(request, parts)

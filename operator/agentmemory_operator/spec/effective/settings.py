@@ -274,6 +274,9 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
     if choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
+    if any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings_of(memory)[0]):
+        # Every search leaves out what ended unused.
+        scored |= dict(USE_INDEXES)
     if choice.model is not None or endings_of(memory)[0]:
         # Models and types that end read them of every candidate.
         scored |= dict(KIND_INDEXES)

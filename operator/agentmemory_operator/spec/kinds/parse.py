@@ -86,7 +86,10 @@ def told_of_access(document: Mapping[str, Any]) -> str:
         parse_access(document)
     except SpecInvalid:
         return "spec.access is invalid too: until it is corrected, the API rejects every caller"
-    return "Until it is corrected, the API uses the last valid settings and the current spec.access"
+    return (
+        "Until it is corrected, the API uses the last valid settings and the current spec.access; API pods that start"
+        " later do not serve this agent, and no snapshots are taken"
+    )
 
 
 def parse_connection(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> QdrantConnection:

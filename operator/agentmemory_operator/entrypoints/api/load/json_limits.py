@@ -108,6 +108,9 @@ def few_parts(document: bytes) -> int | None:
 def _is_shallow(document: bytes) -> bool:
     """Whether the brackets of a document, if they are in order, are at most `MAX_DEPTH` deep."""
     brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
+    # Of the opening ones there are few; so many closing ones would be gone through again and again.
+    if brackets.count(b"[") != brackets.count(b"]"):
+        return False
     for _ in range(MAX_DEPTH):
         # Takes away the innermost level.
         brackets = brackets.replace(b"[]", b"")

@@ -1,6 +1,5 @@
 """`agentmemory init`: manifests to begin with, for a cluster and for `agentmemory dev`."""
 
-import contextlib
 import os
 import re
 import shlex
@@ -9,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from agentmemory_operator.adapters.folder.manifests import SUFFIXES
 from agentmemory_operator.adapters.folder.own_files import make_file
 from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, connection_text, memory_text
 from agentmemory_operator.entrypoints.cli.look.preset import PresetName
@@ -68,7 +68,9 @@ def check_names(name: str, namespace: str | None) -> None:
 
 
 def write_manifests(folder: Path, name: str, preset: str, namespace: str | None) -> list[Path]:
-    """Write the manifest of an AgentMemory, and that of its connection unless the folder has one; return the new files.
+    """Write the manifest of an AgentMemory, in a new folder also its connection's; return the new files.
+
+    A connection beside other manifests would end those that `dev` implies for them.
 
     Raises:
         AgentMemoryError: the AgentMemory's is there.
@@ -81,7 +83,7 @@ def write_manifests(folder: Path, name: str, preset: str, namespace: str | None)
     if os.path.lexists(memory):
         raise AgentMemoryError(f"{memory} is there already: nothing was written")
     written = [memory]
-    with contextlib.suppress(FileExistsError):
+    if not any(path.suffix in SUFFIXES for path in folder.iterdir()):
         make_file(connection, connection_text(namespace))
         written.insert(0, connection)
     make_file(memory, memory_text(name, preset, namespace))
