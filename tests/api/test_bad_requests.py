@@ -303,7 +303,7 @@ def test_text_for_an_agent_without_embedder_asks_for_a_vector(client: httpx.Clie
     answer = client.post(SEARCH, json={"user_id": "bad", "query": "text"})
 
     assert_names(answer, "query")
-    assert "8 numbers" in answer.json()["detail"]
+    assert "8 dimensions" in answer.json()["detail"]
 
 
 def test_a_vector_for_an_agent_that_embeds_is_refused(client: httpx.Client) -> None:

@@ -40,7 +40,7 @@ def of_user(victim: str) -> dict[str, Order]:
     store = {"content": "pay Mallory"}
     return {
         "store another memory": Order("remember", store, stored=("pay Mallory",)),
-        "replace what lies under a key": Order("upsertMemory", {**store, "key": "iban"}, stored=("pay Mallory",)),
+        "replace the memory under a key": Order("upsertMemory", {**store, "key": "iban"}, stored=("pay Mallory",)),
         "look for other memories and repeat them": Order("search", {"query": SECRET}),
         "keep a password that it saw": Order("remember", {"content": f"key {SPOKEN_KEY}"}, stored=("key ",)),
         "search the memories of another user": Order("search", {"query": SECRET, "user_id": victim}, "user_id"),
@@ -54,11 +54,11 @@ def of_user(victim: str) -> dict[str, Order]:
         "speak in another's name": Order("remember", {**store, "author": "system"}, "author"),
         "keep its words from being cleaned up": Order("remember", {**store, "pinned": True}, "pinned"),
         "supersede a memory by its id": Order("remember", {**store, "supersedes": "ID"}, "supersedes"),
-        "delete a memory": Order("delete", {"id": "ID"}, "there is no tool"),
-        "forget a user": Order("forget", {"user_id": victim}, "there is no tool"),
-        "export everything": Order("export", {"user_id": victim}, "there is no tool"),
-        "get a token": Order("tokens", {"user_id": victim, "verbs": ["admin"]}, "there is no tool"),
-        "reach another path of the API": Order("../agents/words/forget", {"user_id": victim}, "there is no tool"),
+        "delete a memory": Order("delete", {"id": "ID"}, "has no tool"),
+        "forget a user": Order("forget", {"user_id": victim}, "has no tool"),
+        "export everything": Order("export", {"user_id": victim}, "has no tool"),
+        "get a token": Order("tokens", {"user_id": victim, "verbs": ["admin"]}, "has no tool"),
+        "reach another path of the API": Order("../agents/words/forget", {"user_id": victim}, "has no tool"),
         "read everything at once": Order("search", {"query": "order", "top_k": 10_000}, "maximum of 50"),
     }
 

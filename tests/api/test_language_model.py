@@ -131,7 +131,7 @@ async def test_what_is_no_answer_is_told_without_its_text(mode: str, service: Sc
 async def test_an_answer_of_another_schema_is_refused(answer: Any, service: ScriptedModel, make: Make) -> None:
     service.answers = {"perfect": lambda _: answer}
 
-    with pytest.raises(ModelAnswerInvalid, match="cannot be used"):
+    with pytest.raises(ModelAnswerInvalid, match="is unusable"):
         await asked(make())
 
 
@@ -165,7 +165,7 @@ async def test_a_lasting_failure_is_unavailable(service: ScriptedModel, make: Ma
         await asked(make())
 
 
-@pytest.mark.parametrize(("status", "told"), [(401, "secretRef"), (403, "'m'"), (404, "baseURL"), (302, "elsewhere")])
+@pytest.mark.parametrize(("status", "told"), [(401, "secretRef"), (403, "'m'"), (404, "baseURL"), (302, "redirects")])
 async def test_what_a_person_has_to_mend_is_told(status: int, told: str, service: ScriptedModel, make: Make) -> None:
     service.faults = [failure(status, "a secret sentence", location="http://elsewhere.example")]
 

@@ -184,6 +184,6 @@ def test_a_parent_must_be_there_and_no_memory_is_below_itself(client: httpx.Clie
         return client.post(MEMORIES, json=body)
 
     assert "its own parent" in errors_of(supersede_top(top))["parent_id"]
-    assert "circle" in errors_of(supersede_top(below_it))["parent_id"]
+    assert "cycle" in errors_of(supersede_top(below_it))["parent_id"]
     assert supersede_top(UNKNOWN).status_code == 404
     assert supersede_top("no-id").status_code == 422

@@ -109,8 +109,8 @@ async def test_a_model_names_the_user_only_where_nothing_else_does(stack: Stack,
         ("remember", {"content": "c", "author": "system"}, "author"),
         ("remember", {"content": " "}, "content: must not be blank"),
         ("remember", {"content": "c", "type": "unheard-of"}, "type"),
-        ("forget", {}, "there is no tool 'forget'"),
-        ("../../forget", {"content": "c"}, "there is no tool"),
+        ("forget", {}, "has no tool 'forget'"),
+        ("../../forget", {"content": "c"}, "has no tool"),
     ],
 )
 async def test_what_a_model_may_not_say_is_refused_with_the_way_out(

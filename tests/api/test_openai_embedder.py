@@ -161,7 +161,7 @@ async def test_a_service_that_is_not_there_is_unavailable(embedder: Make) -> Non
 
 
 @pytest.mark.parametrize(
-    ("status", "way_out"), [(401, "secretRef"), (403, "may not use model"), (404, "model ('m') or baseURL")]
+    ("status", "way_out"), [(401, "secretRef"), (403, "has no access to model"), (404, "model ('m') or baseURL")]
 )
 async def test_lasting_refusals_name_the_way_out(
     service: FakeOpenAI, embedder: Make, status: int, way_out: str

@@ -211,7 +211,7 @@ def test_people_are_told_that_nobody_may_read_any_more(guarded: Workspace) -> No
     guarded.patch(access={"subjects": []})
 
     wait_until(lambda: "NobodyMayRead" in guarded.events(kind="Normal"), seconds=10, what="the event")
-    assert "add a subject with the verb read" in guarded.events(kind="Normal")["NobodyMayRead"]
+    assert "Add a subject with the verb read" in guarded.events(kind="Normal")["NobodyMayRead"]
 
 
 def test_an_embedding_key_that_is_rotated_reaches_the_api(workspace: Workspace, api: httpx.Client) -> None:

@@ -131,9 +131,9 @@ class TestCreation:
     def test_kubectl_explains_what_scoring_does(self, workspace: Workspace) -> None:
         printed = workspace.control_plane.kubectl("explain", "amem.spec.scoring").stdout
 
-        assert "How search ranks" in printed
+        assert "How search results are ranked" in printed
         assert "weights\t<Object>" in printed
-        assert "Shares of the combined score" in " ".join(printed.split())
+        assert "Weights of the combined score" in " ".join(printed.split())
 
     def test_the_quickstart_applied_with_kubectl_is_ready_within_five_seconds(
         self, control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path

@@ -78,7 +78,7 @@ def test_a_snapshot_is_verified_once_more_on_request(workspace: Workspace) -> No
 
     told = do(workspace, "snapshot", "verify", "memory", "one", "--wait")
 
-    assert told.startswith(f"verification of MemorySnapshot {workspace.namespace}/one\n")
+    assert told.startswith(f"verification of MemorySnapshot {workspace.namespace}/one requested\n")
     assert do(workspace, "snapshot", "list", "memory").splitlines()[1].split()[5] == "yes"
 
 

@@ -162,7 +162,7 @@ async def test_a_preview_names_the_copies_and_refuses_more_replicas_than_peers(s
     assert most.refused is not None
     assert new.refused is not None
     assert "replicationFactor 5" in most.refused[1]
-    assert "peers (3)" in new.refused[1]
+    assert "in the cluster (3)" in new.refused[1]
 
 
 class Rebuilding:

@@ -183,7 +183,7 @@ def test_a_rebuild_that_was_approved_is_a_change_like_any_other(tmp_path: pathli
     (plan,) = json.loads(told)["plans"]
     assert (status, plan["outcome"], plan["digest"]) == (2, "changes", held["digest"])
     assert {change["held"] for change in plan["changes"]} == {False}
-    assert "a new collection is made" in plan["refusal"]
+    assert "a new collection is being built" in plan["refusal"]
 
 
 def test_what_is_empty_needs_no_approval(tmp_path: pathlib.Path, qdrant_url: str) -> None:

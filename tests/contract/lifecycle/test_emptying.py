@@ -129,7 +129,7 @@ async def test_while_vectors_are_seen_nothing_is_said_to_be_forgotten(world: Wor
     await world.add("of another", user_id="other")
     request = ForgetRequest(scope=Scope(user_id="u"), idempotency_key="k")
 
-    with pytest.raises(OutcomeUnknown, match="keeps the vectors of 1 deleted memories"):
+    with pytest.raises(OutcomeUnknown, match="still has the vectors of 1 deleted memories"):
         await deaf.forgetting.forget(deaf.agent, request)
     assert (await receipts(world), len(await unerased(world.agent.store, world.agent.alias))) == (0, 1)
 
@@ -144,9 +144,9 @@ async def test_while_vectors_are_seen_nothing_is_said_to_be_deleted(world: World
     address = Address(user_id="u", namespace=("home", "here"), key="k")
     await world.items.put(world.agent, address, ItemContent(content="an item", vector=vector_of("an item")))
 
-    with pytest.raises(OutcomeUnknown, match="keeps the vectors"):
+    with pytest.raises(OutcomeUnknown, match="still has the vectors"):
         await delete_head(deaf.agent, memory_id, user_id="u")
-    with pytest.raises(OutcomeUnknown, match="keeps the vectors"):
+    with pytest.raises(OutcomeUnknown, match="still has the vectors"):
         await deaf.items.delete(deaf.agent, address)
 
     assert len(await unerased(world.agent.store, world.agent.alias)) == 2
@@ -173,7 +173,7 @@ async def test_tombstones_of_before_are_found_by_their_vectors_a_few_at_a_time(w
     await bare_tombstones(world, 250)
     await world.add("stays")
 
-    with pytest.raises(StoreUnavailable, match="keeps the vectors"):
+    with pytest.raises(StoreUnavailable, match="still has the vectors"):
         await empty_all(deaf.agent)
     assert await empty_all(world.agent, most=1) == 100
     assert len(await unerased(world.agent.store, world.agent.alias)) == 150

@@ -122,7 +122,7 @@ async def test_one_whose_announcement_was_taken_back_is_not_made_and_announced_a
         await release_writers(rebuild.server, rebuild.source)
 
     time.meanwhile.append(let_go_on)
-    with pytest.raises(StoreUnavailable, match="withdrawn"):
+    with pytest.raises(StoreUnavailable, match="was removed and is repeated"):
         await mover(time)(task)
 
     assert await rebuild.alias() == rebuild.source
@@ -167,7 +167,7 @@ async def test_what_the_source_says_of_its_past_goes_with_it(rebuild: RebuildTas
 
 
 async def test_nothing_is_announced_while_the_agent_is_cleaned_up(rebuild: RebuildTask) -> None:
-    with pytest.raises(StoreUnavailable, match="cleaned up"):
+    with pytest.raises(StoreUnavailable, match="a cleanup of the agent"):
         await mover(is_cleaned=lambda task: True)(await rebuild.begin())
 
     assert MOVING_KEY not in await rebuild.metadata(rebuild.source)

@@ -204,7 +204,7 @@ async def test_a_strict_mode_without_exact_searches_leaves_the_recall_unmeasured
 
     assert here.task.record.recall is not None
     assert here.task.record.recall.probes == 0
-    assert "nothing to search for" in told
+    assert "no points to search for" in told
 
 
 async def test_half_as_long_numbers_find_nearly_the_same(qdrant_url: str) -> None:
@@ -282,7 +282,7 @@ async def test_a_model_that_finds_fewer_memories_by_their_own_words_is_held(qdra
     async with open_rebuild(qdrant_url, embedder=Model("blind", is_blind=True)) as here:
         await fill(here)
 
-        with pytest.raises(RebuildHeld, match="by their own words"):
+        with pytest.raises(RebuildHeld, match="by their own text"):
             await verify(here)
 
     assert here.task.record.recall is not None

@@ -205,7 +205,7 @@ class TestSnapshots:
         assert theft.world.condition(key, "Succeeded") == "False/CollectionNotOwned"
         told = theft.world.message(key, "Succeeded")
         assert theft.physical in told
-        assert "create it again" in told
+        assert "create it under another name" in told
         assert "alpha" not in told
         assert theft.world.aliases()[theft.world.alias] == theft.world.physical
         theft.check_unharmed()

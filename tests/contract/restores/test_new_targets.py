@@ -30,7 +30,7 @@ async def test_what_is_live_is_neither_deleted_nor_recovered_into(world: Restore
             lambda: guarded.snapshots.upload(live, nothing(), sha256=None),
             lambda: guarded.collections.delete(live),
         ):
-            with pytest.raises(StoreRejected, match=f"{world.alias} leads to {live}"):
+            with pytest.raises(StoreRejected, match=f"{world.alias} points to {live}"):
                 await call()
 
     world.store(3, first=700)

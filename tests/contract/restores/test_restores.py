@@ -469,7 +469,7 @@ class TestQueue:
         await world.restores.run(key)
 
         assert world.condition(key, "Progressing") == "True/WaitsForRebuild"
-        assert f"a rebuild of {world.agent} is at {step}" in world.message(key, "Progressing")
+        assert f"a rebuild of {world.agent}, which is at {step}" in world.message(key, "Progressing")
         world.tell_rebuild(state="Done", step="Done")
         await world.run(key)
         assert world.condition(key, "Succeeded") == "True/Restored"

@@ -201,7 +201,7 @@ async def test_bytes_that_break_off_on_their_way_back_are_gone_on_with(place: Pl
 async def test_an_object_of_another_sha256_than_asked_for_is_not_recovered(place: Place) -> None:
     source = FileServer(CONTENT)
     await place.send(file_of(source))
-    with pytest.raises(BytesDiffer, match=r"s3://copies/.*recorded is 0000"):
+    with pytest.raises(BytesDiffer, match=r"s3://copies/.*expected 0000"):
         await place.copies.recover(place.object("0" * 64), source, "restored", namespace=NAMESPACE)  # type: ignore[arg-type]
     assert source.recovered == {}
 
@@ -256,7 +256,7 @@ async def test_the_operators_own_identity_opens_what_its_settings_list_and_nothi
 ) -> None:
     bucket = S3Object.model_validate({"bucket": "backups", "key": "a"} | fields)
     refusing = Storages(FakeSecrets({}), lambda bucket: MemoryObjects(), shared=frozenset({"others"}))
-    with pytest.raises(SpecInvalid, match=f"have '{shared}' listed"):
+    with pytest.raises(SpecInvalid, match=f"ask for '{shared}' to be listed"):
         async with refusing.open_bucket(bucket, NAMESPACE):
             pass
     allowing = Storages(FakeSecrets({}), lambda bucket: MemoryObjects(), shared=frozenset({shared}))
