@@ -105,7 +105,7 @@ def test_the_limits_of_memory_hold_what_the_default_settings_allow() -> None:
         formula = formula.replace(words, number)
     assert set(formula) <= set("0123456789+*/() \n"), formula
     bound = eval(" ".join(formula.split()))
-    (told,) = re.findall(r"which is ([\d,]+) MiB with wordllama and the defaults", page)
+    (told,) = re.findall(r"This is ([\d,]+) MiB with wordllama and the defaults", page)
 
     assert int(told.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
     (used,) = re.findall(r"about (\d+) MiB for 1,000 agents", (CHART / "values.yaml").read_text())

@@ -129,7 +129,7 @@ def test_the_command_lists_what_would_go_and_asks_for_a_run(workspace: Workspace
     assert {entry["reason"] for entry in draft["removals"]} == {"decayed"}
     assert alive(workspace) == 34
     shown = run_command(workspace.control_plane, *named, "--dry-run")[1]
-    assert "4 of 34 memories would go: 4 decayed" in shown
+    assert "4 of 34 memories would be removed: 4 decayed" in shown
 
     refused, _, error = run_command(workspace.control_plane, *named)
     assert (refused, "add --yes" in error, last(workspace).get("removed")) == (2, True, None)

@@ -140,7 +140,7 @@ def test_more_replicas_than_peers_are_refused_with_both_numbers(agent: Workspace
     condition = agent.wait_condition("Stalled", "True/InvalidSpec")
 
     assert "replicationFactor 4" in condition["message"]
-    assert "peers (3)" in condition["message"]
+    assert "in the cluster (3)" in condition["message"]
     assert counts(agent) == [1, 1, 1, 1, 1]
     ask_for(agent, 1)
     agent.wait_ready()

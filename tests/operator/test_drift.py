@@ -52,7 +52,7 @@ def test_without_a_policy_drift_is_corrected_and_told(workspace: Workspace) -> N
     wait_until(lambda: m_of(workspace) == OURS, seconds=READY_WITHIN_S, what="m as it was")
     found = workspace.wait_ready()
     told = wait_until(lambda: workspace.events(kind="Normal").get("DriftCorrected"), seconds=5, what="the event")
-    assert told == f"index.hnsw.m was {THEIRS}, is {OURS} again\n"
+    assert told == f"index.hnsw.m reset from {THEIRS} to {OURS}\n"
     assert "drift" not in found["status"]
 
 

@@ -292,8 +292,7 @@ class TestFile:
         done = start(home, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
 
         assert done.returncode == 1
-        assert "cluster-id, which identifies this data folder" in done.stderr
-        assert "use another --data, or set AGENTMEMORY_CLUSTER_ID" in done.stderr
+        assert "cannot be made: File too large: name another folder with --data" in done.stderr
         assert not home.file.exists()
 
         with home.dev("--qdrant", "http://127.0.0.1:9"):

@@ -86,12 +86,12 @@ def test_an_embedder_is_refused_before_anything_is_embedded_and_by_the_api(
     wait_until(lambda: api.post(search, json=by_vector).status_code == 200, seconds=10, what="a search by a vector")
     answer = api.post(search, json=by_text)
     assert answer.status_code == 503
-    assert "spec.embedding.baseURL: 127.0.0.1:9 is not connected to" in answer.json()["detail"]
+    assert "spec.embedding.baseURL: connections to 127.0.0.1:9 are blocked" in answer.json()["detail"]
 
     workspace.patch(embedding=embedding | {"baseURL": "http://169.254.169.254/latest"})
 
     told = workspace.wait_condition("Stalled", "True/HostNotAllowed")
-    assert told["message"].startswith("spec.embedding.baseURL: 169.254.169.254:80 is not connected to")
+    assert told["message"].startswith("spec.embedding.baseURL: connections to 169.254.169.254:80 are blocked")
 
 
 def test_an_embedder_that_nothing_lists_is_told_where_it_is_named(workspace: Workspace) -> None:
@@ -112,14 +112,14 @@ def test_a_restore_by_url_and_a_copy_to_a_storage_are_refused_for_good(workspace
     workspace.create_restore("by-url", source)
 
     told = workspace.wait_condition("Succeeded", "False/HostNotAllowed", name="by-url", of="MemoryRestore")
-    assert told["message"].startswith("source.url: 10.9.9.9:443 is not connected to")
+    assert told["message"].startswith("source.url: connections to 10.9.9.9:443 are blocked")
 
     workspace.create_secret("s3", **{"access-key-id": "a", "secret-access-key": "b"})
     place = {"endpoint": "http://169.254.169.254", "bucket": "backups", "key": "a", "secretRef": {"name": "s3"}}
     workspace.create_restore("from-s3", {"s3": place | {"sha256": "0" * 64}})
 
     told = workspace.wait_condition("Succeeded", "False/HostNotAllowed", name="from-s3", of="MemoryRestore")
-    assert told["message"].startswith("endpoint: 169.254.169.254:80 is not connected to")
+    assert told["message"].startswith("endpoint: connections to 169.254.169.254:80 are blocked")
 
 
 def test_a_setting_that_cannot_be_read_ends_the_command(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
@@ -127,4 +127,4 @@ def test_a_setting_that_cannot_be_read_ends_the_command(control_plane: ControlPl
         tmp_path / "log", *AGENTMEMORY, "operator", AGENTMEMORY_ALLOWED_HOSTS="http://a.example", KUBECONFIG="/nowhere"
     )
     with running(program):
-        program.wait_for(r"agentmemory: AGENTMEMORY_ALLOWED_HOSTS: 'http://a.example' is no ")
+        program.wait_for(r"agentmemory: AGENTMEMORY_ALLOWED_HOSTS: 'http://a.example' is not a network")

@@ -215,7 +215,7 @@ def test_a_model_speaks_for_the_user_of_the_token_alone(voices: Voices, at: int)
     assert "may not act for user 'bob'" in as_bob["content"][0]["text"]
     assert [result["isError"] for result in (as_bob, *argued)] == [True, True, True]
     assert "user_id" in argued[0]["content"][0]["text"]
-    assert "no user is named" in argued[1]["content"][0]["text"]
+    assert "no user is set" in argued[1]["content"][0]["text"]
     # It was let through: what is missing is the vector that this agent's callers send.
     assert "vector" in own["content"][0]["text"]
     assert unknown.status_code == 401

@@ -27,7 +27,7 @@ end
 
 local digest = waiting()
 if digest == nil then
-  error("nothing waits for an approval: see InSync, or wait until the operator has come to the last edit")
+  error("no plan is waiting for approval: see the condition InSync, or wait until the operator has seen the last edit")
 end
 local annotations = obj.metadata.annotations or {}
 annotations["agentmemory.dev/approve-plan"] = digest
