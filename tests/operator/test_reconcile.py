@@ -129,7 +129,10 @@ class TestCreation:
         assert {"main", "True", "1.18.3"} <= set(printed.split())
 
     def test_kubectl_explains_what_scoring_does(self, workspace: Workspace) -> None:
-        printed = workspace.control_plane.kubectl("explain", "amem.spec.scoring").stdout
+        # The API server publishes schemas some time after it serves a definition.
+        printed = wait_until(
+            lambda: workspace.control_plane.kubectl("explain", "amem.spec.scoring").stdout, seconds=30, what="a schema"
+        )
 
         assert "How search results are ranked" in printed
         assert "weights\t<Object>" in printed
