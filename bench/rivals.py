@@ -31,7 +31,7 @@ from bench.measures import (
 from bench.oracle import Oracle
 from bench.progress import say
 from bench.stacks import Stack, ranking_of
-from bench.tables import Cells, down, render
+from bench.tables import GOAL_HEAD, Cells, down, render
 
 Json = dict[str, Any]
 
@@ -48,7 +48,6 @@ BLOCK = 25
 
 VOCABULARY, WORDS, ASKED_WORDS = 5_000, 14, 6
 HEAD = ("agent", "asked", "p50, ms", "p99", "API / it, p50", "p99", "exact top 10 found")
-GOAL_HEAD = ("what", "measured", "goal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,18 +272,18 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     choice = scoring_choice(memory)
     read = variables_read(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
-    if choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
+    endings = endings_of(memory)[0]
+    # Every search leaves out what ended unused.
+    ends_unused = any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings)
+    if ends_unused or choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
-    if any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings_of(memory)[0]):
-        # Every search leaves out what ended unused.
-        scored |= dict(USE_INDEXES)
-    if choice.model is not None or endings_of(memory)[0]:
+    if choice.model is not None or endings:
         # Models and types that end read them of every candidate.
         scored |= dict(KIND_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
     )
-    has_sessions = any(type_.ttl and type_.ttl.idle_hours for type_ in endings_of(memory)[0])
+    has_sessions = any(type_.ttl and type_.ttl.idle_hours for type_ in endings)
     needed = dict(preset_of(memory).payload_indexes) | (dict(LOOKUP_INDEXES) if is_looked_up else {})
     needed |= dict(SESSION_INDEXES) if has_sessions else {}
     needed |= dict(ZONE_INDEXES) if memory.spec.zones else {}
