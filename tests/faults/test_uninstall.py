@@ -25,7 +25,7 @@ KEY = {"name": "qdrant-key", "key": "api-key"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MEMORIES = 3
 UNANSWERED = (
-    "agentmemory: Delete every object and the definitions, in every namespace of this cluster? Standard input is no"
+    "agentmemory: Delete every object and the definitions, in every namespace of this cluster? Standard input is not"
     " a terminal, so nothing was done: add --yes\n"
 )
 

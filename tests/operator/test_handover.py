@@ -136,7 +136,7 @@ def test_an_application_reads_its_agents_points_with_the_token_and_qdrants_own_c
     token = run(command).strip()
 
     assert token == handed_over(guarded)
-    assert run("python examples/qdrant-client/read.py", QDRANT_TOKEN=token) == "billing: pays by invoice\nfact: 1\n"
+    assert run("python examples/qdrant-client/read.py", QDRANT_TOKEN=token) == "billing: 'pays by invoice'\nfact: 1\n"
 
 
 def test_a_token_that_has_ended_is_replaced_and_the_api_goes_on(guarded: Workspace, api: httpx.Client) -> None:

@@ -105,24 +105,30 @@ class ClaimSurvey:
             return False
         return True
 
-    async def without_traces(self, claims: Mapping[str, SlugClaim]) -> set[str]:
-        """The slugs of which no connection has anything; one that is away, or gone, frees nothing."""
+    async def without_traces(self, claims: Mapping[str, SlugClaim]) -> tuple[set[str], set[str]]:
+        """The slugs of which no connection has anything, and those whose connections did not all answer.
+
+        A connection that is away, or gone, frees nothing.
+        """
         by_connection: dict[str, set[str]] = defaultdict(set)
         for slug, claim in claims.items():
             for name in claim.connections:
                 by_connection[name].add(slug)
 
-        async def held_on(key: Key) -> set[str]:
+        async def held_on(key: Key) -> set[str] | None:
             return await self._held_on(key, by_connection[name_of(key)])
 
         held = await self._of_each(map(connection_key, by_connection), held_on)
-        return claims.keys() - set().union(*held.values())
+        unclear = {slug for key, slugs in held.items() if slugs is None for slug in by_connection[name_of(key)]}
+        return claims.keys() - unclear.union(*(slugs or () for slugs in held.values())), unclear
 
     async def _of_each(self, keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]]) -> dict[Key, T]:
         """What each connection answers; one that is slow holds up no other."""
         return await of_each(keys, ask, place_of=self.table.place_of, share=AT_ONCE)
 
-    async def _held_on(self, key: Key, slugs: set[str]) -> set[str]:
+    async def _held_on(self, key: Key, slugs: set[str]) -> set[str] | None:
+        """Those of the slugs that a connection has something of, None while it does not answer."""
+
         async def held(store: CollectionStore) -> set[str]:
             named = slugs & {slug_in(name) for name in await store.names()}
             # An alias may lead to a collection of any name, which was adopted.
@@ -134,8 +140,9 @@ class ClaimSurvey:
                 return await self.connections.survey(key, held)
         except LeadershipLost:
             raise
-        except (AgentMemoryError, TimeoutError):
-            return slugs
+        except (AgentMemoryError, TimeoutError) as exc:
+            log.info("cannot tell which agents have data on %s, retrying later: %s", key, exc)
+            return None
 
 
 def name_of(key: Key) -> str:

@@ -44,6 +44,9 @@ T = TypeVar("T")
 AHEAD = 64
 """Objects of its namespace that a pass takes along when it claims a slug: reading them holds up all others."""
 
+MOST_MISSES = 6
+"""Looks after which news is left to the look at all claims: its server may never answer."""
+
 Changes = Mapping[str, SlugClaim | None]
 """Claims by slug; None is one that ends."""
 
@@ -89,6 +92,7 @@ class Claims:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _gone: set[str] = field(default_factory=set)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _misses: int = 0
     _survey: ClaimSurvey = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,11 +110,15 @@ class Claims:
             gone, self._gone = self._gone, set()
             try:
                 await self._add_unread()
-                await self._release(gone)
+                unclear = gone & await self._release(gone)
             except LeadershipLost:
                 raise
             except (TransientError, Conflict) as exc:
                 log.info("cannot tell which claims have ended, retrying later: %s", exc)
+                unclear = gone
+            self._misses = (self._misses + 1) % MOST_MISSES if unclear else 0
+            if self._misses:
+                self._gone |= unclear
             await self._rest()
 
     def heard(self, gone: Json) -> None:
@@ -258,16 +266,21 @@ class Claims:
             async with self._lock:
                 await self._write(added, unread=self.table.claims.unread - {name})
 
-    async def _release(self, gone: set[str]) -> None:
-        """End the claims of which nothing is left: of those that there is news of, else of all."""
+    async def _release(self, gone: set[str]) -> set[str]:
+        """End the claims of which nothing is left: of those that there is news of, else of all.
+
+        Returns:
+            Slugs whose connections did not all answer.
+        """
         asked = {slug: claim for slug, claim in self._without_object().items() if not gone or slug in gone}
-        free = await self._survey.without_traces(asked)
+        free, unclear = await self._survey.without_traces(asked)
         # An object may have come meanwhile.
         for slug in free & self._without_object().keys():
             await self._save(slug, self._claim_of(slug), None)
             log.info("agent name %s is free again: no data of it is left", slug)
             for key in self.table.claimants_of(slug):
                 self.request(key)
+        return unclear
 
     def _without_object(self) -> dict[str, SlugClaim]:
         """The claims that no object and no snapshot of their namespace holds.
@@ -282,8 +295,13 @@ class Claims:
         }
 
     async def _rest(self) -> None:
-        """Wait for the next look: news of an object that is gone bring it forward."""
+        """Wait for the next look: news of an object that is gone bring it forward.
+
+        After news of something that no server could be asked about, the next look is soon, then later and later.
+        """
         period_s = self.periods.look_s if self.table.claims.unread else self.periods.release_s
+        if self._misses:
+            period_s = min(period_s, self.periods.look_s * 2**self._misses)
         try:
             async with asyncio.timeout(period_s):
                 await self._news.wait()

@@ -406,6 +406,37 @@ class TestEnd:
             bench.drop(memory)
             await until(lambda: bench.owner() is None)
 
+    async def test_news_that_comes_while_the_server_is_away_is_followed_up_before_the_next_look_at_all(self) -> None:
+        bench = Bench(replace(QUICK, look_s=0.05, release_s=600.0))
+        server = bench.connect()
+        memory = bench.put("alpha")
+        async with bench.running():
+            await until(lambda: bench.owner() == "alpha")
+            server.error = StoreUnavailable("away")
+            bench.drop(memory)
+            await asyncio.sleep(0.02)
+            server.error = None
+            await until(lambda: bench.owner() is None)
+
+    async def test_news_of_a_server_that_never_answers_does_not_hold_up_the_look_at_all(self) -> None:
+        bench = Bench(replace(QUICK, look_s=0.001))
+        bench.connect().collections[f"{BOT}__1"] = collection_of("alpha")
+        away = bench.connect("away")
+        async with bench.running():
+            await until(lambda: bench.owner() == "alpha")
+            away.error = StoreUnavailable("away")
+            other = memory_document(
+                "other",
+                metadata={"namespace": "beta", "uid": "uid-other", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                connectionRef={"name": "away", "namespace": "infra"},
+            )
+            bench.table.put(other)
+            await bench.claims.take(parse_agent_memory(other))
+            bench.table.remove(key_of(other))
+            bench.claims.heard(other)
+            del bench.servers["http://main:6333"].collections[f"{BOT}__1"]
+            await until(lambda: bench.owner() is None)
+
     @pytest.mark.parametrize("is_gone", [False, True])
     async def test_a_connection_that_is_away_or_gone_frees_nothing(self, bench: Bench, is_gone: bool) -> None:
         server = bench.connect()
