@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import Observed
-from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid
+from agentmemory_operator.errors import NotFound, RestoreUnderWay, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.precedence import restore_under_way
 from agentmemory_operator.restores.rules.status import SUCCEEDED, has_ended, has_succeeded
-from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.effective.settings import effective_types
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
@@ -29,7 +29,10 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
     Raises:
         RestoreUnderWay: its collection comes with a restore.
         SpecInvalid: the snapshot that it is to begin with cannot be restored.
+        TransientError: the object is gone, and the watch has not said so yet.
     """
+    if memory.status.get("collection"):
+        await _check_there(memory, cluster)
     if found := restore_under_way(key, table):
         raise RestoreUnderWay(f"the collection is being created by MemoryRestore {found.name}")
     if memory.spec.bootstrap is None:
@@ -51,6 +54,17 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
             f"spec.bootstrap: MemoryRestore {own.name} failed: {told}. Delete it to retry, name another "
             f"snapshot, or remove spec.bootstrap to start empty",
         )
+
+
+async def _check_there(memory: AgentMemory, cluster: Cluster) -> None:
+    """Pass where the object of a lost collection is there: one made for an object that is gone would keep its slug."""
+    metadata = memory.metadata
+    try:
+        document = await cluster.read_object(AGENT_MEMORY, metadata.namespace, metadata.name)
+    except NotFound:
+        document = {"metadata": {}}
+    if document["metadata"].get("uid") != metadata.uid or document["metadata"].get("deletionTimestamp"):
+        raise TransientError(f"AgentMemory {metadata.namespace}/{metadata.name} was deleted meanwhile")
 
 
 def bootstrap_of(memory: AgentMemory, snapshot: str) -> Json:

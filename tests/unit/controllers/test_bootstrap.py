@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.controllers.bootstrap import bootstrap_of, check_creation
-from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid, StoreUnavailable
+from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_restore
@@ -46,6 +46,21 @@ async def test_an_agent_that_asks_for_nothing_gets_an_empty_collection() -> None
     await site.check()
 
     assert site.cluster.created == {}
+
+
+@pytest.mark.parametrize("now", [None, {"uid": "another"}, {"deletionTimestamp": "2026-11-25T08:00:00Z"}])
+async def test_a_lost_collection_is_not_made_again_for_an_object_that_was_deleted(now: Json | None) -> None:
+    site = NewAgent()
+    document = memory_document() | {"status": {"collection": {"physical": "agent_memory_probe__1"}}}
+    site.memory = parse_agent_memory(document)
+    site.cluster.created[AGENT_MEMORY, "probe"] = document
+    await site.check()
+    site.cluster.created.clear()
+    if now is not None:
+        site.cluster.created[AGENT_MEMORY, "probe"] = document | {"metadata": document["metadata"] | now}
+
+    with pytest.raises(TransientError, match="AgentMemory agents/probe was deleted"):
+        await site.check()
 
 
 async def test_while_a_restore_makes_its_collection_no_other_is_made() -> None:
