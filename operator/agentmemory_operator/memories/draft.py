@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -24,7 +25,13 @@ from agentmemory_operator.memories.naming_walks import entities_of
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
-from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
+from agentmemory_operator.memories.rules.record import (
+    LOGGED_KEY,
+    MemoryRecord,
+    StatedMemory,
+    hash_content,
+    payload_of,
+)
 from agentmemory_operator.memories.zoned import Owner, has_vector, keys_of, scope_with, vector_errors, zone_errors
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
@@ -34,6 +41,7 @@ from agentmemory_operator.zones.keyring import DataKey
 # What an item says: two items of a batch differ in their keys at least.
 _BESIDE = ("idempotency_key", "stored_by", "supersedes", "conversation_id", "undistilled")
 _SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _BESIDE)
+_read_said = attrgetter(*_SAID)
 _KEPT = tuple(field_.name for field_ in fields(StatedMemory))
 
 
@@ -147,6 +155,8 @@ async def worded(
     """The drafts with what finds them by words."""
     records = [draft.record for draft in drafts if isinstance(draft, MemoryDraft)]
     words = await session_keywords.words(agent, records)
+    if not words:
+        return list(drafts)
     return [
         replace(draft, words=words.get(draft.record.id)) if isinstance(draft, MemoryDraft) else draft
         for draft in drafts
@@ -168,14 +178,13 @@ async def places_of_first(memories: Sequence[IncomingMemory], agent: Agent) -> l
 
 
 def _said(memory: IncomingMemory) -> tuple[Any, ...]:
-    values = (getattr(memory, name) for name in _SAID)
     return tuple(
         json.dumps(value, sort_keys=True)
         if isinstance(value, Mapping)
         else tuple(value)
         if isinstance(value, list)
         else value
-        for value in values
+        for value in _read_said(memory)
     )
 
 
@@ -288,7 +297,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
     created_at = now_ms - (memory.offset_ms or 0) if memory.created_at is None else memory.created_at
     author = memory.author or memory.stored_by
     return MemoryRecord(
-        **{name: getattr(memory, name) for name in _KEPT},
+        **{name: memory.__dict__[name] for name in _KEPT},
         id=first or request or _new_id(now_ms, place),
         agent_id=agent.settings.slug,
         type=kind.name,

@@ -16,7 +16,7 @@ from agentmemory_operator.runtime.slices import in_slices
 SCRUBBED = ("content", "context", "status_value", "metadata")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class IncomingMemory(StatedMemory):
     """A memory to store. The caller has checked its form; what depends on the agent is checked as it is drafted.
 
@@ -86,6 +86,8 @@ def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[Clean]:
         if given := getattr(memory, name):
             value, kinds = yield from _scrubbed(given, rules)
             found |= {name: (value, kinds)} if kinds else {}
+    if not found:
+        return Clean(memory)
     changed = replace(memory, **{name: value for name, (value, _) in found.items()})
     return Clean(changed, tuple(_warning(name, kinds) for name, (_, kinds) in found.items()))
 

@@ -174,7 +174,8 @@ def _stored(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence
     """Yield the memories that are there now, under the ids that they have there."""
     for draft, outcome in zip(drafts, outcomes, strict=True):
         if isinstance(draft, MemoryDraft) and isinstance(outcome, StoredMemory):
-            yield replace(draft.record, id=outcome.id)
+            is_same = outcome.id == draft.record.id
+            yield draft.record if is_same else replace(draft.record, id=outcome.id)
 
 
 def _moved(outcomes: Sequence[Outcome]) -> CollectionMoved | None:
@@ -185,7 +186,9 @@ def _moved(outcomes: Sequence[Outcome]) -> CollectionMoved | None:
 
 
 def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
-    return replace(outcome, warnings=warnings + outcome.warnings) if isinstance(outcome, StoredMemory) else outcome
+    if not warnings or not isinstance(outcome, StoredMemory):
+        return outcome
+    return replace(outcome, warnings=warnings + outcome.warnings)
 
 
 def _told(draft: MemoryDraft, outcomes: Mapping[int, Outcome]) -> Outcome:

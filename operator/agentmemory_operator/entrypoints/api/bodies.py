@@ -224,10 +224,12 @@ def check_names(rights: AgentRights, sent: BaseModel) -> None:
     Raises:
         Forbidden: it names a user, a scope or an author that is not the caller's.
     """
-    user_id = getattr(sent, "user_id", None)
+    # Asked of the model itself, what it has not would be looked for at length.
+    given = sent.__dict__
+    user_id = given.get("user_id")
     rights.check_users([user_id] if user_id else [])
-    rights.check_users(getattr(sent, "include_scopes", None) or (), field="include_scopes")
-    rights.check_author(getattr(sent, "author", None))
+    rights.check_users(given.get("include_scopes") or (), field="include_scopes")
+    rights.check_author(given.get("author"))
 
 
 def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[FieldError]:

@@ -37,7 +37,7 @@ from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
-from agentmemory_operator.memories.rules.record import LISTS, PAYLOAD_KEYS
+from agentmemory_operator.memories.rules.record import LISTS, PAYLOAD_KEYS, filled
 from agentmemory_operator.memories.stored import ListRequest
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
@@ -117,10 +117,12 @@ class MemoryIn(Body):
         self, *, default_type: str | None, stored_by: str | None = None, idempotency_key: str | None = None
     ) -> IncomingMemory:
         """What the use case takes."""
-        decided = {"type": self.type if self.type is not None else default_type}
-        decided |= {"stored_by": stored_by, "idempotency_key": idempotency_key}
-        lists = {name: tuple(value) for name, value in self if name in LISTS}
-        return IncomingMemory(**dict(self) | lists | decided)
+        values = self.__dict__ | {"stored_by": stored_by, "idempotency_key": idempotency_key}
+        if self.type is None:
+            values["type"] = default_type
+        for name in values.keys() & LISTS:
+            values[name] = tuple(values[name])
+        return filled(IncomingMemory, values)
 
 
 class BatchIn(Body):

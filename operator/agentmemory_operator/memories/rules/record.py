@@ -6,9 +6,10 @@ carries `rev` (raised by each write) and `updatedAt`, so that copies and restore
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from typing import Any, TypeVar
 
 from pydantic.alias_generators import to_camel
 
@@ -22,6 +23,7 @@ from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.zones.rules.sealing import is_locked
 
 Payload = dict[str, Any]
+Filled = TypeVar("Filled")
 
 CONSOLIDATED_KEY, CONNECTIONS_KEY = "consolidated", "connections"
 RUN_KEY, NOTED_KEY, CATEGORY_RUN_KEY = "consolidationRun", "notedByRun", "categoryByRun"
@@ -31,7 +33,36 @@ IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
 """The importance that a level stands for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def filled(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
+    """An object of a frozen class without slots, as its constructor makes it.
+
+    The constructor sets field by field; for dozens of fields that costs more than the rest of the work on a result.
+
+    Raises:
+        TypeError: a field is missing, or none of the class.
+    """
+    defaults, factories, required, known = _fields_of(kind)  # type: ignore[arg-type]  # a class is hashable
+    if not required <= values.keys() <= known:
+        return kind(**values)
+    one = object.__new__(kind)
+    one.__dict__.update(defaults, **values)
+    for name in factories.keys() - values.keys():
+        one.__dict__[name] = factories[name]()
+    return one
+
+
+@cache
+def _fields_of(
+    kind: type[Any],
+) -> tuple[Mapping[str, Any], Mapping[str, Callable[[], Any]], frozenset[str], frozenset[str]]:
+    """The defaults of a class, what makes those that are no constants, the fields without any, and all fields."""
+    all_ = {field_.name: field_ for field_ in fields(kind)}
+    defaults = {name: field_.default for name, field_ in all_.items() if field_.default is not MISSING}
+    factories = {name: field_.default_factory for name, field_ in all_.items() if callable(field_.default_factory)}
+    return defaults, factories, frozenset(all_.keys() - defaults.keys() - factories.keys()), frozenset(all_)
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatedMemory:
     """What a memory says that is stored as it was given.
 
@@ -82,7 +113,7 @@ class StatedMemory:
     undistilled: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryRecord(StatedMemory):
     """One stored memory, without its vector.
 
@@ -321,4 +352,4 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
         values["entities"] = entities_from_payload(payload[ENTITIES_KEY])
     # Older versions counted a first author who named nobody too.
     values["observation_count"] = count_of(values.get("observed_by", ()))
-    return MemoryRecord(**({"content": "", "locked": True} | values if is_locked(payload) else values))
+    return filled(MemoryRecord, {"content": "", "locked": True} | values if is_locked(payload) else values)

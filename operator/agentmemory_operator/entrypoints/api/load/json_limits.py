@@ -98,9 +98,11 @@ def parts_at_most(document: bytes) -> int:
 
 def few_parts(document: bytes) -> int | None:
     """How many parts a document has at the most, where a glance shows that it keeps the limits; None of others."""
+    if len(document) > ITEM_MAX_BYTES:
+        return None
     opened = document.count(b"[") + document.count(b"{")
     most = opened + document.count(b'"') // 2
-    if most > ITEM_MAX_PARTS or len(document) > ITEM_MAX_BYTES:
+    if most > ITEM_MAX_PARTS:
         return None
     return most if opened <= MAX_DEPTH or _is_shallow(document) else None
 
