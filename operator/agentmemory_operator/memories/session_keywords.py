@@ -9,8 +9,8 @@ crash left is found by the sweep. Rewriting is a compare-and-set on `rev`: no ch
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
@@ -56,6 +56,8 @@ PAGE = 100
 PAGES_A_SWEEP = 100
 # Each round that finds something stale means that another writer came in between.
 MAX_ROUNDS = 20
+# Reads of one batch.
+AT_ONCE = 8
 # More memories of one time in one session than this are put in some order.
 MOST_OF_ONE_TIME = 1000
 
@@ -64,6 +66,7 @@ _KEYS = (
     *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, DUE_KEY),
 )
 _Row = Mapping[str, Any]
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -78,11 +81,13 @@ async def words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Word
     worded = [(place, record) for place, record in enumerate(records) if has_words(agent, record.zone)]
     rows = [_row_of(record, place) for place, record in worded]
     words = {row["id"]: words_of(row, (), source) for row in rows if ORDER_KEY not in row}
-    for members in by_session(rows).values():
-        before = await _before(agent, members[0], source.window)
+    sessions = list(by_session(rows).values())
+    known = await _side_by_side([_before(agent, members[0], source.window) for members in sessions])
+    for members, before in zip(sessions, known, strict=True):
         for row in members:
             words[row["id"]] = words_of(row, before, source)
-            before = before if row.get("pending") or row.get("supersededById") else [*before, row]
+            if not (row.get("pending") or row.get("supersededById")):
+                before.append(row)
     return words
 
 
@@ -133,7 +138,7 @@ async def _rewrite(agent: Agent, source: KeywordSource, ids: set[str]) -> None:
         agent.alias, {"filter": there, "limit": len(ids), "with_payload": True, "with_vector": True}
     )
     living = [point for point in points if _has_text(agent, point["payload"])]
-    operations = [await _rewriting(agent, source, point) for point in living]
+    operations = await _side_by_side([_rewriting(agent, source, point) for point in living])
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
 
@@ -184,8 +189,8 @@ def _row_of(record: MemoryRecord, place: int) -> Payload:
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
     """The memories whose words are not what they should be, among the rows and those after them."""
     stale: set[str] = set()
-    for members in by_session(row for row in rows if is_member(row)).values():
-        near, known = await _span(agent, members, source.window)
+    sessions = by_session(row for row in rows if is_member(row)).values()
+    for near, known in await _side_by_side([_span(agent, members, source.window) for members in sessions]):
         stale |= stale_ids(near, source.window, known=known)
     gone = [row for row in rows if not is_member(row)]
     if gone:
@@ -196,6 +201,20 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
             before = await _before(agent, row, source.window)
             stale |= stale_ids([*before, row], source.window, known=len(before))
     return stale
+
+
+async def _side_by_side(reads: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """What each read returns: a batch is of many sessions, and a server is far away."""
+    if len(reads) == 1:
+        # One memory of one session, mostly: a task would cost more than it saves.
+        return [await reads[0]]
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def read_in_turn(read: Coroutine[Any, Any, T]) -> T:
+        async with gate:
+            return await read
+
+    return await asyncio.gather(*map(read_in_turn, reads))
 
 
 async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:

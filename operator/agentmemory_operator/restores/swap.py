@@ -218,7 +218,7 @@ class Swap:
             least_epoch=task.job.least_epoch,
         )
         await switch.run(self.locks, self.announcing, likely=task.job.previous)
-        return f"{task.alias} leads to {task.physical}"
+        return f"{task.alias} points to {task.physical}"
 
     async def _settle(self, task: RestoreRun) -> str:
         job, previous = task.job, task.job.previous

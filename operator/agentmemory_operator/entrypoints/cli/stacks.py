@@ -1,4 +1,4 @@
-"""Whom a verb means that names nobody: a development stack that runs here, else the cluster and the usual URL.
+"""Which server a command uses if none is named: a development stack that runs here, else the cluster and the usual URL.
 
 | given | the objects | the API |
 |---|---|---|

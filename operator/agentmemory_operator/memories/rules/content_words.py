@@ -42,7 +42,7 @@ def first_content_words(text: str, count: int, language: str) -> str:
 def _content_words(text: str, language: str) -> Iterator[tuple[str, int]]:
     """Yield each content word and where it ends."""
     for found in _WORD.finditer(text):
-        word = re.split("['\u2019]", found.group().lower(), maxsplit=1)[0]
+        word = found.group().lower().replace("\u2019", "'").partition("'")[0]
         if _says_something(word, language):
             yield word, found.end()
 

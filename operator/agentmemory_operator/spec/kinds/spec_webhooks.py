@@ -1,4 +1,4 @@
-"""Whom to tell what happened to the memories of an agent, and who may send memories without a token."""
+"""Where to report what happened to the memories of an agent, and who may send memories without a token."""
 
 from typing import Annotated, Literal
 

@@ -105,12 +105,12 @@ class UserTokenGuard:
         self.serves_anybody_on: Address | None = guard.serves_anybody_on
 
     def known(self, authorization: bytes) -> Caller | None:
-        """Whom the token was minted for, else whom the other guard knows."""
+        """The caller of the token, else the one that the other guard knows."""
         token = self._user_token(authorization)
         return self._guard.known(authorization) if token is None else self._tokens.known(token)
 
     async def admit(self, authorization: bytes) -> Caller:
-        """Whom the token was minted for, else whom the other guard lets pass."""
+        """The caller of the token, else the one that the other guard lets pass."""
         token = self._user_token(authorization)
         return await (self._guard.admit(authorization) if token is None else self._tokens.identify(token))
 

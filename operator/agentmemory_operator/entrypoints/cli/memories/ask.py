@@ -53,7 +53,7 @@ Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whom:
+class ServerOptions:
     """The options that say which API is asked; None is what the environment says.
 
     Attributes:
@@ -75,22 +75,22 @@ class AskedApi:
     inspection: Inspection
 
     @asynccontextmanager
-    async def of(self, name: str, whom: "Whom") -> "AsyncIterator[AsyncAgent]":
+    async def of(self, name: str, options: "ServerOptions") -> "AsyncIterator[AsyncAgent]":
         """Yield the agent in the API: by the name itself, or by that of the object where one is to be read.
 
         Raises:
             AgentMemoryError: it is not clear which API is meant.
         """
-        url, stack = whom.stacks.api(whom.url or self.asking.url, whom.context)
+        url, stack = options.stacks.api(options.url or self.asking.url, options.context)
         agent = name
-        if whom.namespace is not None or whom.context is not None:
-            agent = await self._agent_of(name, whom, stack.manifests if stack else None)
-        async with self.asking.open_client(url, whom.token or self.asking.token) as client:
+        if options.namespace is not None or options.context is not None:
+            agent = await self._agent_of(name, options, stack.manifests if stack else None)
+        async with self.asking.open_client(url, options.token or self.asking.token) as client:
             yield client.agent(agent)
 
-    async def _agent_of(self, name: str, whom: "Whom", manifests: Path | None) -> str:
-        async with self.inspection.open_objects(whom.context, manifests) as (reader, default):
-            document = await reader.read_object(AGENT_MEMORY, whom.namespace or default, name)
+    async def _agent_of(self, name: str, options: "ServerOptions", manifests: Path | None) -> str:
+        async with self.inspection.open_objects(options.context, manifests) as (reader, default):
+            document = await reader.read_object(AGENT_MEMORY, options.namespace or default, name)
         return str(document["spec"].get("agent") or name)
 
 
@@ -198,7 +198,7 @@ class _Way:
 
 
 def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> None:
-    """Add a verb: the options of what it asks, which `choose` takes, and those of whom it asks."""
+    """Add a verb: the options of what it asks, which `choose` takes, and those of the server it asks."""
 
     def command(  # noqa: PLR0913 # each is an option
         *,
@@ -212,15 +212,15 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
         **chosen: Any,
     ) -> None:
         call = choose(**chosen)
-        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
+        options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def ask() -> Any:
-            async with way.api.of(name, whom) as agent:
+            async with way.api.of(name, options) as agent:
                 return await call(agent)
 
         _print(run_verb(ask()), way.section, output)
 
-    # As a command line shows them: the name, what is asked, whom.
+    # As a command line shows them: the name, what is asked, the server.
     take_options(command, choose, after=2)
     cli.command(choose.__name__, help=choose.__doc__)(command)
 

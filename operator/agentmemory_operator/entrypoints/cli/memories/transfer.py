@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User, Whom
+from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, ServerOptions, Token, Url, User
 from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
 from agentmemory_operator.entrypoints.cli.stacks import stacks_of
@@ -54,10 +54,10 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Export all memories of a user as JSON lines."""
-        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
+        options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
-            async with reached.of(name, whom) as agent:
+            async with reached.of(name, options) as agent:
                 return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
@@ -80,10 +80,10 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Import exported memories for a user; memories that already exist stay unchanged."""
-        whom = Whom(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
+        options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
-            async with reached.of(name, whom) as agent:
+            async with reached.of(name, options) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)
