@@ -1,6 +1,10 @@
 """How a memory lies on a point."""
 
-from agentmemory_operator.memories.rules.record import MemoryRecord, payload_of, record_of, tombstone_of
+from typing import Any, ClassVar
+
+import pytest
+
+from agentmemory_operator.memories.rules.record import MemoryRecord, filled, payload_of, record_of, tombstone_of
 
 RECORD = MemoryRecord(
     id="i",
@@ -43,3 +47,25 @@ def test_a_tombstone_keeps_nothing_of_the_content() -> None:
         "loggedAt": 9,
         "pending": True,
     }
+
+
+class TestFilled:
+    VALUES: ClassVar[dict[str, Any]] = {
+        "user_id": "ada",
+        "content": "c",
+        "id": "1",
+        "agent_id": "bot",
+        "type": "fact",
+        "created_at": 1,
+    }
+
+    def test_it_is_what_the_constructor_makes(self) -> None:
+        values = self.VALUES | {"updated_at": 2, "tags": ("a",)}
+
+        assert filled(MemoryRecord, values) == MemoryRecord(**values)
+        assert filled(MemoryRecord, values).metadata is not filled(MemoryRecord, values).metadata
+
+    @pytest.mark.parametrize("wrong", [{}, {"updated_at": 2, "colour": "red"}], ids=["missing", "unknown"])
+    def test_what_the_constructor_refuses_is_refused(self, wrong: dict[str, object]) -> None:
+        with pytest.raises(TypeError):
+            filled(MemoryRecord, self.VALUES | wrong)
