@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.patience import Patience
 
 # Below the ports that Linux and macOS hand to outgoing connections, so that none takes a port between probe and use.
 PORTS = range(20_000, 30_000)
+_given: deque[int] = deque(maxlen=100)
 PR_SET_PDEATHSIG = 1
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
@@ -38,11 +40,14 @@ def built(tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
 
 
 def free_port() -> int:
-    """Return a loopback port that nothing listens on."""
+    """Return a loopback port that nothing listens on, and none of the last ones: those may not be bound yet."""
     while True:
         port = random.SystemRandom().choice(PORTS)
+        if port in _given:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given.append(port)
             return port
 
 
