@@ -166,5 +166,5 @@ async def test_where_the_model_names_the_user_a_memory_can_name_one_too(
     async with connected(stack, Agent="words") as connection:
         found = await connection.call_tool("search", {"query": SECRET, "user_id": victim})
 
-    assert "impersonate" in SECTION
+    assert "If the model names the user" in SECTION
     assert [memory["content"] for memory in found.structured_content["memories"]] == [SECRET]

@@ -375,7 +375,8 @@ def is_taken(workspace: Workspace, name: str, spec: dict[str, Any]) -> bool:
         problem = str(exc)
     is_taken = answer.status_code == 201
     if is_taken and problem:
-        assert [*faults_over_preset(body)], (spec, problem)
+        faults = (f"{'.'.join(path)}: {message}" for path, message in faults_over_preset(body))
+        assert problem == "; ".join(faults), (spec, problem)
     assert is_taken or problem, (spec, answer.text)
     return is_taken
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected
 from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.runtime.tasks import side_by_side
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -111,22 +112,20 @@ class Readiness:
     async def probe(self) -> None:
         """Ask every Qdrant in use for one collection."""
         settings = {(one.connection_namespace, one.connection): one for one in self._directory.list()}
-        gate = asyncio.Semaphore(PROBED_AT_ONCE)
-        answers = await asyncio.gather(*(self._ask(one, gate) for one in settings.values()))
+        answers = await side_by_side(map(self._ask, settings.values()), at_once=PROBED_AT_ONCE)
         is_away = bool(answers) and not any(answers)
         if is_away and not self._is_away:
             log.warning("not ready: %s", AWAY)
         self._is_away = is_away
 
-    async def _ask(self, settings: AgentSettings, gate: asyncio.Semaphore) -> bool:
+    async def _ask(self, settings: AgentSettings) -> bool:
         """Whether the Qdrant of an agent's connection answers, whatever it is."""
-        async with gate:
-            try:
-                store = await self._store_for(settings)
-                async with asyncio.timeout(PROBE_S):
-                    await store.describe(settings.alias)
-            except (NotFound, StoreRejected):
-                return True
-            except (AgentMemoryError, TimeoutError):
-                return False
+        try:
+            store = await self._store_for(settings)
+            async with asyncio.timeout(PROBE_S):
+                await store.describe(settings.alias)
+        except (NotFound, StoreRejected):
             return True
+        except (AgentMemoryError, TimeoutError):
+            return False
+        return True

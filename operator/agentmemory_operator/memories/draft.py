@@ -25,13 +25,7 @@ from agentmemory_operator.memories.naming_walks import entities_of
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
-from agentmemory_operator.memories.rules.record import (
-    LOGGED_KEY,
-    MemoryRecord,
-    StatedMemory,
-    hash_content,
-    payload_of,
-)
+from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
 from agentmemory_operator.memories.zoned import Owner, has_vector, keys_of, scope_with, vector_errors, zone_errors
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
@@ -297,7 +291,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
     created_at = now_ms - (memory.offset_ms or 0) if memory.created_at is None else memory.created_at
     author = memory.author or memory.stored_by
     return MemoryRecord(
-        **{name: memory.__dict__[name] for name in _KEPT},
+        **{name: getattr(memory, name) for name in _KEPT},
         id=first or request or _new_id(now_ms, place),
         agent_id=agent.settings.slug,
         type=kind.name,

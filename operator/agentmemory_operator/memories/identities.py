@@ -24,6 +24,7 @@ from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.predecessors import check_predecessor, check_zone, updates_after
 from agentmemory_operator.memories.rules.filters import equals
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, Payload
+from agentmemory_operator.runtime.tasks import side_by_side
 
 # Identities of one batch that are written at the same time.
 AT_ONCE = 8
@@ -41,14 +42,12 @@ class Identities:
         for draft in drafts:
             by_identity.setdefault(_identity(draft), []).append(draft)
         outcomes: dict[int, Outcome] = {}
-        gate = asyncio.Semaphore(AT_ONCE)
 
         async def store_in_order(same: Sequence[MemoryDraft]) -> None:
-            async with gate:
-                for draft in same:
-                    outcomes[draft.place] = await self._outcome(agent, draft)
+            for draft in same:
+                outcomes[draft.place] = await self._outcome(agent, draft)
 
-        await asyncio.gather(*map(store_in_order, by_identity.values()))
+        await side_by_side(map(store_in_order, by_identity.values()), at_once=AT_ONCE)
         return outcomes
 
     async def _outcome(self, agent: Agent, draft: MemoryDraft) -> Outcome:

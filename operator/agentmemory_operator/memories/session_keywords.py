@@ -9,8 +9,8 @@ crash left is found by the sweep. Rewriting is a compare-and-set on `rev`: no ch
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
@@ -48,6 +48,7 @@ from agentmemory_operator.memories.rules.record import (
 )
 from agentmemory_operator.memories.zoned import has_words
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.tasks import side_by_side
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
@@ -56,7 +57,7 @@ PAGE = 100
 PAGES_A_SWEEP = 100
 # Each round that finds something stale means that another writer came in between.
 MAX_ROUNDS = 20
-# Reads of one batch.
+# Reads of one batch: it may be of many sessions, and the server far away.
 AT_ONCE = 8
 # More memories of one time in one session than this are put in some order.
 MOST_OF_ONE_TIME = 1000
@@ -66,7 +67,6 @@ _KEYS = (
     *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, DUE_KEY),
 )
 _Row = Mapping[str, Any]
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -82,7 +82,7 @@ async def words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Word
     rows = [_row_of(record, place) for place, record in worded]
     words = {row["id"]: words_of(row, (), source) for row in rows if ORDER_KEY not in row}
     sessions = list(by_session(rows).values())
-    known = await _side_by_side([_before(agent, members[0], source.window) for members in sessions])
+    known = await side_by_side((_before(agent, members[0], source.window) for members in sessions), at_once=AT_ONCE)
     for members, before in zip(sessions, known, strict=True):
         for row in members:
             words[row["id"]] = words_of(row, before, source)
@@ -138,7 +138,7 @@ async def _rewrite(agent: Agent, source: KeywordSource, ids: set[str]) -> None:
         agent.alias, {"filter": there, "limit": len(ids), "with_payload": True, "with_vector": True}
     )
     living = [point for point in points if _has_text(agent, point["payload"])]
-    operations = await _side_by_side([_rewriting(agent, source, point) for point in living])
+    operations = await side_by_side((_rewriting(agent, source, point) for point in living), at_once=AT_ONCE)
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
 
@@ -190,7 +190,8 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
     """The memories whose words are not what they should be, among the rows and those after them."""
     stale: set[str] = set()
     sessions = by_session(row for row in rows if is_member(row)).values()
-    for near, known in await _side_by_side([_span(agent, members, source.window) for members in sessions]):
+    spans = (_span(agent, members, source.window) for members in sessions)
+    for near, known in await side_by_side(spans, at_once=AT_ONCE):
         stale |= stale_ids(near, source.window, known=known)
     gone = [row for row in rows if not is_member(row)]
     if gone:
@@ -201,20 +202,6 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
             before = await _before(agent, row, source.window)
             stale |= stale_ids([*before, row], source.window, known=len(before))
     return stale
-
-
-async def _side_by_side(reads: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """What each read returns: a batch is of many sessions, and a server is far away."""
-    if len(reads) == 1:
-        # One memory of one session, mostly: a task would cost more than it saves.
-        return [await reads[0]]
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def read_in_turn(read: Coroutine[Any, Any, T]) -> T:
-        async with gate:
-            return await read
-
-    return await asyncio.gather(*map(read_in_turn, reads))
 
 
 async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:

@@ -109,15 +109,16 @@ async def remember(site: MirroredAgent, user: str, *texts: str) -> None:
 
 
 async def test_what_was_erased_is_erased_again_where_only_the_storage_tells_of_it(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea", "lives in Oslo")
+    # A name that no hash can hold by chance.
+    await remember(site, "olga", "likes tea", "lives in Oslo")
     await remember(site, "bob", "likes coffee")
-    await site.forget("ada")
+    await site.forget("olga")
 
     await site.mirror().mirror(site.memory)
 
     assert await site.reapply() == 2
     assert await site.users() == {"bob"}
-    assert not any(word in line for line in site.lines for word in (b'"ada"', b"tea", b"Oslo"))
+    assert not any(word in line for line in site.lines for word in (b"olga", b"tea", b"Oslo"))
 
 
 async def test_nothing_is_written_twice_not_by_an_operator_that_was_started_again_either(site: MirroredAgent) -> None:

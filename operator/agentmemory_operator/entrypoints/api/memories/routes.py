@@ -1,6 +1,5 @@
 """The routes under `/v1`: each reads a request, calls one use case and renders its answer."""
 
-import asyncio
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -60,6 +59,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.tools import in_mcp_form, in_openai_form, tools_for
 from agentmemory_operator.memories.stored import count_stored, delete_head, list_page, read_memory
 from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.runtime.tasks import side_by_side
 from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -78,14 +78,13 @@ tools = router_of("Tools", GuardedRoute, prefix="/v1")
 @agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
 async def list_agents(request: Request) -> Response:
     """List every agent that the caller may read, by name."""
-    services, gate = services_of(request), asyncio.Semaphore(COUNTED_AT_ONCE)
+    services = services_of(request)
     readable = readable_agents(services.directory, caller_of(request))
 
     async def line(settings: AgentSettings) -> dict[str, Any]:
-        async with gate:
-            return answers.agent_line(settings, memories=await _count(services, settings.slug))
+        return answers.agent_line(settings, memories=await _count(services, settings.slug))
 
-    return answers.json_response({"results": await asyncio.gather(*map(line, readable))})
+    return answers.json_response({"results": await side_by_side(map(line, readable), at_once=COUNTED_AT_ONCE)})
 
 
 @agents.get("/{agent}", summary="Read an agent's settings", **describe(AgentDetailOut, problems=READ_PROBLEMS))
