@@ -11,6 +11,7 @@ from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erase import Erasing
 from agentmemory_operator.lifecycle.forget import ForgetRequest, Forgetting
 from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.runtime.cache import Key
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.job.job_world import EMBEDDING
@@ -52,6 +53,11 @@ def living(world: RestoreWorld, collection: str) -> int:
     return int(answer.raise_for_status().json()["result"]["count"])
 
 
+def erased_again(world: RestoreWorld, key: Key) -> str:
+    """Return what a restore says of its erasures."""
+    return next(str(step["message"]) for step in world.status(key)["steps"] if step["name"] == "Erase")
+
+
 async def test_a_restore_from_before_does_not_bring_a_forgotten_user_back(world: RestoreWorld) -> None:
     assert living(world, world.alias) == POINTS
     await forget(world)
@@ -61,6 +67,7 @@ async def test_a_restore_from_before_does_not_bring_a_forgotten_user_back(world:
     assert world.condition(key, "Succeeded") == "True/Restored"
     assert world.aliases() == {world.alias: f"{world.alias}__2"}
     assert living(world, world.alias) == 0
+    assert erased_again(world, key) == f"{POINTS} memories erased since the snapshot were erased again"
 
 
 async def test_who_is_forgotten_after_the_count_is_not_brought_back_either(world: RestoreWorld) -> None:
@@ -107,6 +114,7 @@ async def test_a_clone_knows_nobody_whom_its_origin_has_forgotten(world: Restore
 
     assert world.condition(key, "Succeeded") == "True/Restored"
     assert living(world, f"agent_memory_{clone}") == 0
+    assert erased_again(world, key) == f"{POINTS} memories erased since the snapshot were erased again"
 
 
 async def test_a_snapshot_that_lies_with_a_collection_which_became_another_clusters_is_not_cloned(
