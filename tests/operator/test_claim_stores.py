@@ -205,7 +205,7 @@ class TestFile:
     async def test_one_that_cannot_be_written_says_so_and_stays_as_it_was(self, tmp_path: pathlib.Path) -> None:
         store = FileClaims(tmp_path / "claims.json")
         await store.save(SET)
-        (tmp_path / "claims.new").mkdir()
+        (tmp_path / ".claims.json.new").mkdir()
 
         with pytest.raises(TransientError, match=r"claims\.json cannot be written"):
             await store.save(ClaimSet(is_complete=True))

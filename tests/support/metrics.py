@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.capacity import Capacity
-from agentmemory_operator.consolidation.meter import ConsolidationMeter
+from agentmemory_operator.consolidation.schedule import ConsolidationMeter
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure

@@ -6,14 +6,12 @@ says is all that is kept of a run beside what lies on the memories: a restart go
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.meter import ConsolidationMeter
 from agentmemory_operator.consolidation.rules.limits import Used
 from agentmemory_operator.consolidation.rules.status import (
     LAST,
@@ -43,6 +41,7 @@ from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.runtime.jobs import LastRuns
+from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -55,10 +54,50 @@ AGENTS_AT_ONCE = 4
 REBUILDING_S = 30.0
 ERRAND_S = 7_000.0
 DAY_MS = 86_400_000
+# From a run that finds nothing to one of many slow answers.
+SECONDS = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenNow]]
 """Gives what opens an agent with its embedder, over a store that knows the agent's points alone."""
 OpenModel = Callable[[AgentMemory, ConsolidationSettings], Awaitable[LanguageModel]]
+
+
+class ConsolidationMeter:
+    """Counts what consolidations did."""
+
+    def __init__(self) -> None:
+        self._runs = Counter(
+            "agentmemory_consolidations_total",
+            "Consolidations by action and result.",
+            ("action", "outcome"),
+        )
+        self._results = Counter(
+            "agentmemory_consolidation_results_total", "Results of consolidations by kind.", ("result",)
+        )
+        self._tokens = Counter(
+            "agentmemory_consolidation_tokens_total", "Tokens that language models read and wrote.", ("direction",)
+        )
+        self._calls = Counter("agentmemory_consolidation_calls_total", "Requests to language models.", ("outcome",))
+        self._durations = Histogram(
+            "agentmemory_consolidation_duration_seconds", "Duration of consolidations in seconds.", (), SECONDS
+        )
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Everything that is counted."""
+        return [self._runs, self._results, self._tokens, self._calls, self._durations]
+
+    def ended(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
+        """Count one that came to its end, or failed."""
+        outcome = "failed" if is_failed else "limited" if report.stopped_by else "done"
+        self._runs.add(str(action), outcome)
+        self._durations.observe(took_ms / 1000)
+        for came, number in report.tally.items() if action is not Action.DRY_RUN else ():
+            self._results.add(str(came), number=number)
+        self._tokens.add("in", number=report.used.tokens_in)
+        self._tokens.add("out", number=report.used.tokens_out)
+        self._calls.add("invalid", number=report.invalid)
+        self._calls.add("used", number=report.used.calls - report.invalid)
 
 
 @dataclass(slots=True)
@@ -80,7 +119,7 @@ class Consolidating:
     meter: ConsolidationMeter = field(init=False, default_factory=ConsolidationMeter)
     queue: WorkQueue[Key] = field(init=False)
     _runs: LastRuns = field(init=False)
-    _under_way: Counter[Key] = field(init=False, default_factory=Counter)
+    _under_way: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self._runs = LastRuns(self.table, LAST)
@@ -113,7 +152,7 @@ class Consolidating:
 
     def is_under_way(self, key: Key) -> bool:
         """Whether memories of an object are being merged at the moment."""
-        return self._under_way[key] > 0
+        return key in self._under_way
 
     async def _look(self, key: Key) -> float | None:
         """Do what is due for an object; return after how many seconds the next is.
@@ -192,11 +231,12 @@ class Consolidating:
         """Keep the alias from being moved while memories are merged."""
         if self.is_rebuilding(key):
             raise StoreUnavailable("the collection is being rebuilt: consolidation waits")
-        self._under_way[key] += 1
+        # The queue gives an object to one worker at a time.
+        self._under_way.add(key)
         try:
             yield
         finally:
-            self._under_way[key] -= 1
+            self._under_way.remove(key)
 
 
 async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undone) -> None:

@@ -22,7 +22,7 @@ from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, outcome_of_crash, vector_of
-from tests.support.engine.meanwhile import Moment
+from tests.support.engine.meanwhile import Event, Meanwhile, Moment, writes
 
 TYPES = (
     MemoryType("event", None),
@@ -384,6 +384,25 @@ async def test_a_chain_whose_newest_version_was_removed_outright_goes_on(keyed: 
     await say(keyed, "v3")
 
     assert [record.content for record in await chain(keyed)] == ["v1", "v3"]
+
+
+async def test_a_head_that_a_crash_left_half_done_and_somebody_deletes_is_not_followed(keyed: World) -> None:
+    for text in ("v1", "v2"):
+        await say(keyed, text)
+    # Call 5 links the version before to the new one, which nobody sees yet.
+    await crash(keyed, 5, "after", lambda doomed: doomed.try_add("v3", type="fact", key="k"))
+
+    async def delete_the_head() -> None:
+        (record,) = await keyed.rows()
+        assert record.content == "v3"
+        await delete_head(keyed.agent, record.id, user_id="u")
+
+    store = Meanwhile(keyed.agent.store, Event(writes, delete_the_head, after=True))
+    outcome = await say(World(replace(keyed.agent, store=store), clock=keyed.clock), "v4")
+
+    assert store.is_over
+    assert [record.content for record in await chain(keyed)] == ["v1", "v2", "v4"]
+    assert outcome.update_count == 2
 
 
 async def test_deletes_and_writes_of_a_key_at_once_leave_one_head_at_most(keyed: World) -> None:

@@ -345,6 +345,33 @@ async def test_working_memories_are_left_out(world: World) -> None:
     assert await exported(world) == []
 
 
+async def test_no_line_takes_the_place_of_an_item_or_a_working_memory(world: World) -> None:
+    await world.items.put(world.agent, ADDRESS, ItemContent(content="item", vector=vector_of("item")))
+    kept = IncomingMemory(user_id="u", content="in mind", session_id="s", vector=vector_of("w"))
+    await world.working.keep(world.agent, kept)
+    before = await rows(world)
+
+    lines = [{"content": f"after {id_}", "supersedes": id_, "vector": vector_of(id_)} for id_ in before]
+    outcomes = await imported(world, [json.dumps(line).encode() for line in lines])
+
+    assert (len(outcomes), set(outcomes)) == (2, {"imported"})
+    after = await rows(world)
+    assert {id_: after[id_] for id_ in before} == before
+    assert all(row.get("supersedesId") is None for row in after.values())
+
+
+async def test_a_line_may_leave_out_all_but_its_content(world: World) -> None:
+    memory = IncomingMemory(user_id="u", content="by a use case", vector=vector_of("u"))
+    text = json.dumps({"content": "by the API", "vector": vector_of("a")}).encode()
+
+    outcomes = await import_lines(world.agent, [Line(memory=memory), read(world, text)], brings_back_erased=False)
+
+    assert outcomes == ["imported", "imported"]
+    for record in await world.rows():
+        assert (record.consolidated, record.access_count, record.last_accessed_at) == (False, 0, None)
+        assert (record.observed_by, record.connections, record.superseded_by_id) == ((), (), None)
+
+
 async def test_imported_memories_are_found_by_meaning_and_by_the_words_around_them(world: World) -> None:
     await fill(world)
     lines = await exported(world)

@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 import pathlib
+from contextlib import suppress
 
 import pytest
 
 from agentmemory_operator.adapters.folder import own_files
 from agentmemory_operator.adapters.folder.edits import ManifestFiles
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.own_files import keep_from_git, make_file, make_folder, write_file
+from agentmemory_operator.adapters.folder.own_files import keep_from_git, make_file, make_folder, replacing, write_file
 from agentmemory_operator.errors import AgentMemoryError
 from tests.support.spec.documents import agent_document
 
@@ -89,6 +90,20 @@ def test_a_file_is_replaced_and_a_new_one_is_never_written_over(tmp_path: pathli
         make_file(tmp_path / "a", "third")
     assert (tmp_path / "a").read_text() == "second"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_draft_takes_a_files_place_once_it_is_whole(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("before")
+
+    with suppress(KeyboardInterrupt), replacing(path) as draft:
+        draft.write(b"half")
+        raise KeyboardInterrupt
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
+
+    with replacing(path) as draft:
+        draft.write(b"after")
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["after"]
 
 
 def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

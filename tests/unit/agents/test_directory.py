@@ -36,7 +36,7 @@ class FakeStore:
         self.embedding: dict[str, Any] | None = EMBEDDING
         self.keyword: dict[str, Any] | None = None
         self.origin: str | None = None
-        self.moving: dict[str, str] | None = None
+        self.moving: dict[str, Any] | None = None
         self.rebuilt: dict[str, Any] | None = None
         self.closed: dict[str, str] | None = None
         self.owner: dict[str, Any] = {}
@@ -339,7 +339,8 @@ async def test_an_agent_is_served_on_while_its_move_is_announced(world: WatchedD
     world.put()
     before = await world.directory.open("bot")
 
-    world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced"}
+    moving = {"from": "a__1", "to": "a__2", "phase": "Announced", "carries": False}
+    world.store.moving = moving | {"embedding": EMBEDDING | {"model": "n"}}
     await later(world, LEASE_S)
     await world.directory.open("bot")
     await later(world, 0)

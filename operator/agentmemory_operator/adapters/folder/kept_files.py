@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from agentmemory_operator.adapters.folder.own_files import write_file
 from agentmemory_operator.adapters.user_tokens import key_from, new_key
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet, claim_from_json, claim_to_json
 from agentmemory_operator.errors import TransientError
@@ -73,11 +74,9 @@ class FileClaims:
         """Write the whole file, in one step."""
         told = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
         text = json.dumps({"claims": told, "unread": sorted(claims.unread)}, indent=2)
-        new = self._file.with_suffix(".new")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            new.write_text(text + "\n", encoding="utf-8")
-            new.replace(self._file)
+            write_file(self._file, text + "\n")
         except OSError as exc:
             raise TransientError(f"{self._file} cannot be written: {exc.strerror}") from exc
 

@@ -1,8 +1,14 @@
-"""Files of ours in a folder that somebody else may have laid out: no link in it leads what we write elsewhere."""
+"""Files that we write whole, or leave as they were.
 
-import contextlib
+In a folder that somebody else may have laid out, no link leads what we write elsewhere.
+"""
+
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO
 
 from agentmemory_operator.errors import AgentMemoryError
 
@@ -29,6 +35,20 @@ def write_file(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a draft beside a file, which takes its place once it is written and synced."""
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
+        try:
+            yield draft
+            draft.flush()
+            os.fsync(draft.fileno())
+            os.replace(draft.name, path)
+        except BaseException:
+            os.unlink(draft.name)
+            raise
+
+
 def make_file(path: Path, text: str) -> None:
     """Write a file that is not there yet.
 
@@ -47,5 +67,5 @@ def make_file(path: Path, text: str) -> None:
 
 def keep_from_git(folder: Path) -> None:
     """Have git ignore a folder of ours; a `.gitignore` that is there stays."""
-    with contextlib.suppress(FileExistsError):
+    with suppress(FileExistsError):
         make_file(folder / ".gitignore", "*\n")

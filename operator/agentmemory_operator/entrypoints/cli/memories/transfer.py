@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
+from agentmemory_operator.adapters.folder.own_files import replacing
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
-from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
 from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, ServerOptions, Token, Url, User
 from agentmemory_operator.entrypoints.cli.options import Context

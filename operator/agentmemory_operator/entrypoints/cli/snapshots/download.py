@@ -11,6 +11,7 @@ from typing import IO, Annotated
 import typer
 from rich.filesize import decimal
 
+from agentmemory_operator.adapters.folder.own_files import replacing
 from agentmemory_operator.collections.rules.collection import tenant_in
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, endpoint_of
@@ -18,7 +19,6 @@ from agentmemory_operator.connections.rules.bucket_places import S3, object_at
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.connections.streams import CheckedStream, told
 from agentmemory_operator.entrypoints.cli.composition import Downloads, OpenJobs
-from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
 from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place, titled
 from agentmemory_operator.errors import AgentMemoryError, BytesDiffer
