@@ -61,6 +61,8 @@ class Server:
                 Route("/large", self._large),
                 Route("/stream", self._stream),
                 Route("/read", self._read, methods=["POST"]),
+                Route("/late", self._late),
+                Route("/who", self._who),
             ]
         )
         async with asgi_server.serving(app, host="127.0.0.1", port=0, pace=Pace(bytes_s=500, window_s=2)) as self.url:
@@ -83,6 +85,16 @@ class Server:
                 yield b"x" * (STREAM_BYTES // 1024)
 
         return StreamingResponse(pieces())
+
+    async def _late(self, _: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            await asyncio.sleep(2 * PATIENCE_S)
+            yield b"late"
+
+        return StreamingResponse(pieces())
+
+    async def _who(self, request: Request) -> Response:
+        return PlainTextResponse(f"{request.client.host if request.client else ''} {request.url.scheme}")
 
 
 @pytest.fixture
@@ -268,3 +280,29 @@ def test_no_request_becomes_a_websocket(server: Server) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "a"}
 
     assert httpx.get(f"{server.url}/small", headers=upgrade).text == "small"
+
+
+def test_an_answer_comes_in_one_piece(server: Server) -> None:
+    with connect(server.url, b"") as connection:
+        for _ in range(50):
+            connection.sendall(b"GET /small HTTP/1.1\r\n" + HEAD + b"\r\n")
+
+            assert connection.recv(1 << 16).endswith(b"\r\n\r\nsmall")
+
+
+def test_the_head_of_an_answer_does_not_wait_for_a_body_that_comes_late(server: Server) -> None:
+    with connect(server.url, b"GET /late HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize("ends", ["HTTP/1.0", "HTTP/1.1\r\nConnection: close"])
+def test_a_last_answer_is_whole(server: Server, ends: str) -> None:
+    with connect(server.url, f"GET /small {ends}\r\n".encode() + HEAD + b"\r\n") as connection:
+        assert rest_of(connection).endswith(b"\r\n\r\nsmall")
+
+
+def test_a_caller_does_not_choose_its_address(server: Server) -> None:
+    """Shares are counted by address: one that may be made up is as many shares as somebody likes."""
+    told = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+
+    assert httpx.get(f"{server.url}/who", headers=told).text == "127.0.0.1 http"

@@ -1,7 +1,7 @@
 """The point store of each agent's connection, shared by all agents of one connection."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -54,13 +54,15 @@ class PointStores(Resolver["LinkedPoints"]):
         place = key, settings.slug if self._secrets_of else ""
         if self._table.get(key) is None:
             self._drop(place)
-        with _unavailable():
+        try:
             document = await self._find_allowed(key, settings.namespace)
             linked = self._links.get(place)
             if linked is None or linked.spec != document.get("spec"):
                 linked = self._renew(place, document)
             if not linked.is_open:
                 await linked.open()
+        except SpecInvalid as exc:
+            raise _unavailable(exc) from exc
         return linked
 
     def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
@@ -114,19 +116,17 @@ class LinkedPoints(ForwardingPoints):
 
     async def read(self, call: PointCall[T]) -> T:
         """Make a call, once more if the server refused it for its key."""
-        with _unavailable():
+        try:
             return await self._link.use(self._document, call.on)
+        except SpecInvalid as exc:
+            raise _unavailable(exc) from exc
 
     write = read
 
 
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    """Turn what only the connection's author can mend into what a caller of the API may be told."""
-    try:
-        yield
-    except SpecInvalid as exc:
-        raise StoreUnavailable(f"the connection of this agent cannot be used: {exc}") from exc
+def _unavailable(error: SpecInvalid) -> StoreUnavailable:
+    """What callers of the API learn of what only the connection's author can mend."""
+    return StoreUnavailable(f"the connection of this agent cannot be used: {error}")
 
 
 def _connection_of(settings: AgentSettings) -> Key:

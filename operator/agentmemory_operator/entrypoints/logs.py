@@ -72,6 +72,7 @@ def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     logging.getLogger(OURS).setLevel(own)
     # What no line shows need not be found out for each.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # the documented way to leave out who called
     # These tell each request at INFO, ours included; with URLs, so with user ids. The last one tells each event of a
     # watch.
     for chatty in ("uvicorn", "httpx", "httpx2", "httpcore", "openai", "kopf.objects"):

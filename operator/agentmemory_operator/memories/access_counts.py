@@ -62,10 +62,6 @@ class Increment:
     count: int
     last_ms: int
 
-    def later(self, now_ms: int) -> "Increment":
-        """The increment with one more access."""
-        return Increment(self.count + 1, now_ms)
-
 
 @dataclass(slots=True)
 class _Noted:
@@ -165,7 +161,8 @@ class AccessCounts:
         increments = self._noted.setdefault(slug, _Noted(now_ms)).increments
         self._noted_count -= len(increments)
         for memory_id in ids:
-            increments[memory_id] = increments.pop(memory_id, Increment(0, now_ms)).later(now_ms)
+            before = increments.pop(memory_id, None)
+            increments[memory_id] = Increment(before.count + 1 if before else 1, now_ms)
         self._noted_count += len(increments)
         for memory_id in list(itertools.islice(increments, max(0, self._noted_count - MAX_WAITING))):
             self.drops.add(number=increments.pop(memory_id).count)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from agentmemory_operator.agents.checks import scaled
 from agentmemory_operator.agents.directory import Agent
@@ -52,8 +53,7 @@ from agentmemory_operator.spec.presets.table import Fusion, Reranking
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """One result.
 
     Attributes:
@@ -232,6 +232,7 @@ def _look(
     fusion = _fusion(agent, request)
     # One more list where the engine's limit of results may leave no room for that along entities.
     beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
+    plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside)
     return _Look(
         ranking=ranking,
         now_ms=now_ms,
@@ -240,10 +241,7 @@ def _look(
         rerank=rerank,
         threshold=ranking.threshold if request.threshold is None else request.threshold,
         eligible=eligible,
-        plan=replace(
-            plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside),
-            allows_exact=agent.allows_exact,
-        ),
+        plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
         clues=_clues(agent, request),
         solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
@@ -293,14 +291,14 @@ async def _ask(agent: Agent, request: SearchRequest, look: _Look, vector: Vector
     if request.explain:
         return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
     if request.terms and not look.solves_terms:
-        return await _matched(agent, [body, *question.lists], question)
+        return await _matched(agent, [body, *question.lists], question, look.clues)
     return _Asked(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
 
 
-async def _matched(agent: Agent, bodies: list[Json], question: Question) -> _Asked:
+async def _matched(agent: Agent, bodies: list[Json], question: Question, clues: Clues | None) -> _Asked:
     """The answer and how its candidates match, in one request."""
     points, *lists = await read_whole(lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0])
-    return _Asked(points, question.matches(lists))
+    return _Asked(points, question.matches(lists, clues))
 
 
 async def _explained(
@@ -321,24 +319,24 @@ async def _explained(
         ranking=look.ranking,
         distance=agent.distance,
         ends=read_ends(look.plan, beyond, distance=agent.distance),
-        by_words=read_words_end(look.plan, beyond, question.clues),
+        by_words=read_words_end(look.plan, beyond, look.clues),
         fusion=look.fusion,
-        clues=question.clues,
+        clues=look.clues,
         types=request.selection.types,
     )
     if not agent.allows_exact:
-        return _Asked(points, question.matches(lists), below)
+        return _Asked(points, question.matches(lists, look.clues), below)
     is_same = {point["id"] for point in look.kept(points)} == {point["id"] for point in look.kept(best)}
     scores = [point["score"] for point in best]
     # Hundreds of cells take tens of milliseconds.
     is_settled_ = partial(is_settled, unseen, scores, top_k=look.fetched, threshold=look.threshold)
-    return _Asked(points, question.matches(lists), below, is_same and await asyncio.to_thread(is_settled_))
+    return _Asked(points, question.matches(lists, look.clues), below, is_same and await asyncio.to_thread(is_settled_))
 
 
 def _body(agent: Agent, question: Question, look: _Look) -> Json:
     # Weights of one request would push those of the objects out of the cache.
-    make = scoring_of if look.ranking == agent.settings.ranking else scoring_of.__wrapped__
-    clues = question.clues
+    make = scoring_of if look.ranking is agent.settings.ranking else scoring_of.__wrapped__
+    clues = look.clues
     template = make(
         *(look.ranking, question.fusion),
         distance=agent.distance,
@@ -353,10 +351,8 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
 def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
     words = _words_of(agent, request, look)
     if look.fusion is None or words is None:
-        asked = ask_by_meaning(look.plan, vector, distance=agent.distance)
-    else:
-        asked = ask_by_both(look.plan, vector, words, distance=agent.distance, fusion=look.fusion, along=look.along)
-    return replace(asked, clues=look.clues)
+        return ask_by_meaning(look.plan, vector, distance=agent.distance)
+    return ask_by_both(look.plan, vector, words, distance=agent.distance, fusion=look.fusion, along=look.along)
 
 
 def _words_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:

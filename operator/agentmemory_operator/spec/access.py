@@ -177,10 +177,12 @@ def scopes_of(caller: Caller, subjects: Iterable[Subject]) -> Scopes:
     return scopes if caller.delegation is None else scopes.only(caller.delegation.user_id)
 
 
+_EVERYTHING, _NOTHING = Subject("", "", frozenset(Verb)), Subject("", "", frozenset(), users=frozenset())
+
+
 def _subject_of(caller: Caller, subjects: Iterable[Subject]) -> Subject:
     """The caller's subject; of one that is none, a subject that may do nothing."""
-    account = caller.namespace, caller.name
     if caller.is_unbounded:
-        return Subject(*account, frozenset(Verb))
-    found = (subject for subject in subjects if (subject.namespace, subject.name) == account)
-    return next(found, Subject(*account, frozenset(), users=frozenset()))
+        return _EVERYTHING
+    account = caller.namespace, caller.name
+    return next((subject for subject in subjects if (subject.namespace, subject.name) == account), _NOTHING)

@@ -114,6 +114,8 @@ class ServedConnection(HttpToolsProtocol):
         """End a head."""
         self._is_in_head = False
         super().on_headers_complete()
+        if self._sent is not None:
+            self._sent.begins_answer = True
         if self._is_last:
             self._answer_last()
 
@@ -195,11 +197,20 @@ def sweep(connections: Iterable[Any], pace: Pace) -> None:
 
 
 class _Counting:
-    """A transport that knows how much was written to it."""
+    """A transport that knows how much was written to it, and sends the head of an answer together with its body.
+
+    The server writes them in two pieces, each of which would cost a call of the kernel here and wake up the reader.
+
+    Attributes:
+        begins_answer: what is written next is a head.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._handed = 0
+        self._held = b""
+        self._call_soon = asyncio.get_running_loop().call_soon
+        self.begins_answer = False
         self.is_closed = False
         # What is called for each request, without a detour.
         self.is_closing = transport.is_closing
@@ -209,8 +220,31 @@ class _Counting:
 
     def write(self, data: bytes) -> None:
         self._handed += len(data)
-        self._transport.write(data)
+        if self.begins_answer:
+            self.begins_answer = False
+            self._send_held()
+            self._held = data
+            # The body mostly comes in the same turn of the loop; where it does not, nobody waits for it.
+            self._call_soon(self._send_held)
+        elif self._held:
+            held, self._held = self._held, b""
+            self._transport.writelines((held, data))
+        else:
+            self._transport.write(data)
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, b""
+        if held and not self.is_closed:
+            self._transport.write(held)
+
+    def close(self) -> None:
+        self._send_held()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._held = b""
+        self._transport.abort()
 
     def waiting_and_left(self) -> tuple[int, int]:
-        waiting = self._transport.get_write_buffer_size()
+        waiting = self._transport.get_write_buffer_size() + len(self._held)
         return waiting, self._handed - waiting

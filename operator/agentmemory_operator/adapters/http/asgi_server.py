@@ -82,6 +82,9 @@ def _configuration(app: Starlette) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         lifespan="off",
+        server_header=False,
+        # Whoever is at the other end of the connection is the caller, whatever its headers say.
+        proxy_headers=False,
         timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=GRACE_S,
     )

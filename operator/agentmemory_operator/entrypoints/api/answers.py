@@ -6,7 +6,7 @@ Rendered without response models, which would cost more than the engine's own wo
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from operator import attrgetter
+from operator import itemgetter
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import orjson
@@ -32,7 +32,7 @@ from agentmemory_operator.search.rules.score import ScoreTerms, priority
 from agentmemory_operator.search.search import Hit, SearchAnswer
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
-from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.models import Priority, name_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.times import render_time
@@ -51,7 +51,7 @@ _KNOWN = tuple(MemoryOut.model_fields)
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _HINTS = get_type_hints(MemoryOut, include_extras=True)
 _TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
-_read_memory = attrgetter(*[{**RENAMED, "updated_at": "last_changed_at"}.get(name, name) for name in _MEMORY])
+_read_memory = itemgetter(*[RENAMED.get(name, name) for name in _MEMORY])
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
@@ -73,14 +73,17 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     Args:
         agent: whose settings give its priority; None leaves that out.
     """
-    rendered = dict(zip(_MEMORY, _read_memory(record), strict=True))
+    rendered = dict(zip(_MEMORY, _read_memory(vars(record)), strict=True))
+    rendered["updated_at"] = record.last_changed_at
     for name in _TIMES:
         if rendered[name] is not None:
             rendered[name] = render_time(rendered[name])
     if record.locked:
         rendered["content"] = None
     rendered["entities"] = entities_to_payload(record.entities)
-    rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
+    rendered["priority"] = None
+    if agent and isinstance(agent.settings.ranking.model, Priority):
+        rendered["priority"] = priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
     return rendered
 
 

@@ -3,15 +3,19 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import ASGIApp
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
@@ -112,8 +116,8 @@ def create_app(
         sources: what the process serves from.
         limits: how much is served at once.
     """
-    app = _bare_app()
-    pressure = Pressure(limits or Limits())
+    pressure, beside = Pressure(limits or Limits()), UserTokenGuard(guard, user_tokens)
+    app = _bare_app(partial(Edge, guard=beside, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s))
     app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
         # Not included: the framework would look for the route anew at each level, twice.
@@ -126,15 +130,31 @@ def create_app(
     app.router.routes.append(Route(MCP_PATH, app.state.mcp, methods=["POST"]))
     add_docs(app)
     _add_error_handlers(app)
-    beside = UserTokenGuard(guard, user_tokens)
-    app.add_middleware(Edge, guard=beside, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s)
     _describe_once(app)
     return app
 
 
-def _bare_app() -> FastAPI:
-    """The framework's application, with nothing of its own beside the routes that are added."""
-    return FastAPI(
+class _Application(FastAPI):
+    """The framework's application with `Edge` in the place of its outer layers, which would only pass each request on.
+
+    Args:
+        edge: wraps what answers.
+    """
+
+    def __init__(self, edge: Callable[[ASGIApp], ASGIApp], **options: Any) -> None:
+        super().__init__(**options)
+        self._edge = edge
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """All that a request passes on its way to the routes."""
+        inner = AsyncExitStackMiddleware(self.router)
+        return self._edge(ExceptionMiddleware(inner, handlers=self.exception_handlers))
+
+
+def _bare_app(edge: Callable[[ASGIApp], ASGIApp]) -> FastAPI:
+    """The application, with nothing of the framework's own beside the routes that are added."""
+    return _Application(
+        edge,
         title=openapi.TITLE,
         version=__version__,
         lifespan=_lifespan,

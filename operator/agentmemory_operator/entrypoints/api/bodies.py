@@ -87,13 +87,13 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     """
     if (known := request.scope.get(BODY)) is not None:
         return cast(bytes, known)
-    headers = request.headers
-    if has_body(dict(headers.raw)):
-        media_type = media_type_of(request)
+    headers = dict(request.scope["headers"])
+    if has_body(headers):
+        media_type = media_type_of(headers)
         if media_type != "application/json" and not media_type.endswith("+json"):
             raise not_declared(media_type, wanted="application/json")
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > max_bytes:
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
     chunks, size = [], 0
     async for chunk in request.stream():
@@ -105,9 +105,9 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     return body
 
 
-def media_type_of(request: Request) -> str:
+def media_type_of(headers: Mapping[bytes, bytes]) -> str:
     """What the body is declared as, without parameters and in lower case; empty where it is not."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
 
 
 def not_declared(media_type: str, *, wanted: str) -> ProblemRaised:

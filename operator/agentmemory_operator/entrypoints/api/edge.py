@@ -5,9 +5,9 @@ Plain ASGI: a `BaseHTTPMiddleware` would cost a task and a queue a request.
 
 import logging
 import re
+import secrets
 import time
 from collections.abc import Callable, Mapping
-from uuid import uuid4
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -176,7 +176,7 @@ class _Exchange:
 
 
 def _request_id(sent: bytes) -> str:
-    return sent.decode() if _GOOD_ID.fullmatch(sent) else uuid4().hex
+    return sent.decode() if _GOOD_ID.fullmatch(sent) else secrets.token_hex(16)
 
 
 def _fill(served: ServedRequest, scope: Scope, status: int) -> None:

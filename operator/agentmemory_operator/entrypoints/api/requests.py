@@ -156,6 +156,8 @@ class WeightsIn(Body):
 class IncludeIn(Body):
     """Additional data for each result."""
 
+    model_config = ConfigDict(frozen=True)
+
     neighbours: Annotated[int, Field(ge=0, le=3)] = Field(
         default=0,
         description=(

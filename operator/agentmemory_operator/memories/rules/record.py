@@ -44,10 +44,12 @@ def filled(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
     defaults, factories, required, known = _fields_of(kind)  # type: ignore[arg-type]  # a class is hashable
     if not required <= values.keys() <= known:
         return kind(**values)
+    all_ = {**defaults, **values}
+    for name, make in factories.items():
+        if name not in values:
+            all_[name] = make()
     one = object.__new__(kind)
-    one.__dict__.update(defaults, **values)
-    for name in factories.keys() - values.keys():
-        one.__dict__[name] = factories[name]()
+    object.__setattr__(one, "__dict__", all_)
     return one
 
 

@@ -14,7 +14,7 @@ variable) / (1 + sum of the weights), so that it stays within 0..1 whatever a qu
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -50,6 +50,7 @@ _ASKS_WHEN = re.compile(
     r"\b(?:when|how (?:long ago|recently|soon)|(?:what|which) (?:date|day|month|year|time|week|season))\b",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"\w+")
 _OF_SELF = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
@@ -116,9 +117,9 @@ class Clues:
 
 def clues_of(query: str, language: str) -> Clues:
     """What a question tells; a language that is not English only its names, and how many words it has."""
-    words = len(set(content_words(query, language)))
-    half = max(HALF_SCORE, HALF_A_WORD * min(words, MOST_WORDS))
-    names = _names_in(query, language)
+    words = content_words(query, language)
+    half = max(HALF_SCORE, HALF_A_WORD * min(len(set(words)), MOST_WORDS))
+    names = _names_in(query, words)
     if language != DEFAULT_LANGUAGE:
         return Clues(half_score=half, names=names)
     return Clues(
@@ -168,11 +169,10 @@ def _is_marked(*marks: str) -> Condition:
     return {"key": MARKS_PATH, "match": {"any": list(marks)}}
 
 
-def _names_in(query: str, language: str) -> tuple[str, ...]:
+def _names_in(query: str, words: Sequence[str]) -> tuple[str, ...]:
     """The words that may be names: those with a capital; where none has one, all that say something."""
-    capital = " ".join(word for word in re.findall(r"\w+", query) if word[0].isupper())
-    words = content_words(capital, DEFAULT_LANGUAGE) or content_words(query, language)
-    return tuple(dict.fromkeys(words))[:MOST_NAMES]
+    capital = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
+    return tuple(dict.fromkeys(content_words(capital, DEFAULT_LANGUAGE) or words))[:MOST_NAMES]
 
 
 def _dates_in(query: str) -> Iterator[tuple[int, int]]:

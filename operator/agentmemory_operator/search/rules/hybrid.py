@@ -77,25 +77,30 @@ class Question:
         lists: the first holds every candidate by similarity, the second by words, the third by all ranks, or with
             Score, where there is an `along`, by that.
         along: activation of the memories that the query's names lead to, the most activated first.
-        clues: what the question tells beside what it is about; None where memories have no evidence to compare it with.
     """
 
     lists: tuple[Query, ...]
     distance: str
     fusion: Fusion | None = None
     along: Mapping[str, float] = field(default_factory=dict)
-    clues: Clues | None = None
 
-    def matches(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Match]:
-        """How each candidate matches, by id, nearest first; `found` are the engine's answers to the lists."""
+    def matches(self, found: Sequence[Sequence[Mapping[str, Any]]], clues: Clues | None) -> dict[str, Match]:
+        """How each candidate matches, by id, nearest first.
+
+        Args:
+            found: the engine's answers to the lists.
+            clues: what the query tells beside what it is about; None where memories have no evidence to compare.
+        """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
-        return {id_: self._match([of.get(id_, 0.0) for of in scores], self.along.get(id_, 0.0)) for id_ in scores[0]}
+        return {
+            id_: self._match([of.get(id_, 0.0) for of in scores], self.along.get(id_, 0.0), clues) for id_ in scores[0]
+        }
 
-    def _match(self, scores: Sequence[float], activation: float) -> Match:
+    def _match(self, scores: Sequence[float], activation: float, clues: Clues | None) -> Match:
         similarity = similarity_of(self.distance, scores[0])
         if self.fusion is None:
             return Match(similarity=similarity, fused=similarity)
-        keyword = keyword_of(scores[1], self.clues)
+        keyword = keyword_of(scores[1], clues)
         ranks = scores[2] if len(scores) > 2 else 0.0
         if not self.along:
             return Match(similarity=similarity, keyword=keyword, fused=_fused(self.fusion, similarity, keyword, ranks))

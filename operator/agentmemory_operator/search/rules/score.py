@@ -11,12 +11,13 @@ A type that does not decay has recency 1. A type that the object no longer lists
 0.5: nobody says how fast it ages, so it ranks neither as new nor as forgotten. The other models: `score_trees`.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from types import MappingProxyType
+
+import orjson
 
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.search.rules.score_trees import boost_of, combined, priority_of, terms_of
@@ -165,7 +166,7 @@ def score_query(
     """
     signals = Signals(similarity=similarity, keyword=keyword)
     template = score_template(ranking, signals, distance=distance, has_extremes=has_extremes)
-    return json.loads(template.at(now_ms).text)
+    return orjson.loads(template.at(now_ms).text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +185,8 @@ class ScoreTemplate:
         Args:
             gaps: what stands in the others, by name.
         """
-        filled = {name: json.dumps(formula) for name, formula in gaps.items()}
-        filled["now"] = json.dumps(split_constant(now_ms))
+        filled = {name: orjson.dumps(formula).decode() for name, formula in gaps.items()}
+        filled["now"] = orjson.dumps(split_constant(now_ms)).decode()
         return JsonText("".join(filled[part] if place % 2 else part for place, part in enumerate(self.parts)))
 
 
@@ -223,7 +224,7 @@ def score_template(ranking: Ranking, signals: Signals, *, distance: str, has_ext
     )
     keys = sorted(payload_keys_of(variables_of(tree)))
     query = {"formula": tree.compile(target), "defaults": {key: DEFAULTS[key] for key in keys} | dict(signals.defaults)}
-    return ScoreTemplate(tuple(_GAPS.split(json.dumps(query))))
+    return ScoreTemplate(tuple(_GAPS.split(orjson.dumps(query).decode())))
 
 
 def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:

@@ -128,7 +128,8 @@ def _check(request: Request, verb: Verb | None) -> None:
     if verb is not None:
         directory, agent = request.app.state.services.directory, request.path_params["agent"]
         request.scope[RIGHTS] = rights_to(directory, agent, caller=caller_of(request), verb=verb)
-        if request.query_params:
+        # Of searches, which have none, nothing is parsed.
+        if request.scope["query_string"]:
             _check_query(request)
 
 

@@ -3,12 +3,15 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Awaitable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from agentmemory_operator.entrypoints.api.load.limits import MIB, Limits, overloaded
 from agentmemory_operator.runtime.rules.fair_shares import Flow, TimeShares, has_place
+
+T = TypeVar("T")
 
 HOLD = "hold"
 # So much of each body counts for nothing: large bodies keep no small one out.
@@ -119,11 +122,13 @@ class Hold:
         self._is_running = True
 
     async def _wait_for(self, turn: asyncio.Event) -> None:
+        async def come() -> None:
+            while self._must_wait():
+                turn.clear()
+                await turn.wait()
+
         try:
-            async with self.waiting(TURN_S, is_awaited=False):
-                while self._must_wait():
-                    turn.clear()
-                    await turn.wait()
+            await self.waiting(come(), TURN_S, is_awaited=False)
         except TimeoutError:
             self.check()
             raise overloaded(f"other requests of this caller took {TURN_S:.0f} s") from None
@@ -221,18 +226,20 @@ class Hold:
             if self._is_running:
                 self._share.large_under_way += more
 
-    @asynccontextmanager
-    async def waiting(self, seconds: float, *, is_awaited: bool = True) -> AsyncIterator[None]:
-        """Let it be dropped while the context is open.
+    async def waiting(self, work: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
+        """What is waited for; meanwhile it may be dropped.
 
         Args:
-            seconds: at most; beyond, or where it is dropped, which `check` tells, the context raises TimeoutError.
+            seconds: at most.
             is_awaited: it waits for its body, and not for its turn.
+
+        Raises:
+            TimeoutError: it took longer, or was dropped, which `check` tells.
         """
         self._since_s = time.monotonic() if is_awaited else None
         try:
             async with asyncio.timeout(seconds) as self._timeout:
-                yield
+                return await work
         finally:
             self._timeout = None
             if self._since_s is not None:

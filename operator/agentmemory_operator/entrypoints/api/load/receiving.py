@@ -69,8 +69,7 @@ class Receiving:
                 self._judge()
                 continue
             try:
-                async with hold.waiting(left_s):
-                    return await self._receive()
+                return await hold.waiting(self._receive(), left_s)
             except TimeoutError:
                 hold.check()
 

@@ -288,6 +288,7 @@ def _broken_off(error: TransientError, lines: int) -> TransientError:
 
 
 def _check_media_type(request: Request) -> None:
-    sent = media_type_of(request)
-    if has_body(dict(request.headers.raw)) and sent not in MEDIA_TYPES:
+    headers = dict(request.scope["headers"])
+    sent = media_type_of(headers)
+    if has_body(headers) and sent not in MEDIA_TYPES:
         raise not_declared(sent, wanted=MEDIA_TYPE)
