@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from agentmemory_operator.ports.tracing import Span, Tracer
 from agentmemory_operator.runtime.metrics import NO_TRACES, Counter, Histogram, Metric
@@ -33,22 +34,38 @@ class ServedRequest:
     agent: str = ""
 
 
-@dataclass(slots=True)
 class _EngineCall:
-    """Implements ports.EngineCall."""
+    """Implements ports.EngineCall, and is the context in which it is measured.
 
-    span: Span
-    outcome: str = UNREACHABLE
+    A generator as context would cost as much as all else that is done here; each search passes this one.
+    """
+
+    __slots__ = ("_durations", "_now_s", "_opened", "_operation", "_outcome", "_span", "_started_s")
+
+    def __init__(
+        self, operation: str, durations: Histogram, opened: AbstractContextManager[Span], now_s: Callable[[], float]
+    ) -> None:
+        self._operation, self._durations, self._opened, self._now_s = operation, durations, opened, now_s
+        self._outcome = UNREACHABLE
+
+    def __enter__(self) -> "_EngineCall":
+        self._started_s = self._now_s()
+        self._span = self._opened.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        self._durations.observe(self._now_s() - self._started_s, self._operation, self._outcome)
+        return self._opened.__exit__(*error)
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What to send along."""
-        return self.span.headers
+        return self._span.headers
 
     def answered(self, status: int) -> None:
         """Note the status of the answer."""
-        self.outcome = f"{status // 100}xx"
-        self.span.note("http.response.status_code", status)
+        self._outcome = f"{status // 100}xx"
+        self._span.note("http.response.status_code", status)
 
 
 class ModelMeter:
@@ -186,16 +203,9 @@ class ApiMeter:
             finally:
                 self._rerankings.observe(self._now_s() - started_s, outcome)
 
-    @contextmanager
-    def engine(self, operation: str) -> Iterator[_EngineCall]:
+    def engine(self, operation: str) -> _EngineCall:
         """Measure one call to Qdrant."""
-        started_s = self._now_s()
-        with self._tracer.span(f"qdrant {operation}", kind="client") as span:
-            call = _EngineCall(span)
-            try:
-                yield call
-            finally:
-                self._calls.observe(self._now_s() - started_s, operation, call.outcome)
+        return _EngineCall(operation, self._calls, self._tracer.span(f"qdrant {operation}", kind="client"), self._now_s)
 
     def repeated(self, operation: str) -> None:
         """Count a read of Qdrant that is tried once more."""

@@ -77,6 +77,12 @@ class Hold:
         self._since_s: float | None = None
         self._dropped: str | None = None
 
+    def __enter__(self) -> "Hold":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     def begin_receiving(self) -> None:
         """Take a place among those whose bodies come; without one, the slowest of who has most loses its own.
 
@@ -280,7 +286,7 @@ class Hold:
             raise overloaded(self._dropped)
 
     def end(self) -> None:
-        """Take up nothing any more."""
+        """Take up nothing any more; a caller of whom nothing is left is forgotten."""
         self._stop_running()
         self._keep(0)
         self._leave_receiving()
@@ -290,6 +296,8 @@ class Hold:
             self._pressure.exports -= 1
         if self._is_under_way:
             self._give_place()
+        if not (self._share.under_way or self._share.receiving):
+            self._pressure.shares.pop(self._share.key, None)
 
     def _give_place(self) -> None:
         self._is_under_way = False

@@ -54,19 +54,12 @@ class Pressure(InFlight):
         finally:
             self.strangers -= 1
 
-    @contextmanager
-    def admit(self, key: Hashable) -> Iterator[Hold]:
-        """Give a request of a caller what it may take up, until the context is left."""
+    def admit(self, key: Hashable) -> Hold:
+        """What a request of a caller may take up, until its context is left."""
         share = self.shares.get(key)
         if share is None:
             share = self.shares[key] = Share(key)
-        hold = Hold(self, share)
-        try:
-            yield hold
-        finally:
-            hold.end()
-            if not (share.under_way or share.receiving):
-                self.shares.pop(key, None)
+        return Hold(self, share)
 
 
 def key_of(caller: Caller, address: str | None) -> Hashable:
