@@ -6,7 +6,6 @@ Rendered without response models, which would cost more than the engine's own wo
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from operator import itemgetter
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import orjson
@@ -51,7 +50,9 @@ _KNOWN = tuple(MemoryOut.model_fields)
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _HINTS = get_type_hints(MemoryOut, include_extras=True)
 _TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
-_read_memory = itemgetter(*[RENAMED.get(name, name) for name in _MEMORY])
+_ABSENT = {name: getattr(MemoryRecord, RENAMED.get(name, name), None) for name in _MEMORY}
+# By attribute of a record. When somebody changed a memory last is computed: counts change its own `updated_at`.
+_NAMES = {RENAMED.get(name, name): name for name in _MEMORY if name != "updated_at"}
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
@@ -73,7 +74,8 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     Args:
         agent: whose settings give its priority; None leaves that out.
     """
-    rendered = dict(zip(_MEMORY, _read_memory(vars(record)), strict=True))
+    # A record that was read holds what differs from the defaults.
+    rendered = _ABSENT | {_NAMES[name]: value for name, value in vars(record).items() if name in _NAMES}
     rendered["updated_at"] = record.last_changed_at
     for name in _TIMES:
         if rendered[name] is not None:

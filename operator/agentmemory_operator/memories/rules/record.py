@@ -41,27 +41,25 @@ def filled(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
     Raises:
         TypeError: a field is missing, or none of the class.
     """
-    defaults, factories, required, known = _fields_of(kind)  # type: ignore[arg-type]  # a class is hashable
+    factories, required, known = _fields_of(kind)  # type: ignore[arg-type]  # a class is hashable
     if not required <= values.keys() <= known:
         return kind(**values)
-    all_ = {**defaults, **values}
+    one = object.__new__(kind)
+    # What is missing is found where the class itself has it: a default that is a constant is its attribute.
+    one.__dict__.update(values)
     for name, make in factories.items():
         if name not in values:
-            all_[name] = make()
-    one = object.__new__(kind)
-    object.__setattr__(one, "__dict__", all_)
+            one.__dict__[name] = make()
     return one
 
 
 @cache
-def _fields_of(
-    kind: type[Any],
-) -> tuple[Mapping[str, Any], Mapping[str, Callable[[], Any]], frozenset[str], frozenset[str]]:
-    """The defaults of a class, what makes those that are no constants, the fields without any, and all fields."""
+def _fields_of(kind: type[Any]) -> tuple[Mapping[str, Callable[[], Any]], frozenset[str], frozenset[str]]:
+    """What makes the defaults of a class that are no constants, its fields without a default, and all its fields."""
     all_ = {field_.name: field_ for field_ in fields(kind)}
-    defaults = {name: field_.default for name, field_ in all_.items() if field_.default is not MISSING}
     factories = {name: field_.default_factory for name, field_ in all_.items() if callable(field_.default_factory)}
-    return defaults, factories, frozenset(all_.keys() - defaults.keys() - factories.keys()), frozenset(all_)
+    constants = {name for name, field_ in all_.items() if field_.default is not MISSING}
+    return factories, frozenset(all_.keys() - factories.keys() - constants), frozenset(all_)
 
 
 @dataclass(frozen=True, kw_only=True)
