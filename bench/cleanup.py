@@ -28,7 +28,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.presets import CORTEX
-from bench.tables import machine, render
+from bench.tables import Cells, machine, render
 from tests.support.engine.agents import EVERYTHING, World, open_world
 from tests.support.programs import running, start_qdrant
 
@@ -90,7 +90,7 @@ async def fill(world: World, memories: int, users: int, now_ms: int) -> None:
         await world.agent.store.upsert(world.agent.alias, page)
 
 
-async def measure(url: str, memories: int, users: int, cap: int | None) -> list[tuple[str, ...]]:
+async def measure(url: str, memories: int, users: int, cap: int | None) -> list[Cells]:
     """Return a line for the dry run, the run, and the run after it."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -101,7 +101,7 @@ async def measure(url: str, memories: int, users: int, cap: int | None) -> list[
         await fill(world, memories, users, now_ms)
         lifecycle = replace(CORTEX.lifecycle, max_memories_per_user=cap, max_removal_percent=100)
         rules = rules_of(lifecycle, ranking, now_ms)
-        lines = []
+        lines: list[Cells] = []
         for name, is_dry in (("dry run", True), ("run", False), ("run again", False)):
             counted = Counted(store)
             agent = replace(world.agent, store=counted)

@@ -61,7 +61,7 @@ def main() -> None:
     args = parse_args()
     conversations = json.loads(args.data.read_text(encoding="utf-8"))["conversations"]
     embedding = {"provider": "openai", "model": "peer", "dimensions": args.dimensions, "baseURL": args.embeddings}
-    sides = []
+    sides: list[Measured] = []
     for has_keyword in (False, True):
         # The peer keeps no vectors of texts that it saw, so neither does the product here.
         spec = {

@@ -150,7 +150,7 @@ def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, A
 def rows_of(agent: str, asked: dict[str, Asked], shares: dict[str, str]) -> list[Cells]:
     """The rows of one agent: every side's times, and the API's over them."""
     ours = asked["API"].latency
-    rows = []
+    rows: list[Cells] = []
     for name, side in asked.items():
         theirs = side.latency
         ratios = ("", "") if name == "API" else (f"{ours.p50 / theirs.p50:.2f}", f"{ours.p99 / theirs.p99:.2f}")

@@ -42,10 +42,9 @@ def helm(
 
 def template(values: Document, *, version: Toolset = CHARTS) -> subprocess.CompletedProcess[str]:
     """Run `helm template` with values on top of the chart's."""
-    command = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-")
     # A helm that is built from its module alone takes the cluster for an old one.
-    command = (*command, "--kube-version", CONTROL_PLANE.version)
-    return helm(*command, stdin=json.dumps(values), version=version)
+    options = ("--namespace", NAMESPACE, "--values", "-", "--kube-version", CONTROL_PLANE.version)
+    return helm("template", RELEASE, str(CHART), *options, stdin=json.dumps(values), version=version)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import httpx
 import pytest
@@ -32,6 +33,10 @@ __all__ = ["qdrant_url", "workspace"]
 PREFIX = "listed"
 RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 KEY = {"name": "qdrant-key", "key": "api-key"}
+
+
+def _is_ok(url: str) -> bool:
+    return httpx.get(url).status_code == 200
 
 
 @pytest.fixture
@@ -73,7 +78,7 @@ def test_listed_namespaces_do_the_main_job_with_their_roles(
         operating.wait_for(LEADING)
         workspace.wait_ready(seconds=30)
         for url in (*operator.probe_urls(ports).values(), *api.probe_urls(ports).values()):
-            wait_until(lambda url=url: httpx.get(url).status_code == 200, seconds=20, what=url)
+            wait_until(partial(_is_ok, url), seconds=20, what=url)
         tested = helm_test(listed, f"http://127.0.0.1:{ports[8080]}")
         found = found_after_storing(f"http://127.0.0.1:{ports[8080]}/v1/agents/{workspace.slug}", bot.token())
         workspace.delete()

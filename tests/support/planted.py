@@ -142,7 +142,7 @@ def lift(data: pathlib.Path) -> None:
 @contextlib.contextmanager
 def planted(data: pathlib.Path, **steps: str) -> Iterator[None]:
     """Let the server meet faults while the context is open; raises as `plant` and `lift`."""
-    plant(data, **steps)
+    plant(data, engine=None, **steps)
     try:
         yield
     except BaseException:

@@ -89,7 +89,7 @@ INDEXED_KEY = "agentmemoryIndexed"
 """Key of the source's metadata: its index on `updatedAt` was made for the passes, and goes after them."""
 
 
-_INDEX = ("updatedAt", "integer")
+UPDATED_AT_INDEX = ("updatedAt", "integer")
 
 
 async def restore_source(server: Server, physical: str) -> None:
@@ -97,5 +97,5 @@ async def restore_source(server: Server, physical: str) -> None:
     metadata = await server.snapshots.metadata(physical)
     if metadata is None or INDEXED_KEY not in metadata:
         return
-    await server.collections.drop_index(physical, _INDEX[0])
+    await server.collections.drop_index(physical, UPDATED_AT_INDEX[0])
     await server.snapshots.write_metadata(physical, {INDEXED_KEY: None})

@@ -7,7 +7,7 @@ really deleted. The full pass compares every point of both collections by `rev` 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-from agentmemory_operator.collections.previous import _INDEX, INDEXED_KEY
+from agentmemory_operator.collections.previous import INDEXED_KEY, UPDATED_AT_INDEX
 from agentmemory_operator.collections.rules.changes import CreateIndexes
 from agentmemory_operator.collections.rules.collection import Observed
 from agentmemory_operator.connections.resolve import Server
@@ -147,11 +147,11 @@ async def _rows(task: RebuildRun, collection: str, ids: Iterable[PointId]) -> Ro
 
 async def prepare_source(server: Server, source: Observed) -> None:
     """Have the passes find what was changed by an index; one that was there already stays afterwards."""
-    if _INDEX in source.collection.indexes:
+    if UPDATED_AT_INDEX in source.collection.indexes:
         return
     await server.snapshots.write_metadata(source.physical, {INDEXED_KEY: True})
     try:
-        await server.collections.apply(source.physical, CreateIndexes((_INDEX,)))
+        await server.collections.apply(source.physical, CreateIndexes((UPDATED_AT_INDEX,)))
     except StoreRejected as exc:
         # As many indexes as the strict mode allows: the passes take longer.
         log.info("%s has no index on updatedAt: %s", source.physical, exc)

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Iterator
+from functools import partial
 
 import httpx
 import pytest
@@ -17,6 +18,10 @@ from tests.support.web.qdrant_proxy import Proxy, proxying
 CRDS = pathlib.Path(__file__).resolve().parents[3] / "crds"
 
 
+def _is_served(control_plane: ControlPlane, path: str) -> bool:
+    return bool(control_plane.http.get(path).status_code == 200)
+
+
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """A real API server with the project's kinds; one for each test process."""
@@ -24,7 +29,7 @@ def control_plane() -> Iterator[ControlPlane]:
         started.apply_crds(CRDS)
         for plural in PLURALS.values():
             path = f"/apis/{API_VERSION}/{plural}"
-            wait_until(lambda path=path: started.http.get(path).status_code == 200, seconds=20, what=path)
+            wait_until(partial(_is_served, started, path), seconds=20, what=path)
         yield started
 
 

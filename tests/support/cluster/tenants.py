@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import httpx
 import jwt
+from jwt.types import Options
 
 from agentmemory_operator.spec.access import AUDIENCE
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
@@ -36,7 +37,7 @@ SERVED_WITHIN_S, BOUND_WITHIN_S = 10.0, 5.0
 QDRANT_KEY = f"{secrets.token_hex(16)}-of-the-platform"
 KEY_REF = {"name": "qdrant-key", "key": "api-key"}
 VECTOR = [1.0] * SIZE
-UNVERIFIED = {"verify_signature": False}
+UNVERIFIED: Options = {"verify_signature": False}
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ from agentmemory_operator.memories.working import WorkingMemory
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.search.search import Recall, SearchRequest
+from agentmemory_operator.search.requests import SearchRequest
+from agentmemory_operator.search.search import Recall
 from agentmemory_operator.spec.access import ANYBODY, Verb, scopes_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking

@@ -13,8 +13,8 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.endpoints import dev_endpoint, endpoint_through
 from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
-from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_through
 from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm

@@ -16,8 +16,8 @@ from agentmemory_operator.consolidation.rules.proposals import Proposal
 from agentmemory_operator.consolidation.rules.status import LAST, Action, asking, described, is_run_id
 from agentmemory_operator.consolidation.undo import proposals_of
 from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.endpoints import dev_endpoint, endpoint_through
 from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
-from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_through
 from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm

@@ -10,8 +10,8 @@ from rich.console import Console
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.controllers.inspection import find_orphans
 from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.endpoints import dev_endpoint, endpoint_at, endpoint_through
 from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
-from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_at, endpoint_through
 from agentmemory_operator.entrypoints.cli.look.orphans_view import AskedServer, orphans_document, orphans_sections
 from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.tables import show

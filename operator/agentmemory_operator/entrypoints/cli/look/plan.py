@@ -14,7 +14,7 @@ from agentmemory_operator.connections.resolve import Sharing, connection_missing
 from agentmemory_operator.controllers.inspection import PassPreview, Reached, previews_of
 from agentmemory_operator.controllers.rules.applying import with_kept_annotations
 from agentmemory_operator.entrypoints.cli.composition import Inspection
-from agentmemory_operator.entrypoints.cli.look.endpoints import endpoint_at, endpoint_through
+from agentmemory_operator.entrypoints.cli.endpoints import endpoint_at, endpoint_through
 from agentmemory_operator.entrypoints.cli.look.plan_view import exit_status, plan_document, plan_sections
 from agentmemory_operator.entrypoints.cli.look.validate import checked
 from agentmemory_operator.entrypoints.cli.options import Files, Output, Recursive, TableOrJson, print_json
