@@ -371,6 +371,7 @@ RECOVERING = {
 @settings(max_examples=120)
 @given(statuses(), st.sampled_from(["Swap", "InPlace"]))
 @example(WHOLE | {MEMORY_RESTORE: RECOVERING}, "Swap")
+@example(WHOLE | {MEMORY_SNAPSHOT: WHOLE[MEMORY_SNAPSHOT] | {"conditions": [], "attempts": None}}, "Swap")
 async def test_a_pass_over_ones_own_objects_ends_whatever_their_statuses_say(told: dict[str, Any], mode: str) -> None:
     """Ends with a status, or is tried again: never with an error that nobody foresaw."""
     found = documents("agents", told)

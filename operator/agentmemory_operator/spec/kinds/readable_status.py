@@ -54,8 +54,10 @@ def with_readable_status(document: Json) -> Json:
 
 
 def _unreadable(model: type[StatusModel], status: Mapping[str, Any]) -> set[str]:
-    """The fields of a status that are not as the schema has them."""
-    wrong = {name for name, value in status.items() if not isinstance(name, str) or not _is_json(value)}
+    """The fields of a status that are not as the schema has them; null is as good as no field."""
+    wrong = {
+        name for name, value in status.items() if not isinstance(name, str) or value is None or not _is_json(value)
+    }
     told = {name: value for name, value in status.items() if name not in wrong}
     try:
         model.model_validate_json(json.dumps(told), strict=True)
