@@ -65,12 +65,14 @@ class Listener:
     answer: Answer
     port: int = 0
     received: list[bytes] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             size = re.search(rb"(?i)content-length: (\d+)", head)
@@ -89,6 +91,10 @@ async def listening(answer: Answer, *, host: str = "127.0.0.1") -> AsyncIterator
         yield listener
     finally:
         server.close()
+        # An answer that nobody takes to its end would outlive the loop.
+        for writer in listener.writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 def answering(status: int, body: bytes = b"", *headers: str) -> Answer:
