@@ -11,6 +11,7 @@ from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.reindex_slots import Turns
+from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.collections.scratch import Scratch
 from agentmemory_operator.collections.takeover import TakeoverRequests
@@ -197,10 +198,8 @@ class Nothing:
         async def call(*_: Any, **__: Any) -> Any:
             if name == "create":
                 raise StoreUnavailable("the server is full")
-            told = Capable("1.18.3", 1, False)
-            return {"server": told, "collections": [], "names": [], "files": [], "count": 0, "scroll": ([], None)}.get(
-                name
-            )
+            told = {"server": Capable("1.18.3", 1, False), "process": Process(), "count": 0, "scroll": ([], None)}
+            return ({"collections": [], "names": [], "files": []} | told).get(name)
 
         return call
 
