@@ -24,7 +24,6 @@ from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
 from agentmemory_operator.entities.rules.lists import EntityLists, lists_of
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.filters import equals_any
-from agentmemory_operator.memories.rules.record import filled
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.models import Embedder
@@ -49,7 +48,7 @@ ZoneKeysOf = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
 """Gives the keys of an agent's zones, by its settings, what its ids are made with, and whether anything is sealed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """An agent as one request sees it.
 
@@ -124,7 +123,7 @@ class _Opened:
             self.fence.read_ahead()
         store = FencedStore(self.agent.store, self.fence, self.facts, write_s=self.agent.write_s)
         zone_keys = self.agent.zone_keys if self.agent.settings.zones else None
-        return filled(Agent, {**vars(self.agent), "store": SealedStore(store, zone_keys) if zone_keys else store})
+        return replace(self.agent, store=SealedStore(store, zone_keys) if zone_keys else store)
 
 
 @dataclass(slots=True)

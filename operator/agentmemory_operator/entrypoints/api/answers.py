@@ -31,7 +31,7 @@ from agentmemory_operator.search.rules.score import ScoreTerms, priority
 from agentmemory_operator.search.search import Hit, SearchAnswer
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
-from agentmemory_operator.spec.expression.models import Priority, name_of
+from agentmemory_operator.spec.expression.models import name_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.times import render_time
@@ -83,9 +83,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     if record.locked:
         rendered["content"] = None
     rendered["entities"] = entities_to_payload(record.entities)
-    rendered["priority"] = None
-    if agent and isinstance(agent.settings.ranking.model, Priority):
-        rendered["priority"] = priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
+    rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
     return rendered
 
 
