@@ -25,7 +25,9 @@ class Conditions:
     indexed: frozenset[str] = frozenset()
 
 
-CONDITIONS: ContextVar[Conditions] = ContextVar("conditions", default=Conditions(features_of(DEFAULT_QDRANT_VERSION)))
+USUAL = Conditions(features_of(DEFAULT_QDRANT_VERSION))
+
+CONDITIONS: ContextVar[Conditions] = ContextVar("conditions", default=USUAL)
 """Of the collection that the request in progress names."""
 
 
@@ -42,8 +44,8 @@ def nested_conditions() -> Iterator[None]:
 def is_null(key: str) -> "edge.ConditionType":
     """The engine's form of an `is_null` condition.
 
-    The engine also matches a list with a null. The server does so only by an index of the key, otherwise the value itself
-    has to be null. Of the values that the engine calls null, that one alone is also empty.
+    The engine also matches a list with a null. The server does so only by an index of the key; otherwise the value
+    itself has to be null. Of the values that the engine calls null, that one alone is also empty.
 
     Raises:
         ErrorAnswer: 501 for a path through a list: which of its values are null the engine does not answer.
