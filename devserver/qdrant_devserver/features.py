@@ -14,13 +14,19 @@ class VersionNotServed(ValueError):
 class Features:
     """Features that came after the oldest version served.
 
-    Source: release notes of Qdrant 1.19 and 1.20.
+    Source: release notes of Qdrant 1.19 and 1.20, and for the conditions what each answers.
+
+    Attributes:
+        counts_missing_values: `values_count` counts no values of a missing key; before, no condition matches it.
+        null_in_lists: `is_null` matches a list with a null also where its key has no index.
     """
 
     version: str
     memory_tiers: bool
     formula_extremes: bool
     idf_corpus: bool
+    counts_missing_values: bool
+    null_in_lists: bool
 
 
 def minor_of(version: str) -> tuple[int, int]:
@@ -43,4 +49,12 @@ def features_of(version: str) -> Features:
         raise VersionNotServed(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
     full = ".".join([*parts, "0"][:3])
     has_1_19 = minor >= (1, 19)
-    return Features(version=full, memory_tiers=has_1_19, formula_extremes=minor >= (1, 20), idf_corpus=has_1_19)
+    has_1_20 = minor >= (1, 20)
+    return Features(
+        version=full,
+        memory_tiers=has_1_19,
+        formula_extremes=has_1_20,
+        idf_corpus=has_1_19,
+        counts_missing_values=has_1_19,
+        null_in_lists=has_1_20,
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID as UUIDS
 
 import pytest
 
@@ -84,3 +85,18 @@ def test_strict_mode_limits_a_facet(server: DevServer) -> None:
     server.call("PATCH", "/collections/f", {"strict_mode_config": {"enabled": False}})
 
     assert len(hits(server, key="tags", limit=6)) == 3
+
+
+@pytest.mark.parametrize("kind", ["uuid", "keyword"])
+def test_of_equal_counts_the_smallest_values_are_given_each_time(server: DevServer, kind: str) -> None:
+    values = [str(UUIDS(int=(at * 0x9E3779B97F4A7C15F39CC0605CEDC835) % 2**128)) for at in range(3000)]
+    server.call("PUT", "/collections/ties", {"vectors": {"size": 1, "distance": "Dot"}})
+    try:
+        points = [{"id": at, "vector": [1.0], "payload": {"u": value}} for at, value in enumerate(values)]
+        server.call("PUT", "/collections/ties/points?wait=true", {"points": points})
+        server.call("PUT", "/collections/ties/index?wait=true", {"field_name": "u", "field_schema": kind})
+        answers = [server.call("POST", "/collections/ties/facet", {"key": "u", "limit": 4})["hits"] for _ in range(6)]
+    finally:
+        server.call("DELETE", "/collections/ties")
+
+    assert answers == [[{"value": value, "count": 1} for value in sorted(values)[:4]]] * 6

@@ -9,6 +9,8 @@ from qdrant_devserver.storage.collection import ServedCollection
 from qdrant_devserver.storage.strict_mode import check_exact, check_limit, limits_of
 
 DEFAULT_LIMIT = 10
+# The engine, asked for few values without exact counts, chooses them at random among those of equal counts.
+ALL_VALUES = 2**31
 
 
 def count_values(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> Document:
@@ -23,10 +25,10 @@ def count_values(shard: edge.EdgeShard, collection: ServedCollection, body: Docu
     check_exact(limits, exact)
     request = edge.FacetRequest(
         key=Text().read(require(body, "key"), "key"),
-        limit=limit or DEFAULT_LIMIT,
+        limit=ALL_VALUES,
         exact=exact or False,
         filter=read_filter(body.get("filter")),
     )
     with engine_errors():
-        hits = shard.facet(request).hits
+        hits = shard.facet(request).hits[: limit or DEFAULT_LIMIT]
     return {"hits": [{"value": hit.value, "count": hit.count} for hit in hits]}

@@ -20,6 +20,7 @@ from qdrant_devserver.fields import (
     require,
 )
 from qdrant_devserver.points.identifiers import read_point_ids
+from qdrant_devserver.points.value_conditions import check_count, is_null, nested_conditions
 
 Condition: TypeAlias = "edge.ConditionType"
 _CLAUSES = ("should", "min_should", "must", "must_not")
@@ -172,7 +173,9 @@ def _range(value: Json, path: str) -> "edge.RangeType":
 
 
 def _values_count(value: Json, path: str) -> edge.ValuesCount:
-    return edge.ValuesCount(**read_structure(value, _COUNT_BOUNDS, path))
+    bounds = read_structure(value, _COUNT_BOUNDS, path)
+    check_count(bounds)
+    return edge.ValuesCount(**bounds)
 
 
 def read_geo_point(value: Json, path: str) -> edge.GeoPoint:
@@ -216,7 +219,8 @@ def _payload_key(value: Json, path: str) -> str:
 def _nested(value: Json, path: str) -> edge.NestedCondition:
     document = read_object(value, path)
     inner = read_object(require(document, "filter"), f"{path}.nested.filter")
-    return edge.NestedCondition(_payload_key(document, path), _filter(inner, f"{path}.nested.filter"))
+    with nested_conditions():
+        return edge.NestedCondition(_payload_key(document, path), _filter(inner, f"{path}.nested.filter"))
 
 
 def _has_vector(value: Json, path: str) -> edge.HasVectorCondition:
@@ -227,7 +231,7 @@ def _has_vector(value: Json, path: str) -> edge.HasVectorCondition:
 
 _KINDS: dict[str, Callable[[Json, str], Condition]] = {
     "is_empty": lambda value, path: edge.IsEmptyCondition(_payload_key(value, path)),
-    "is_null": lambda value, path: edge.IsNullCondition(_payload_key(value, path)),
+    "is_null": lambda value, path: is_null(_payload_key(value, path)),
     "has_id": lambda value, path: edge.HasIdCondition(set(read_point_ids(value, f"{path}.has_id"))),
     "has_vector": _has_vector,
     "nested": _nested,

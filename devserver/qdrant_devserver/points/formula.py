@@ -1,21 +1,15 @@
-"""Translate score formulas for the engine, and explain why one failed on the data.
+"""Translate score formulas for the engine."""
 
-The engine reports a formula that fails on a point as a cancelled operation; what the server says instead is found again
-from the formula's variables and the candidates' payloads.
-"""
-
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import qdrant_edge as edge
 
 from qdrant_devserver.engine_faults import engine_errors
-from qdrant_devserver.error_answers import ErrorAnswer, malformed, wrong_input
+from qdrant_devserver.error_answers import malformed
 from qdrant_devserver.features import Features
 from qdrant_devserver.fields import Document, Json, read_list, read_number, read_object, require
 from qdrant_devserver.points.filters import is_condition, read_condition, read_geo_point
 
-CANCELLED = "Operation cancelled"
 _NO_QUERY = "Expected some form of vector, id, or a type of query"
 _EXTREMES = {"max": edge.Expression.Max, "min": edge.Expression.Min}
 _DECAYS = {"lin_decay": edge.DecayKind.Lin, "exp_decay": edge.DecayKind.Exp, "gauss_decay": edge.DecayKind.Gauss}
@@ -104,42 +98,3 @@ _OTHERS: dict[str, Callable[[Expressions, Json], edge.Expression]] = {
     "datetime": lambda _, argument: edge.Expression.Datetime(argument),
     "datetime_key": lambda _, argument: edge.Expression.DatetimeKey(argument),
 }
-
-
-def find_fault(document: Document, payloads: Iterable[Document]) -> ErrorAnswer | None:
-    """The answer to a formula that fails on one of its candidates' fields, if it does."""
-    defaults = document.get("defaults") or {}
-    names = [name for name in _variables(document["formula"]) if not name.startswith("$score")]
-    for payload in payloads:
-        for name in names:
-            if fault := _fault(name, payload, defaults):
-                return wrong_input(
-                    f"Expected number value for {name} in the payload and/or in the formula defaults. Error: {fault}"
-                )
-    return None
-
-
-def _fault(name: str, payload: Document, defaults: Document) -> str | None:
-    value: Any = payload
-    for part in name.split("."):
-        if not isinstance(value, dict) or part not in value:
-            value = defaults.get(name)
-            if value is None:
-                return "No value found in a payload nor defaults"
-            break
-        value = value[part]
-    value = value[0] if isinstance(value, list) and len(value) == 1 else value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return None if is_number else "Value is not a number"
-
-
-def _variables(expression: Json) -> Iterable[str]:
-    if isinstance(expression, str):
-        yield expression
-    elif isinstance(expression, list):
-        for item in expression:
-            yield from _variables(item)
-    elif isinstance(expression, dict) and not is_condition(expression):
-        for name, argument in expression.items():
-            if name not in ("datetime", "geo_distance"):
-                yield from _variables(argument)

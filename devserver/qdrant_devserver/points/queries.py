@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import qdrant_edge as edge
@@ -31,8 +32,9 @@ from qdrant_devserver.fields import (
     read_unsigned,
     require,
 )
-from qdrant_devserver.points.filters import read_filter
-from qdrant_devserver.points.formula import CANCELLED, find_fault, read_formula
+from qdrant_devserver.points.filters import read_condition, read_filter
+from qdrant_devserver.points.formula import read_formula
+from qdrant_devserver.points.formula_faults import CANCELLED, Candidate, find_fault
 from qdrant_devserver.points.fusion import read_fusion
 from qdrant_devserver.points.identifiers import PointId, read_point_id
 from qdrant_devserver.points.ordering import read_order_by
@@ -207,13 +209,23 @@ class Searching:
         for part in _formulas(body):
             if fault := find_fault(part["query"], self._candidates(part)):
                 return fault
-        return wrong_input("The formula produced a non-finite number")
+        raise not_built("to explain why a formula failed on points that cannot be found again")
 
-    def _candidates(self, body: Document) -> list[Document]:
-        """The payloads of points that a failed formula was applied to."""
+    def _candidates(self, body: Document) -> Iterator[Candidate]:
+        """Yield the points that a failed formula was applied to."""
         constant = body | {"query": {"formula": 1.0}, "with_payload": True, "limit": 1000}
         constant.pop("score_threshold", None)
-        return [point.payload or {} for point in self.shard.query(self.read_request(constant))]
+        sources = [
+            {point.id: point.score for point in self.shard.query(self.read_request(prefetch))}
+            for prefetch in as_list(body["prefetch"])
+        ]
+        for point in self.shard.query(self.read_request(constant)):
+            scores = {number: source[point.id] for number, source in enumerate(sources) if point.id in source}
+            yield Candidate(point.payload or {}, scores, partial(self._satisfies, point.id))
+
+    def _satisfies(self, point: PointId, condition: Json) -> bool:
+        conditions = [edge.HasIdCondition({point}), read_condition(condition, "formula")]
+        return self.shard.count(edge.CountRequest(True, edge.Filter(must=conditions))) > 0
 
 
 def render_scored(point: edge.ScoredPoint) -> Document:

@@ -13,6 +13,7 @@ from qdrant_devserver.cluster.peers import Peer
 from qdrant_devserver.cluster.state import State
 from qdrant_devserver.error_answers import ErrorAnswer, collection_missing, malformed, malformed_parameter
 from qdrant_devserver.fields import Document, read_object
+from qdrant_devserver.points.value_conditions import CONDITIONS, Conditions
 from qdrant_devserver.storage.collection import ServedCollection
 
 # Limit of the server's default configuration.
@@ -89,6 +90,7 @@ def collection_of(request: Request) -> ServedCollection:
     collection = known_to(request).resolve(request.path_params["name"])
     if collection.deleted:
         raise collection_missing(request.path_params["name"])
+    CONDITIONS.set(Conditions(state_of(request).features, frozenset(collection.record.payload_schema)))
     return collection
 
 

@@ -22,7 +22,7 @@ agent may open it again and begin anew.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from agentmemory_operator.agents.collection_facts import Facts, Space
 from agentmemory_operator.agents.fence import Fence
@@ -39,6 +39,9 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
 
 T = TypeVar("T")
+
+WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
+"""Methods of which it is known how much was written when one fails."""
 
 
 class FencedStore(ForwardingPoints):
@@ -63,10 +66,22 @@ class FencedStore(ForwardingPoints):
         await self._store.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call, of which only that counts which was read where it was meant to be."""
-        if call.method is PointStore.describe:
-            return await call.on(self._store)
-        return await (self._found(call) if _is_search(call) else self._owned(call))
+        """Make a call, of which only that counts which was read where it was meant to be.
+
+        Raises:
+            NotImplementedError: it is not known what the result depends on.
+        """
+        match call.name:
+            case "describe":
+                return await call.on(self._store)
+            case "query" | "query_batch":
+                return await self._found(call)
+            case "scroll":
+                # What is found depends on what vectors mean, which is something else in another collection.
+                return await (self._found(call) if call.request.get("with_vector") else self._owned(call))
+            case "retrieve" | "count" | "facet":
+                return await self._owned(call)
+        raise call.not_covered(self)
 
     async def write(self, call: PointCall[None]) -> None:
         """Write, if the collection is still the one that was meant, and make sure that it still was afterwards.
@@ -74,6 +89,8 @@ class FencedStore(ForwardingPoints):
         One that takes longer than it may is acknowledged to nobody: readers of the change log may have gone past the
         time that it bears.
         """
+        if call.name not in WRITES:
+            raise call.not_covered(self)
         until_s = self._fence.times.now_s() + self._write_s
         if not self._fence.vouches_for(self._space):
             with self._after_a_write():
@@ -138,7 +155,11 @@ class FencedStore(ForwardingPoints):
                 # The write ended before the alias moved: where anything is carried over, that is.
                 points = _told_points(write) if facts.carries else None
                 facts = await self._settled(facts)
-                if facts.space != self._space and points is not None and await self._are_carried(write.args[0], points):
+                if (
+                    facts.space != self._space
+                    and points is not None
+                    and await self._are_carried(write.collection, points)
+                ):
                     return
         if facts.space != self._space or self._is_held(facts):
             raise OutcomeUnknown(
@@ -209,24 +230,17 @@ class FencedStore(ForwardingPoints):
             raise OutcomeUnknown(message, retry_after_s=getattr(error, "retry_after_s", 0.0)) from error
 
 
-def _is_search(call: PointCall[Any]) -> bool:
-    """Whether what is found depends on what vectors mean, which is something else in another collection."""
-    if call.method is PointStore.scroll:
-        return bool(call.args[1].get("with_vector"))
-    return call.method in (PointStore.query, PointStore.query_batch)
-
-
 def _is_whole(write: PointCall[None]) -> bool:
     """Whether nothing was written of what the engine refuses."""
-    return write.method is not PointStore.batch or len(write.args[1]) == 1
+    return write.name != "batch" or len(write.request) == 1
 
 
 def _told_points(write: PointCall[None]) -> Sequence[Json] | None:
     """The points by which can be told whether a write was carried over, None where it cannot be told."""
-    if write.method is PointStore.upsert:
-        points: Sequence[Json] = write.args[1]
+    if write.name == "upsert":
+        points: Sequence[Json] = write.request
         return points
-    parts: Sequence[Json] = write.args[1] if write.method is PointStore.batch else ()
+    parts: Sequence[Json] = write.request if write.name == "batch" else ()
     if any(part.keys() - {"upsert", "delete_vectors"} for part in parts):
         return None
     return [point for part in parts for point in part.get("upsert", {}).get("points", ())] or None

@@ -1,12 +1,13 @@
 """Stores of a server that ask `Reach` before each call whether the collection that it names may be used.
 
-A method of a store is guarded unless it is listed here: what a later version adds is guarded too.
+Each method of a port is listed here or written out; any other one raises. A listed method names one collection, as its
+first argument, or none.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from agentmemory_operator.collections.rules.capacity import USUAL, need_of_indexes
 from agentmemory_operator.collections.rules.changes import Change, CreateCollection, CreateIndexes, SetAlias
@@ -14,24 +15,38 @@ from agentmemory_operator.collections.rules.collection import Observed, Tenant
 from agentmemory_operator.connections.reach import Reach
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
-from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.spec.naming import is_collection_name
+
+T = TypeVar("T")
 
 FREE = frozenset({"close", "server", "process", "peers", "names", "collections"})
 """Methods that name no collection: of what lies on a server they tell the names alone, which are looked up in."""
 
+WITHHELD = frozenset({"holdings"})
+"""Methods that look at everybody's collections, which no namespace's work may."""
+
 
 class _Guarded:
-    """Passes calls on whose first argument is a name that may be used."""
+    """Passes calls on whose first argument is a name that may be used.
+
+    Attributes:
+        CHECKED: Methods whose only collection is their first argument.
+    """
+
+    CHECKED: ClassVar[frozenset[str]]
 
     def __init__(self, store: object, reach: Reach) -> None:
         self._store = store
         self._reach = reach
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
-        return method if name in FREE else partial(self._checked, method)
+        if name in FREE:
+            return getattr(self._store, name)
+        if name in self.CHECKED:
+            return partial(self._checked, getattr(self._store, name))
+        raise AttributeError(f"{type(self).__name__} does not cover {name!r}: list it, or write it out")
 
     async def _checked(self, method: Callable[..., Awaitable[Any]], collection: str, *args: Any, **more: Any) -> Any:
         await self._reach.check(collection)
@@ -41,6 +56,19 @@ class _Guarded:
 class _Collections(_Guarded):
     """Implements ports.CollectionStore."""
 
+    CHECKED = frozenset(
+        {
+            "tenant_of",
+            "target",
+            "drop_index",
+            "placement",
+            "move_replica",
+            "count",
+            "count_unlisted",
+            "count_sealed_before",
+            "content_lengths",
+        }
+    )
     _store: CollectionStore
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
@@ -81,6 +109,7 @@ class _Collections(_Guarded):
 class _Snapshots(_Guarded):
     """Implements ports.SnapshotStore."""
 
+    CHECKED = frozenset({"create", "files", "write_metadata"})
     _store: SnapshotStore
 
     @asynccontextmanager
@@ -129,6 +158,25 @@ class _Snapshots(_Guarded):
         await self._reach.check(physical)
 
 
+class _Points(ForwardingPoints):
+    """Implements ports.PointStore."""
+
+    def __init__(self, store: PointStore, reach: Reach) -> None:
+        self._store = store
+        self._reach = reach
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._store.close()
+
+    async def read(self, call: PointCall[T]) -> T:
+        """Make a call if its collection, which each method names first, may be used."""
+        await self._reach.check(call.collection)
+        return await call.on(self._store)
+
+    write = read
+
+
 def guarded_collections(store: CollectionStore, reach: Reach) -> CollectionStore:
     """The store for whoever may use what `reach` says."""
     return cast("CollectionStore", _Collections(store, reach))
@@ -141,4 +189,4 @@ def guarded_snapshots(store: SnapshotStore, reach: Reach) -> SnapshotStore:
 
 def guarded_points(store: PointStore, reach: Reach) -> PointStore:
     """The store for whoever may use what `reach` says."""
-    return cast("PointStore", _Guarded(store, reach))
+    return _Points(store, reach)

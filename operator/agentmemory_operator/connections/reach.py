@@ -1,19 +1,35 @@
-"""Which collections and files of a server the work for one namespace may touch, whoever named them.
+"""Decide which collections and files of a Qdrant server the work for one namespace may use.
 
-A status, an annotation or a collection's metadata may name anything: tenants write to them too. So every name is judged
-where it is used, right before the call:
+Threat: tenants can write statuses, annotations and, with snapshots of their own, collection metadata, so a name found
+there proves nothing. Aliases prove little: anyone who may write to the server can create one. Therefore
+`connections/guarded_stores.py` checks every name right before the call that uses it.
 
-| the name is | and the collection | is used |
-|---|---|---|
-| of a slug that the namespace has claimed | is not there, or names no owner | yes |
-| of such a slug, or of one that nobody has claimed | names this cluster and the namespace as its owner | yes |
-| of no slug (adopted behind an alias) | names this cluster and the namespace as its owner | yes |
-| of no slug, and an alias of the namespace's leads to it | names no owner | yes |
-| any | was given by the operator's own code in this use (`grant`), or recovered by this process | yes |
-| any other | | no; of a slug that nobody has claimed: not before the claims are known |
+- *slug*: the agent part of a collection name, `agent_memory_<slug>` or `agent_memory_<slug>__<number>`.
+- *claim*: the record of the namespace that a slug belongs to. Tenants cannot write claims.
+- *owner*: the cluster and namespace in the marker of the collection's metadata.
 
-`connections/guarded_stores.py` asks here before each call. An operator's sweep over a whole server asks for nobody, and
-goes by what lies on the server alone: `Servers.survey`.
+The first row that matches decides:
+
+| | collection name | owner in the metadata | decision |
+|---|---|---|---|
+| 1 | slug claimed by another namespace | not read | NotOwned |
+| 2 | granted by operator code (`grant`), or allowed earlier in this use | not read | allow |
+| 3 | not a valid collection name | not read | NotOwned |
+| 4 | this process recovered a snapshot into it | not read | allow |
+| 5 | slug claimed by this namespace | no collection | allow |
+| 6 | slug claimed by this namespace, and an alias of a collection that has another slug | no owner | NotOwned |
+| 7 | slug claimed by this namespace | no owner | allow |
+| 8 | no slug, and the target of an alias of this namespace | no owner | allow |
+| 9 | no slug, or slug not claimed by another namespace | this cluster and namespace | allow |
+| 10 | slug without a claim, while claims are incomplete | any other | StoreUnavailable: retry |
+| 11 | any other | any other | NotOwned |
+
+Row 1 is checked again after the metadata was read: a claim may be recorded in the meantime. So no namespace uses a
+collection whose slug is claimed by another one, whatever the metadata, an alias or an earlier decision allows.
+
+Without `marks` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In between,
+the name is allowed if the namespace has claimed its slug, or if it is the target of an alias of the namespace and its
+slug, if any, may not be claimed by another one. A sweep over a whole server uses no `Reach`: `Servers.survey`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,6 +47,11 @@ SHOWN = 120
 """Characters of a name that a message repeats."""
 
 
+async def itself(name: str) -> str:
+    """Return the name: nothing is an alias."""
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Marks:
     """How a server's collections say whose they are.
@@ -38,10 +59,12 @@ class Marks:
     Attributes:
         read: returns a collection's metadata, None where it does not exist.
         cluster_id: asks which cluster this is.
+        target: returns the collection that an alias points to; any other name is its own. Default: no aliases.
     """
 
     read: Callable[[str], Awaitable[Json | None]]
     cluster_id: Callable[[], Awaitable[str]]
+    target: Callable[[str], Awaitable[str]] = itself
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,7 +109,7 @@ class Reach:
 
     def is_known(self, name: str) -> bool:
         """Whether a name needs no look at the server: it was judged, or is the namespace's own."""
-        return name in self._known or self.is_named_so(name)
+        return self.is_named_so(name) or (name in self._known and not self._is_anothers(name))
 
     async def check(self, name: str) -> None:
         """Pass if the collection of a name may be used; what was judged in this use is not judged again.
@@ -95,14 +118,18 @@ class Reach:
             NotOwned: it may not; nothing was done with it.
             StoreUnavailable: whose it is is not known yet.
         """
+        if name not in self._known and not is_collection_name(name):
+            raise self._refused(name)
+        if self._is_anothers(name):
+            raise self._refused(name)
         if name in self._known:
             return
-        if not is_collection_name(name):
+        is_allowed = await self._may_use(name)
+        if self._is_anothers(name):
             raise self._refused(name)
-        if not await self._may_use(name):
-            slug = slug_in(name)
-            if slug and self.namespace_of(slug) is None and not self.is_settled():
-                raise StoreUnavailable(f"the namespace of agent {slug} is not known yet; retrying")
+        if not is_allowed:
+            if self._is_open(name):
+                raise StoreUnavailable(f"the namespace of agent {slug_in(name)} is not known yet; retrying")
             raise self._refused(name)
         self._known.add(name)
 
@@ -158,9 +185,19 @@ class Reach:
 
         What lies behind the alias is told with its marker, by which others judge it. What has no alias was looked for
         because a status says so: it is nothing unless its name, or for want of a slug in it its marker, says the same.
+
+        Raises:
+            NotOwned: the alias points to a collection without a marker, whose name is another agent's.
         """
         if observed is None or self.is_known(observed.physical):
             return observed
+        if observed.is_aliased and observed.collection.marker is None and slug_in(observed.physical):
+            raise NotOwned(
+                Reason.COLLECTION_NOT_OWNED,
+                f"the alias {_shown(alias)} points to {_shown(observed.physical)}, which has no owner and the name of "
+                f"another agent's collection; it was not touched: delete the alias, or point it to a collection of "
+                f"this agent",
+            )
         if not (observed.is_aliased and observed.physical != alias):
             marker = observed.collection.marker
             if slug_in(observed.physical) or marker is None or marker.namespace != self.namespace:
@@ -168,20 +205,34 @@ class Reach:
         self.link(observed.physical)
         return observed
 
+    def _is_anothers(self, name: str) -> bool:
+        """Return whether another namespace has claimed the slug of a name."""
+        slug = slug_in(name) if is_collection_name(name) else None
+        return slug is not None and self.namespace_of(slug) not in (None, self.namespace)
+
+    def _is_open(self, name: str) -> bool:
+        """Return whether the slug of a name may still turn out to be claimed by another namespace."""
+        slug = slug_in(name)
+        return slug is not None and self.namespace_of(slug) is None and not self.is_settled()
+
     async def _may_use(self, name: str) -> bool:
+        """Apply rows 4 to 9 of the module's table."""
         is_ours = self.is_named_so(name)
         if self.marks is None:
-            return is_ours or name in self._linked
+            return is_ours or (name in self._linked and not self._is_open(name))
         if name in self.made:
             return True
         metadata = await self.marks.read(name)
         if metadata is None:
             return is_ours
         if is_unowned(metadata):
-            return is_ours or name in self._linked
-        slug = slug_in(name)
-        is_free = slug is None or self.namespace_of(slug) in (None, self.namespace)
-        return is_free and tenant_in(metadata) == await self.tenant()
+            return await self._has_own_target(name) if is_ours else name in self._linked and slug_in(name) is None
+        return tenant_in(metadata) == await self.tenant()
+
+    async def _has_own_target(self, name: str) -> bool:
+        """Return whether a name of the namespace's reaches a collection without a slug, or with one of its own."""
+        target = await self.marks.target(name) if self.marks else name
+        return target == name or slug_in(target) is None or self.is_named_so(target)
 
     def _refused(self, name: str) -> NotOwned:
         return NotOwned(

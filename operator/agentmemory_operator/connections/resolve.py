@@ -278,7 +278,7 @@ class Servers(Resolver[Link[Server]]):
             namespace=namespace,
             namespace_of=self._table.namespace_of,
             is_settled=lambda: self._table.claims.is_complete,
-            marks=Marks(server.snapshots.metadata, self._cluster_id),
+            marks=Marks(server.snapshots.metadata, self._cluster_id, server.collections.target),
             made=self._made.setdefault((connection, namespace), set()),
         )
 

@@ -12,6 +12,7 @@ Progress = Callable[[int, int], Awaitable[None]]
 
 TOLD_EVERY_S = 2.0
 MAX_RESUMES = 5
+RESUME_DELAY_S = 0.2
 
 
 async def silent(done: int, total: int) -> None:
@@ -33,7 +34,13 @@ async def told(
 
 
 async def steady(objects: ObjectStore, key: str, size: int) -> AsyncIterator[bytes]:
-    """Yield an object's bytes; where they break off they are asked for from there on, five times in all."""
+    """Yield an object's bytes; where they break off they are asked for from there on, five times in all.
+
+    A break after the last byte loses nothing. After an attempt that brought no byte the next one waits.
+
+    Raises:
+        StorageUnavailable: the fifth resume broke off too.
+    """
     done = 0
     for attempt in range(MAX_RESUMES + 1):
         before = done
@@ -44,9 +51,12 @@ async def steady(objects: ObjectStore, key: str, size: int) -> AsyncIterator[byt
                     yield chunk
             return
         except StorageUnavailable:
-            # To begin at all was tried several times.
-            if attempt == MAX_RESUMES or done in (before, size):
+            if 0 < size <= done:
+                return
+            if attempt == MAX_RESUMES:
                 raise
+            if done == before:
+                await asyncio.sleep(RESUME_DELAY_S * 2**attempt)
 
 
 class CheckedStream:

@@ -39,7 +39,8 @@ async def change_row(
 def upsert_where(point: Json, unchanged: Filter) -> Json:
     """The operation that puts a point in the place of what lies there, if that is as it was read.
 
-    What the point leaves out of the collection's vectors is to be deleted beside it: `replacing`, `burials.emptying`.
+    Vectors of the collection that the point leaves out have to be deleted in the same batch: `replacing` does so for
+    a living point, `tombstone_writes.emptying` for a tombstone.
     """
     return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}
 

@@ -48,6 +48,10 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """Whose a collection or a placeholder says that it is; None where it is gone, or does not say so."""
         ...
 
+    async def target(self, name: str) -> str:
+        """The collection that an alias points to; any other name, of a collection or of nothing, is its own."""
+        ...
+
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
         """What lies behind the alias, else the collection `likely` that has no alias yet, else None.
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from agentmemory_operator.ports.base import Json
@@ -94,9 +94,32 @@ class PointCall(Generic[T]):
     args: tuple[Any, ...]
     options: dict[str, Any]
 
+    @property
+    def name(self) -> str:
+        """Name of the method."""
+        return self.method.__name__
+
+    @property
+    def collection(self) -> str:
+        """Alias or physical name."""
+        return str(self.args[0])
+
+    @property
+    def request(self) -> Any:
+        """The second argument: body, bodies, ids, filter, points, payload or operations. `describe` has none."""
+        return self.args[1]
+
+    def with_request(self, request: Any) -> "PointCall[T]":
+        """Return the same call with another second argument."""
+        return replace(self, args=(self.args[0], request, *self.args[2:]))
+
+    def not_covered(self, store: object) -> NotImplementedError:
+        """Build the error of a store that does not know the method: passing it on could bypass what the store does."""
+        return NotImplementedError(f"{type(store).__name__} does not cover PointStore.{self.name}")
+
     def on(self, store: PointStore) -> Coroutine[Any, Any, T]:
         """Make the call."""
-        made: Coroutine[Any, Any, T] = getattr(store, self.method.__name__)(*self.args, **self.options)
+        made: Coroutine[Any, Any, T] = getattr(store, self.name)(*self.args, **self.options)
         return made
 
 

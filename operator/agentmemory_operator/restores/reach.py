@@ -33,6 +33,18 @@ log = logging.getLogger(__name__)
 REPLACING = frozenset({"delete", "recover", "upload"})
 """Methods of the stores after which a collection is another one."""
 
+_SHARED = frozenset({"close"})
+PASSED: Mapping[type, frozenset[str]] = {
+    CollectionStore: _SHARED
+    | {"server", "process", "tenant_of", "target", "observe", "names", "holdings", "apply", "drop_index"}
+    | {"placement", "peers", "move_replica"}
+    | {"count", "count_unlisted", "count_sealed_before", "content_lengths"},
+    SnapshotStore: _SHARED
+    | {"create", "files", "download", "delete_file", "own_location", "collections", "create_placeholder"}
+    | {"metadata", "write_metadata"},
+}
+"""The other methods of each port. One in neither list raises."""
+
 
 async def own_live(
     server: Server, memory: AgentMemory, desired: Collection, *, takeover: TakeoverTerms
@@ -104,11 +116,14 @@ def _marker_in(metadata: Json | None) -> Marker | None:
 class _NewOnly:
     """Passes calls on, but for those that would replace what is live."""
 
-    def __init__(self, store: object, server: Server) -> None:
+    def __init__(self, store: object, server: Server, port: type) -> None:
         self._store = store
         self._server = server
+        self._passed = PASSED[port]
 
     def __getattr__(self, name: str) -> Any:
+        if name not in REPLACING | self._passed:
+            raise AttributeError(f"{type(self).__name__} does not cover {name!r}: list it")
         method = getattr(self._store, name)
         if name not in REPLACING:
             return method
@@ -129,6 +144,6 @@ def with_new_targets(server: Server) -> Server:
     """The server, of which no collection is deleted or recovered into while its agent's alias leads there."""
     return replace(
         server,
-        collections=cast(CollectionStore, _NewOnly(server.collections, server)),
-        snapshots=cast(SnapshotStore, _NewOnly(server.snapshots, server)),
+        collections=cast(CollectionStore, _NewOnly(server.collections, server, CollectionStore)),
+        snapshots=cast(SnapshotStore, _NewOnly(server.snapshots, server, SnapshotStore)),
     )

@@ -113,10 +113,16 @@ class SealedStore(ForwardingPoints):
         await self.store.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Read, and open what is sealed."""
-        shape = _SHAPES.get(call.method.__name__)
-        if shape is None:
+        """Read, and open what is sealed.
+
+        Raises:
+            NotImplementedError: it is not known where the method's result holds points.
+        """
+        if call.name in _WITHOUT_POINTS:
             return await call.on(self.store)
+        shape = _SHAPES.get(call.name)
+        if shape is None:
+            raise call.not_covered(self)
         call = _asking(call)
         found = await call.on(self.store)
         left_out = _left_out(call)
@@ -128,9 +134,22 @@ class SealedStore(ForwardingPoints):
         Raises:
             KeysUnavailable: nothing was written: a key cannot be had now.
             OutcomeUnknown: it was written under a key that nobody can tell to be there still.
+            NotImplementedError: nothing was written: it is not known which argument holds payloads.
         """
         sealing = _Sealing(self._keys)
-        await (await sealing.sealed_call(call)).on(self.store)
+        request = call.request
+        match call.name:
+            case "upsert":
+                request = [await sealing.sealed_point(point) for point in request]
+            case "set_payload":
+                request = await sealing.sealed(request)
+            case "batch":
+                request = [await sealing.sealed_operation(operation) for operation in request]
+            case "delete":
+                pass
+            case _:
+                raise call.not_covered(self)
+        await call.with_request(request).on(self.store)
         await sealing.confirm()
 
     async def _opened(self, points: Sequence[Json], left_out: frozenset[str]) -> list[Json]:
@@ -184,31 +203,26 @@ class _Sealing:
             message = f"the write succeeded, but may be unreadable: {error}"
             raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
-    async def sealed_call(self, call: PointCall[None]) -> PointCall[None]:
-        """The call with what has a zone sealed."""
-        collection, what, *rest = call.args
-        match call.method.__name__:
-            case "upsert":
-                what = [await self._sealed_point(point) for point in what]
-            case "set_payload":
-                what = await self._sealed(what)
-            case "batch":
-                what = [await self._sealed_operation(operation) for operation in what]
-            case _:
-                return call
-        return replace(call, args=(collection, what, *rest))
+    async def sealed_operation(self, operation: Json) -> Json:
+        """One operation of a batch, with what has a zone sealed.
 
-    async def _sealed_operation(self, operation: Json) -> Json:
-        if upsert := operation.get("upsert"):
-            return {"upsert": upsert | {"points": [await self._sealed_point(point) for point in upsert["points"]]}}
-        if change := operation.get("set_payload"):
-            return {"set_payload": change | {"payload": await self._sealed(change["payload"])}}
-        return operation
+        Raises:
+            NotImplementedError: it is not known where the operation holds payloads.
+        """
+        match operation:
+            case {"upsert": upsert, **others} if not others:
+                return {"upsert": upsert | {"points": [await self.sealed_point(point) for point in upsert["points"]]}}
+            case {"set_payload": change, **others} if not others:
+                return {"set_payload": change | {"payload": await self.sealed(change["payload"])}}
+            case {"delete_vectors": _, **others} | {"delete": _, **others} if not others:
+                return operation
+        raise NotImplementedError(f"SealedStore does not cover the batch operation {', '.join(sorted(operation))}")
 
-    async def _sealed_point(self, point: Json) -> Json:
-        return point | {"payload": await self._sealed(point["payload"])} if ZONE_KEY in _payload(point) else point
+    async def sealed_point(self, point: Json) -> Json:
+        """A point with its payload as it may lie in the engine."""
+        return point | {"payload": await self.sealed(point["payload"])} if ZONE_KEY in _payload(point) else point
 
-    async def _sealed(self, payload: Payload) -> Payload:
+    async def sealed(self, payload: Payload) -> Payload:
         """The payload as it may lie in the engine."""
         zone = payload.get(ZONE_KEY)
         if zone is None:
@@ -278,6 +292,7 @@ async def _batched(found: Any, open_: Open) -> Any:
 
 # What holds the points of each method's answer.
 _SHAPES = {"retrieve": _listed, "query": _listed, "scroll": _paged, "query_batch": _batched}
+_WITHOUT_POINTS = frozenset({"describe", "count", "facet"})
 
 
 def _asking(call: PointCall[T]) -> PointCall[T]:
@@ -285,11 +300,11 @@ def _asking(call: PointCall[T]) -> PointCall[T]:
     keys = call.options.get("keys")
     if keys is not None:
         return replace(call, options=call.options | {"keys": _with_needed(keys)})
-    if call.method is PointStore.retrieve:
+    if call.name == "retrieve":
         return call
-    collection, asked, *rest = call.args
-    bodies = [_body(body) for body in asked] if call.method is PointStore.query_batch else _body(asked)
-    return replace(call, args=(collection, bodies, *rest))
+    if call.name == "query_batch":
+        return call.with_request([_body(body) for body in call.request])
+    return call.with_request(_body(call.request))
 
 
 def _body(body: Json) -> Json:
@@ -303,6 +318,6 @@ def _with_needed(keys: Sequence[str]) -> list[str]:
 
 def _left_out(call: PointCall[Any]) -> frozenset[str]:
     """What a call does not want of payloads, though it may lie in the sealed text."""
-    bodies = call.args[1] if call.method is PointStore.query_batch else [call.args[1]]
+    bodies = call.request if call.name == "query_batch" else [call.request]
     wanted = bodies[0].get("with_payload") if bodies and isinstance(bodies[0], dict) else None
     return frozenset(wanted["exclude"]) if isinstance(wanted, dict) and "exclude" in wanted else frozenset()

@@ -94,6 +94,7 @@ class NamedStore:
         """Return everything that the port tells of this site's names."""
         ours = {self.name(short) for short in ("alias", "one", "two")}
         seen = {short: await self.store.observe(self.name("alias"), self.name(short)) for short in ("one", "two")}
+        targets = {short: self.short(await self.store.target(self.name(short))) for short in ("alias", "one")}
         return {
             "names": sorted(self.short(name) for name in await self.store.names() if name in ours),
             "seen": {likely: found and _told(self, found) for likely, found in seen.items()},
@@ -102,6 +103,7 @@ class NamedStore:
                 for one in await self.store.holdings()
                 if one.physical in ours
             },
+            "targets": targets,
             "counts": {short: await self.store.count(self.name(short)) for short in ("one", "two")},
         }
 

@@ -94,6 +94,10 @@ class FakeCollectionStore(Plantable):
         )
         return replace(seen, placement=self.placements.get(physical))
 
+    async def target(self, name: str) -> str:
+        self._called("target", name)
+        return self.aliases.get(name, name)
+
     async def names(self) -> list[str]:
         self._called("names", "")
         return sorted(self.collections)

@@ -1,6 +1,8 @@
 """What work for a namespace may touch on a server: the table of `connections/reach.py`, and that every call asks it."""
 
 import inspect
+import itertools
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -13,6 +15,7 @@ from agentmemory_operator.collections.rules.changes import CreateCollection, Cre
 from agentmemory_operator.collections.rules.collection import Observed, Tenant
 from agentmemory_operator.connections.guarded_stores import (
     FREE,
+    WITHHELD,
     guarded_collections,
     guarded_points,
     guarded_snapshots,
@@ -50,16 +53,20 @@ class Ground:
     is_settled: bool = True
     reads: int = 0
     made: set[str] = field(default_factory=set)
+    aliases: dict[str, str] = field(default_factory=dict)
 
     def reach(self) -> Reach:
-        marks = Marks(self.read, self.cluster_id) if self.has_marks else None
+        marks = Marks(self.read, self.cluster_id, self.target) if self.has_marks else None
         return Reach(
             namespace="beta", namespace_of=CLAIMS.get, is_settled=lambda: self.is_settled, marks=marks, made=self.made
         )
 
     async def read(self, name: str) -> Json | None:
         self.reads += 1
-        return self.lies.get(name)
+        return self.lies.get(self.aliases.get(name, name))
+
+    async def target(self, name: str) -> str:
+        return self.aliases.get(name, name)
 
     async def cluster_id(self) -> str:
         return "cluster-1"
@@ -122,6 +129,135 @@ async def test_a_collection_is_used(name: str, metadata: Json | None, is_used: b
     ground = Ground({} if metadata is None else {name: metadata})
 
     assert await may_use(ground.reach(), name) is is_used
+
+
+# What each name is to namespace beta: whose slug it has, and whether it can be a collection's at all.
+SLUGS = {
+    "agent_memory_mine": "own",
+    "agent_memory_mine__1": "own",
+    "agent_memory_victim": "another's",
+    "agent_memory_victim__1": "another's",
+    "agent_memory_nobody": "unclaimed",
+    "agent_memory_nobody__7": "unclaimed",
+    "docs": "none",
+    "agentmemory_scratch__0__1": "none",
+    "agent_memory_victim__" + "9" * 10: "none",
+    "a/b": "invalid",
+}
+METADATA: dict[str, tuple[Json | None, str]] = {
+    "no collection": (None, "absent"),
+    "unmarked": (UNMARKED, "unowned"),
+    "other keys": ({"team": "x"}, "unowned"),
+    "old placeholder": (placeholder(), "unowned"),
+    "ours": (marked(OURS), "ours"),
+    "our placeholder": (placeholder(OURS), "ours"),
+    "theirs": (marked(THEIRS), "other"),
+    "their placeholder": (placeholder(THEIRS), "other"),
+    "of another cluster": (marked(ELSEWHERE), "other"),
+    "half": (marked({"namespace": "beta"}), "other"),
+    "broken": ({"agentmemory": ["beta"]}, "other"),
+}
+# What the name is an alias of, if of anything.
+TARGETS = {None: "own", OLD: "own", "docs": "none", FOREIGN: "another's", "agent_memory_nobody__1": "unclaimed"}
+FLAGS = list(itertools.product([False, True], repeat=5))
+
+
+def decided(slug: str, owner: str, target: str, flags: tuple[bool, ...]) -> tuple[int, str]:
+    """Row and decision of the table in `connections/reach.py`, first match wins."""
+    is_granted, is_recovered, is_linked, is_complete, has_marks = flags
+    if slug == "another's":
+        return 1, "NotOwned"
+    if is_granted:
+        return 2, "allow"
+    if slug == "invalid":
+        return 3, "NotOwned"
+    is_open = slug == "unclaimed" and not is_complete
+    if not has_marks:
+        if slug == "own" or (is_linked and not is_open):
+            return 12, "allow"
+        return (10, "StoreUnavailable") if is_open else (11, "NotOwned")
+    rows = [
+        (4, is_recovered, "allow"),
+        (5, slug == "own" and owner == "absent", "allow"),
+        (6, slug == "own" and owner == "unowned" and target in ("another's", "unclaimed"), "NotOwned"),
+        (7, slug == "own" and owner == "unowned", "allow"),
+        (8, slug == "none" and is_linked and owner == "unowned", "allow"),
+        (9, owner == "ours", "allow"),
+        (10, is_open, "StoreUnavailable"),
+    ]
+    return next(((row, decision) for row, holds, decision in rows if holds), (11, "NotOwned"))
+
+
+async def outcome(reach: Reach, name: str) -> str:
+    try:
+        await reach.check(name)
+    except (NotOwned, StoreUnavailable) as error:
+        return type(error).__name__
+    return "allow"
+
+
+async def test_every_combination_is_decided_by_the_first_row_that_matches() -> None:
+    met: Counter[int] = Counter()
+    for (name, slug), (metadata, owner), target, flags in itertools.product(
+        SLUGS.items(), METADATA.values(), TARGETS, FLAGS
+    ):
+        is_granted, is_recovered, is_linked, is_complete, has_marks = flags
+        ground = Ground(has_marks=has_marks, is_settled=is_complete, made={name} if is_recovered else set())
+        ground.aliases = {} if target is None else {name: target}
+        ground.lies = {} if metadata is None else {target or name: metadata}
+        reach = ground.reach()
+        if is_granted:
+            reach.grant(name)
+        if is_linked:
+            reach.link(name)
+
+        row, expected = decided(slug, owner, TARGETS[target], flags)
+
+        assert await outcome(reach, name) == expected, (row, name, metadata, target, flags)
+        # Nothing opens what another namespace has claimed: no grant, alias, marker, recovery or silence of the claims.
+        assert slug != "another's" or expected == "NotOwned"
+        met[row] += 1
+    assert set(met) == set(range(1, 13))
+
+
+@pytest.mark.parametrize("when", ["before it is used again", "while the metadata is read"])
+async def test_a_claim_that_is_recorded_in_the_meantime_ends_what_was_allowed(when: str) -> None:
+    claims = dict(CLAIMS)
+    ground = Ground({"agent_memory_nobody__1": marked(OURS)})
+
+    async def read(name: str) -> Json | None:
+        if when == "while the metadata is read":
+            claims["nobody"] = "alpha"
+        return ground.lies.get(name)
+
+    marks = Marks(read, ground.cluster_id)
+    reach = Reach(namespace="beta", namespace_of=claims.get, is_settled=lambda: True, marks=marks)
+    if when == "before it is used again":
+        await reach.check("agent_memory_nobody__1")
+        claims["nobody"] = "alpha"
+
+    assert not await may_use(reach, "agent_memory_nobody__1")
+    assert not reach.is_known("agent_memory_nobody__1")
+
+
+@pytest.mark.parametrize("has_marks", [True, False])
+@pytest.mark.parametrize("physical", [FOREIGN, "agent_memory_victim", "agent_memory_nobody__1"])
+async def test_an_alias_does_not_open_the_collection_of_another_agent(physical: str, has_marks: bool) -> None:
+    unmarked = replace(seen_as(physical, is_aliased=True), collection=replace(desired_of(), marker=None))
+    store = Called(observed=unmarked)
+    ground = Ground({physical: UNMARKED}, has_marks=has_marks, aliases={"agent_memory_mine": physical})
+    reach = ground.reach()
+
+    with pytest.raises(NotOwned, match=f"'agent_memory_mine' points to '{physical}'.*delete the alias"):
+        await guarded_collections(as_any(store), reach).observe("agent_memory_mine", OLD)
+    for guarding, name in ((guarded_points, "scroll"), (guarded_snapshots, "files"), (guarded_collections, "count")):
+        with pytest.raises(NotOwned):
+            await getattr(guarding(as_any(store), reach), name)(physical, *[{}][: name == "scroll"])
+        if has_marks:
+            with pytest.raises(NotOwned):
+                await getattr(guarding(as_any(store), reach), name)("agent_memory_mine", *[{}][: name == "scroll"])
+
+    assert store.calls == ["observe"]
 
 
 async def test_where_the_caller_judges_markers_names_decide_and_nothing_is_read() -> None:
@@ -233,7 +369,7 @@ CALLS = [
     (protocol, guarding, name)
     for protocol, guarding in STORES
     for name, found in inspect.getmembers(protocol, inspect.isfunction)
-    if not name.startswith("_")
+    if not name.startswith("_") and name not in WITHHELD
 ]
 # Looked at by their names alone: whose they are, who asks judges.
 JUDGED_BY_CALLER = {"observe", "metadata"}

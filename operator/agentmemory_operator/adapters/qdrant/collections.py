@@ -141,6 +141,10 @@ class QdrantCollections:
             return None
         return await self._placed(_observed(info, physical=likely, is_aliased=False))
 
+    async def target(self, name: str) -> str:
+        """The collection that an alias points to; any other name is its own."""
+        return await self._behind(name, name)
+
     async def _placed(self, observed: Observed) -> Observed | None:
         try:
             placement = await self._replicas.placement(observed.physical)
