@@ -19,6 +19,7 @@ from agentmemory_operator.adapters.http.openai_service import (
     ServiceRefused,
     delay_s,
     openai_client,
+    raise_if_error,
     refused_for_good,
     session_of,
     told_apart,
@@ -134,9 +135,11 @@ class OpenAIChat:
                     timeout=max(deadline - time.monotonic(), 0.05),
                     extra_headers={MOST_HEADER: str(ANSWER_BYTES + max_tokens * TOKEN_BYTES)},
                 )
-            return orjson.loads(answer.content)
+            document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             return None
+        raise_if_error(document)
+        return document
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
         where = f"language model {self._where}"
@@ -145,7 +148,7 @@ class OpenAIChat:
         if not isinstance(exc, ServiceRefused):
             return ModelUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
         if exc.may_pass:
-            return ModelUnavailable(f"{where} answered {exc.status}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
+            return ModelUnavailable(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
             told = f"{exc.status} {exc.code}".strip()
             return ModelAnswerInvalid(f"{where} rejected the input ({told}): it is probably too long for the model")
