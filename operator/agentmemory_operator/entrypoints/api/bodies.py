@@ -18,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
-from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
 from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
@@ -33,6 +32,7 @@ from agentmemory_operator.entrypoints.api.problems import (
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.spec.names import VISIBLE_PATTERN
 
 BODY, PARTS = "body", "parts"
 BODY_MAX_BYTES = MIB
@@ -257,7 +257,7 @@ def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
         case "extra_forbidden":
             return unknown_field(str(error["loc"][-1]), known)
         case "string_pattern_mismatch":
-            is_content = error["ctx"]["pattern"] == CONTENT_PATTERN
+            is_content = error["ctx"]["pattern"] == VISIBLE_PATTERN
             return "must not be blank" if is_content else "must not be blank or contain control characters"
         case type_ if type_ in _MESSAGES:
             message = _MESSAGES[type_]

@@ -112,6 +112,7 @@ _ANSWERS = (
     identity_requests.UsersOut,
     transfer_requests.ImportedOut,
     change_requests.ChangesOut,
+    schemas.RootOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,

@@ -308,6 +308,22 @@ class EndedOut(Answer):
     run: str | None = Field(description="ID of the distillation run that follows, if the agent has a language model.")
 
 
+class LinksOut(Answer):
+    """Paths at which the API begins."""
+
+    docs: str = Field(description="This API for browsers.")
+    openapi: str = Field(description="The OpenAPI document.")
+    agents: str = Field(description="The agents.")
+    mcp: str = Field(description="The tools for models, by the Model Context Protocol.")
+    health: str = Field(description="Whether the process answers.")
+
+
+class RootOut(Answer):
+    """Entry points of the service."""
+
+    links: LinksOut
+
+
 class HealthOut(Answer):
     """State of the service."""
 

@@ -13,7 +13,7 @@ from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
 from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
-from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import (
     GuardedRoute,
     PlainRoute,
@@ -108,7 +108,7 @@ async def get_stats(agent: str, request: Request, parameters: Annotated[StatsPar
     **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=201, body=(MemoryIn, ConversationIn)),
 )
 async def store_memory(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Store one memory durably. A repeated request with the same Idempotency-Key and body returns the same memory.
 
@@ -137,7 +137,7 @@ async def store_memory(
     **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
 )
 async def store_memories(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Store up to 1,000 memories. An invalid item does not affect the others.
 
