@@ -33,7 +33,7 @@ class ConnectionOut(Answer):
 
 
 class MemoryOut(Answer):
-    """A stored memory with all fields, or only those that `fields` names. `format: compact` omits null fields."""
+    """A stored memory with all fields."""
 
     id: str
     user_id: str
