@@ -58,7 +58,10 @@ class ProblemType:
 
 
 INVALID_JSON = ProblemType(
-    "invalid-json", 400, "The body is not JSON", "Send one JSON document in UTF-8. Nothing was written."
+    "invalid-json",
+    400,
+    "The body is not JSON",
+    "Send one JSON document in UTF-8, with each key of an object once. Nothing was written.",
 )
 BAD_REQUEST = ProblemType("bad-request", 400, "The request cannot be read", "Correct the request. Nothing was written.")
 UNAUTHORIZED = ProblemType(

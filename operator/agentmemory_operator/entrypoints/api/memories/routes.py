@@ -13,7 +13,7 @@ from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
 from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
-from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import (
     GuardedRoute,
     PlainRoute,
@@ -53,6 +53,7 @@ from agentmemory_operator.entrypoints.api.schemas import (
     StoredOut,
     ToolsOut,
 )
+from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
 from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.incoming import IncomingMemory
@@ -108,7 +109,7 @@ async def get_stats(agent: str, request: Request, parameters: Annotated[StatsPar
     **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=201, body=(MemoryIn, ConversationIn)),
 )
 async def store_memory(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Store one memory durably. A repeated request with the same Idempotency-Key and body returns the same memory.
 
@@ -137,7 +138,7 @@ async def store_memory(
     **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
 )
 async def store_memories(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Store up to 1,000 memories. An invalid item does not affect the others.
 
@@ -160,7 +161,7 @@ async def store_memories(
     return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})
 
 
-@router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=READ_PROBLEMS))
+@router.get("/{agent}/memories", summary="List memories", **describe((PageOut, ShownPageOut), problems=READ_PROBLEMS))
 async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
     """List a user's memories, newest first, page by page."""
     opened = await open_agent(request, agent)
@@ -169,7 +170,9 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
     return answers.json_response(answers.page(page, opened, parameters.view()))
 
 
-@router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=READ_PROBLEMS))
+@router.get(
+    "/{agent}/memories/{id}", summary="Read a memory", **describe((MemoryOut, ShownMemoryOut), problems=READ_PROBLEMS)
+)
 async def get_memory(
     agent: str, id: str, request: Request, parameters: Annotated[MemoryParameters, Query()]
 ) -> Response:
@@ -206,7 +209,7 @@ async def delete_memory(
     "/{agent}/search",
     summary="Search memories",
     **describe(
-        SearchOut,
+        (SearchOut, ShownSearchOut),
         problems=SEARCH_PROBLEMS,
         body=SearchIn,
         headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},

@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, conf
 from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.rules.json_keys import once
 
 if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
@@ -229,7 +230,7 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
 
 def _filters_of(text: str | None) -> Any:
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else json.loads(text, object_pairs_hook=once)
     except ValueError as error:
         raise typer.BadParameter(f"--filters is not JSON: {error}") from error
 
