@@ -151,7 +151,15 @@ def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
     validator = import_module("jsonschema").Draft202012Validator(tool.parameters)
     for error in validator.iter_errors(arguments):
         where = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
-        raise ToolRefused(f"{tool.name}: {where}{error.message[:200]}")
+        raise ToolRefused(f"{tool.name}: {where}{_message_of(error)}")
+
+
+def _message_of(error: Any) -> str:
+    if error.validator != "pattern":
+        return str(error.message)[:200]
+    if error.schema.get("format") == "date-time":
+        return "must be a time with offset, for example 2026-11-21T08:00:00Z"
+    return "must not be blank, and must have no control characters in a name"
 
 
 async def _ask(request: Request, asked: ApiRequest) -> tuple[int, dict[str, Any]]:

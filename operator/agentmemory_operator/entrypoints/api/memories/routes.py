@@ -20,6 +20,7 @@ from agentmemory_operator.entrypoints.api.identity.rights import (
     caller_of,
     rights_of,
 )
+from agentmemory_operator.entrypoints.api.mcp.calls import offered_tools
 from agentmemory_operator.entrypoints.api.memories import conversations
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
@@ -57,7 +58,7 @@ from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, S
 from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.tools import in_mcp_form, in_openai_form, tools_for
+from agentmemory_operator.memories.rules.tools import PREFERRED_TYPE, in_mcp_form, in_openai_form
 from agentmemory_operator.memories.stored import count_stored, delete_head, list_page, read_memory
 from agentmemory_operator.runtime.slices import in_slices
 from agentmemory_operator.runtime.tasks import side_by_side
@@ -68,7 +69,6 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 GENERATION_HEADER = "X-AgentMemory-Generation"
 # Agents whose memories are counted at the same time, for the list of agents.
 COUNTED_AT_ONCE = 8
-PREFERRED_TYPE = "fact"
 
 searching = router_of("Search", PlainRoute)
 agents = router_of("Agents", GuardedRoute)
@@ -255,6 +255,6 @@ async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Qu
     directory, types = services_of(request).directory, None
     if parameters.agent is not None:
         rights = rights_to(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)
-        types = rights.settings.ranking.types
+        types = rights.settings.ranking.endings
     render = in_openai_form if parameters.format == "openai" else in_mcp_form
-    return answers.json_response({"tools": render(tools_for(types))})
+    return answers.json_response({"tools": render(offered_tools(types))})
