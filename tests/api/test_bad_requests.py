@@ -290,7 +290,7 @@ def test_what_is_not_there_is_404(client: httpx.Client, method: str, path: str) 
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("PUT", MEMORIES, {"GET", "POST"}), ("GET", SEARCH, {"POST"}), ("DELETE", "/v1/agents", {"GET"})],
+    [("PUT", MEMORIES, {"GET", "HEAD", "POST"}), ("GET", SEARCH, {"POST"}), ("DELETE", "/v1/agents", {"GET", "HEAD"})],
 )
 def test_other_methods_are_405(client: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
     answer = client.request(method, path)

@@ -16,6 +16,7 @@ VECTOR = [1.0] * 8
 PLACE = "namespace=memories&namespace=shape"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "http-api.md"
 OPERATIONS = {
+    "/": {"get": "getRoot"},
     "/healthz": {"get": "getHealth"},
     "/metrics": {"get": "getMetrics"},
     "/readyz": {"get": "getReadiness"},
@@ -207,6 +208,7 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
         ("GET", f"/v1/agents/probe/namespaces?{PLACE}", None, schemas.NamespacesOut),
         ("PUT", f"/v1/agents/probe/items?{PLACE}", {"content": "c", "vector": VECTOR}, schemas.ItemStoredOut),
         ("GET", f"/v1/agents/probe/items/versions?{PLACE}&key=k", None, schemas.ProblemOut),
+        ("GET", "/", None, schemas.RootOut),
         ("GET", "/healthz", None, schemas.HealthOut),
         ("GET", "/problems/conflict", None, schemas.ProblemTypeOut),
     ],

@@ -19,14 +19,18 @@ def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
     """What is wrong with a caller's vector: its size, or numbers that the engine cannot store."""
     if len(vector) != size:
         return [FieldError("vector", f"has {len(vector)} dimensions, but the agent's vectors have {size}")]
+    fault = vector_fault(vector)
+    return [FieldError("vector", fault)] if fault else []
+
+
+def vector_fault(vector: Vector) -> str:
+    """Return why the engine cannot store or compare a vector; empty if it can."""
     if _has_ordinary_length(vector):
-        return []
+        return ""
     largest = max(map(abs, vector))
     if not all(map(math.isfinite, vector)) or largest > FLOAT32_MAX:
-        return [FieldError("vector", "contains a number that is not finite or not within float32")]
-    if largest < FLOAT32_MIN_NORMAL:
-        return [FieldError("vector", "is all zeros: it has no direction")]
-    return []
+        return "contains a number that is not finite or not within float32"
+    return "is all zeros: it has no direction" if largest < FLOAT32_MIN_NORMAL else ""
 
 
 def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:

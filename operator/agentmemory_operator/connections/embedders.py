@@ -17,25 +17,55 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from agentmemory_operator.connections.link import Renewable
-from agentmemory_operator.errors import AgentMemoryError, RequestInvalid, SpecInvalid
+from agentmemory_operator.errors import AgentMemoryError, EmbedderUnavailable, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Completion, Embedder, LanguageModel
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.spec.effective.embedding import Prefixes
 
+PROBE_TEXT = "a text"
+MAX_HALVING_S = 30.0
+"""Time after which texts whose batch failed are not tried in smaller batches any more."""
 
-async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Vector | RequestInvalid]:
-    """A vector for each text, in one call; where the provider refuses one, the others get theirs."""
+Embedded = Vector | RequestInvalid | EmbedderUnavailable
+
+
+async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embedded]:
+    """Return the vector of each text, or the provider's error about that text alone.
+
+    A batch that the provider refuses or fails on is halved until the texts at fault are found. If no batch succeeds,
+    a text of ours shows whether the fault is the provider's.
+
+    Raises:
+        EmbedderUnavailable: If the provider cannot be reached, or fails on every text.
+    """
     distinct = list(dict.fromkeys(texts))
-    if not distinct:
-        return {}
-    try:
-        return dict(zip(distinct, await embedder.embed(distinct), strict=True))
-    except RequestInvalid as error:
-        if len(distinct) == 1:
-            return {distinct[0]: error}
-        half = len(distinct) // 2
-        return await embed_each(embedder, distinct[:half]) | await embed_each(embedder, distinct[half:])
+    embedded: dict[str, Embedded] = {}
+    batches = [distinct] if distinct else []
+    deadline_s = asyncio.get_running_loop().time() + MAX_HALVING_S
+    works = False
+    while batches:
+        batch = batches.pop()
+        try:
+            embedded |= zip(batch, await embedder.embed(batch), strict=True)
+            works = True
+            continue
+        except RequestInvalid as exc:
+            error: RequestInvalid | EmbedderUnavailable = exc
+        except EmbedderUnavailable as exc:
+            if not exc.may_be_one_text or len(distinct) == 1:
+                raise
+            error = exc
+        is_late = asyncio.get_running_loop().time() > deadline_s
+        if len(batch) > 1 and not is_late:
+            half = len(batch) // 2
+            batches += [batch[half:], batch[:half]]
+            continue
+        if not works and isinstance(error, EmbedderUnavailable):
+            await embedder.embed([PROBE_TEXT])
+        works = True
+        embedded |= dict.fromkeys(batch, error)
+    return embedded
 
 
 ENTRY_BYTES = 320

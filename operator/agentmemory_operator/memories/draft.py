@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from agentmemory_operator.agents.checks import check_types, scaled, type_of
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.connections.embedders import embed_each
+from agentmemory_operator.connections.embedders import Embedded, embed_each
 from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavailable, RequestInvalid
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.hierarchy import missing_parents
@@ -182,9 +182,7 @@ def _said(memory: IncomingMemory) -> tuple[Any, ...]:
     )
 
 
-def _vector_of(
-    memory: IncomingMemory, agent: Agent, embedded: Mapping[str, Vector | RequestInvalid]
-) -> Vector | RequestInvalid | None:
+def _vector_of(memory: IncomingMemory, agent: Agent, embedded: Mapping[str, Embedded]) -> Embedded | None:
     if not has_vector(agent, memory.zone):
         return None
     if memory.vector is None:

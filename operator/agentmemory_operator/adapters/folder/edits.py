@@ -13,6 +13,7 @@ from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kubectl_yaml import KubectlLoader, dump_yaml
 
 Name = tuple[str, str, str]
 
@@ -81,7 +82,7 @@ class ManifestFiles:
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
         """Write annotations into the manifest that a command has written, or take off where None."""
         path = self._own((kind, metadata.namespace, metadata.name), f"{_told(annotations)} there")
-        document = yaml.safe_load(path.read_text("utf-8"))
+        document = yaml.load(path.read_text("utf-8"), KubectlLoader)
         kept = document["metadata"].get("annotations") or {}
         changed = kept | dict(annotations)
         document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
@@ -145,7 +146,7 @@ class ManifestFiles:
 
     @staticmethod
     def _write(path: Path, document: Json) -> None:
-        write_file(path, yaml.safe_dump(document, sort_keys=False))
+        write_file(path, dump_yaml(document))
 
 
 def _told(annotations: Mapping[str, str | None]) -> str:

@@ -18,12 +18,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
-from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
 from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
 from agentmemory_operator.entrypoints.api.load.limits import MIB
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
+from agentmemory_operator.entrypoints.api.load.repeated_keys import refuse_repeated_keys
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -32,7 +32,9 @@ from agentmemory_operator.entrypoints.api.problems import (
     ProblemRaised,
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.spec.names import VISIBLE_PATTERN
 
 BODY, PARTS = "body", "parts"
 BODY_MAX_BYTES = MIB
@@ -160,20 +162,44 @@ def parse_json(body: bytes) -> ParsedBody:
     """The document.
 
     Raises:
-        ProblemRaised: it is not JSON, not even with the three lapses above.
+        ProblemRaised: it is not JSON, not even with the three lapses above, or an object has a key twice.
     """
     try:
-        return ParsedBody(orjson.loads(body))
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         reason = str(error)
+    else:
+        check_keys(body, value)
+        return ParsedBody(value)
     try:
-        value = json.loads(body.decode())
+        value = json.loads(body.decode(), object_pairs_hook=once)
         faults = tuple(islice(_faults(value, ()), RequestInvalid.MAX))
+    except RepeatedKey as error:
+        raise _key_repeated(error) from None
     except (ValueError, RecursionError):
         faults = ()
     if not faults:
         raise not_json(reason + (": texts are in double quotes" if b"'" in body.lstrip()[:2] else ""))
     return ParsedBody(value, faults)
+
+
+def check_keys(body: bytes, value: Any) -> None:
+    """Pass where each object of a body has each key once.
+
+    Args:
+        value: what orjson has made of the body.
+
+    Raises:
+        ProblemRaised: an object has a key twice, of which parsers take either.
+    """
+    try:
+        refuse_repeated_keys(body, value)
+    except RepeatedKey as error:
+        raise _key_repeated(error) from None
+
+
+def _key_repeated(error: RepeatedKey) -> ProblemRaised:
+    return ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is ambiguous: {error}: send it once"))
 
 
 def check(model: type[Model], document: ParsedBody) -> Model:
@@ -257,7 +283,7 @@ def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
         case "extra_forbidden":
             return unknown_field(str(error["loc"][-1]), known)
         case "string_pattern_mismatch":
-            is_content = error["ctx"]["pattern"] == CONTENT_PATTERN
+            is_content = error["ctx"]["pattern"] == VISIBLE_PATTERN
             return "must not be blank" if is_content else "must not be blank or contain control characters"
         case type_ if type_ in _MESSAGES:
             message = _MESSAGES[type_]

@@ -31,6 +31,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     TypeName,
     TypeNames,
     UserId,
+    Whole,
     ZoneName,
 )
 from agentmemory_operator.memories.hierarchy import TreeRequest
@@ -158,7 +159,7 @@ class IncludeIn(Body):
 
     model_config = ConfigDict(frozen=True)
 
-    neighbours: Annotated[int, Field(ge=0, le=3)] = Field(
+    neighbours: Annotated[Whole, Field(ge=0, le=3)] = Field(
         default=0,
         description=(
             "Number of memories before and after each result in its session, 0..3, if the agent has a keyword index."

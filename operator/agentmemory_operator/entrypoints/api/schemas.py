@@ -33,7 +33,7 @@ class ConnectionOut(Answer):
 
 
 class MemoryOut(Answer):
-    """A stored memory with all fields, or only those that `fields` names. `format: compact` omits null fields."""
+    """A stored memory with all fields."""
 
     id: str
     user_id: str
@@ -306,6 +306,22 @@ class EndedOut(Answer):
     dropped: int
     counts: dict[str, int] = Field(description="By type.")
     run: str | None = Field(description="ID of the distillation run that follows, if the agent has a language model.")
+
+
+class LinksOut(Answer):
+    """Paths at which the API begins."""
+
+    docs: str = Field(description="This API for browsers.")
+    openapi: str = Field(description="The OpenAPI document.")
+    agents: str = Field(description="The agents.")
+    mcp: str = Field(description="The tools for models, by the Model Context Protocol.")
+    health: str = Field(description="Whether the process answers.")
+
+
+class RootOut(Answer):
+    """Entry points of the service."""
+
+    links: LinksOut
 
 
 class HealthOut(Answer):

@@ -21,6 +21,7 @@ from agentmemory_operator.memories.rules.criteria import (
     Value,
     Within,
 )
+from agentmemory_operator.spec.names import canonical
 from agentmemory_operator.spec.times import parse_time
 
 DEPTH_MAX = 8
@@ -128,7 +129,7 @@ class _Reader:
 
     def _contains(self, field: Field, value: object, path: str) -> Criterion:
         if field.kind is FieldKind.WORDS:
-            return self._equals(field, _text(value, path), path)
+            return self._equals(field, value, path)
         self._count(path)
         return Contains(field, _text(value, path))
 
@@ -162,7 +163,7 @@ def _field(name: str, path: str) -> Field:
 def _value(field: Field, value: object, path: str) -> Value:
     match field.kind:
         case FieldKind.WORD | FieldKind.WORDS:
-            return _text(value, path)
+            return canonical(_text(value, path))
         case FieldKind.NUMBER:
             return _number(value, path)
         case FieldKind.TIME:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from agentmemory_operator.agents.user_tokens import MintedToken
 from agentmemory_operator.entrypoints.api.answers import Json
-from agentmemory_operator.entrypoints.api.fields import Time, UserId
+from agentmemory_operator.entrypoints.api.fields import Time, UserId, Whole
 from agentmemory_operator.entrypoints.api.requests import LIST_LIMIT, Body, Parameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
 from agentmemory_operator.search.users import UserPage
@@ -25,7 +25,7 @@ class TokenIn(Body):
     verbs: Annotated[list[Literal["read", "write", "admin", "impersonate"]], Field(min_length=1, max_length=4)] = Field(
         description="Verbs of the token; the caller must have them too."
     )
-    ttl_seconds: int = Field(default=TOKEN_TTL_MAX_S, ge=1, le=TOKEN_TTL_MAX_S, description="Lifetime of the token.")
+    ttl_seconds: Whole = Field(default=TOKEN_TTL_MAX_S, ge=1, le=TOKEN_TTL_MAX_S, description="Lifetime of the token.")
 
 
 class TokenOut(Answer):

@@ -8,7 +8,14 @@ import orjson
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, check_names, not_readable, parse_json
+from agentmemory_operator.entrypoints.api.bodies import (
+    ParsedBody,
+    check,
+    check_keys,
+    check_names,
+    not_readable,
+    parse_json,
+)
 from agentmemory_operator.entrypoints.api.load.json_limits import (
     Cut,
     ItemSpan,
@@ -77,7 +84,9 @@ class BatchReader:
             return None
         self.take_room(parts)
         try:
-            return check(BatchEnvelope, ParsedBody(orjson.loads(body))).memories
+            value = orjson.loads(body)
+            check_keys(body, value)
+            return check(BatchEnvelope, ParsedBody(value)).memories
         except (orjson.JSONDecodeError, RequestInvalid):
             return None
 

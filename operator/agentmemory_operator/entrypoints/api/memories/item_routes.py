@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
-from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.fields import HeaderName
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.memories.item_requests import (
     ItemIn,
@@ -30,7 +30,7 @@ async def put_item(
     agent: str,
     request: Request,
     parameters: Annotated[PutParameters, Query()],
-    idempotency_key: Annotated[Id | None, Header()] = None,
+    idempotency_key: Annotated[HeaderName | None, Header()] = None,
 ) -> Response:
     """Store an item durably under a key of a namespace. It replaces an existing item; the last write wins.
 

@@ -14,6 +14,7 @@ from agentmemory_operator.entities.rules.sheet import (
     Relation,
     RelationName,
 )
+from agentmemory_operator.entrypoints.api.fields import Whole
 from agentmemory_operator.entrypoints.api.memories.entity_requests import EntityName, KnownName
 from agentmemory_operator.entrypoints.api.requests import Body
 from agentmemory_operator.memories.rules.entities import fold
@@ -27,7 +28,7 @@ class ToldRelation(Body):
     source: KnownName
     relation: RelationName
     target: KnownName
-    strength: int = Field(default=1, ge=1, le=STRENGTH_MAX)
+    strength: Whole = Field(default=1, ge=1, le=STRENGTH_MAX)
 
 
 class ToldAlias(Body):

@@ -25,6 +25,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Tags,
     Time,
     UserId,
+    Whole,
 )
 from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuch, count_parts
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
@@ -121,9 +122,9 @@ class LineIn(MemoryIn):
     superseded_at: Time | None = Field(default=None, description="Time when the next version replaced it.")
     stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
     last_accessed_at: Time | None = Field(default=None, description="Time when a search last returned it.")
-    access_count: int = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
+    access_count: Whole = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
     observed_by: list[Author] = Field(default=[], max_length=20, description="Authors who stored it.")
-    observation_count: int = Field(default=1, ge=1, le=2**53, description="Number of authors; ignored on import.")
+    observation_count: Whole = Field(default=1, ge=1, le=2**53, description="Number of authors; ignored on import.")
     updated_at: Time | None = Field(
         default=None, description="Time of the last change. Default: `created_at` of the line."
     )

@@ -1,5 +1,6 @@
 """The routes of export and import: lines of JSON, one memory each, in constant memory on both ways."""
 
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -248,8 +249,9 @@ async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None
     """
     first, lines, size, parts = 1, list[bytes | None](), 0, 0
     async for line in _split(stream, give_back):
-        lines.append(line)
         size += 1 if line is None else len(line) + 1
+        is_start = first == 1 and not lines
+        lines.append(line.removeprefix(BOM_UTF8) if line and is_start else line)
         parts += parts_at_most(line or b"")
         if len(lines) == BATCH or size >= BATCH_BYTES or parts >= ITEM_MAX_PARTS:
             yield _Batch(first, lines, size)

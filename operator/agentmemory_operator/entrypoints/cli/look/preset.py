@@ -5,12 +5,12 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
 from agentmemory_operator.controllers.rules.preset_manifest import expanded_spec
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 from agentmemory_operator.spec.presets import PRESETS
 
 WIDTH = 120
@@ -57,4 +57,4 @@ def manifest_of(preset: str) -> dict[str, Any]:
 def _rendered(document: dict[str, Any], output: SpecFormat) -> str:
     if output is SpecFormat.JSON:
         return json.dumps(document, indent=2) + "\n"
-    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=WIDTH))
+    return dump_yaml(document, default_flow_style=None, width=WIDTH)

@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, conf
 from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.rules.json_keys import once
 
 if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
@@ -129,13 +130,15 @@ def remember(  # noqa: PLR0913 # each is an option
     text: Annotated[str, typer.Argument(help="Text to store.")],
     user: User,
     type_: Annotated[str | None, typer.Option("--type", help="Memory type, one of the agent's.")] = None,
-    importance: Annotated[float | None, typer.Option(help="Importance, 0..1.")] = None,
+    importance: Annotated[str | None, typer.Option(help="Importance: 0..1, low, medium, high or critical.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Tag of the memory; repeatable.")] = None,
     supersedes: Annotated[str | None, typer.Option(help="Id of the memory to supersede.")] = None,
     zone: Annotated[str | None, typer.Option(help="Privacy zone: SENSITIVE, PERSONAL or PROFESSIONAL.")] = None,
 ) -> "Call":
     """Store a memory for a user."""
-    options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes, "zone": zone})
+    options = _given(
+        {"type": type_, "importance": _importance_of(importance), "tags": tag, "supersedes": supersedes, "zone": zone}
+    )
     return lambda agent: agent.user(user).add(text, **options)
 
 
@@ -227,9 +230,17 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
 
 def _filters_of(text: str | None) -> Any:
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else json.loads(text, object_pairs_hook=once)
     except ValueError as error:
         raise typer.BadParameter(f"--filters is not JSON: {error}") from error
+
+
+def _importance_of(text: str | None) -> float | str | None:
+    """Return the number of a text, or the text for the API to check: it knows the names of the levels."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -274,11 +285,11 @@ def _types_of(counts: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[s
 
 def _receipts_section(answer: "ReceiptsPage") -> Section:
     rows = tuple(
-        (_plain(receipt.at), receipt.scope or "", str(receipt.counts["total"]), receipt.id, receipt.sha256)
+        (receipt.id, _plain(receipt.at), receipt.scope or "", str(receipt.counts["total"]), receipt.sha256)
         for receipt in answer.results
     )
-    columns = ("AT", "SCOPE", "MEMORIES", "RECEIPT", "SHA-256") if rows else ()
-    return Section(f"{len(rows)} receipts", columns=columns, rows=rows)
+    columns = ("RECEIPT", "AT", "SCOPE", "MEMORIES", "SHA-256") if rows else ()
+    return Section(f"{len(rows)} receipts", columns=columns, rows=rows, cut="SHA-256")
 
 
 def _plain(value: Any) -> Any:
