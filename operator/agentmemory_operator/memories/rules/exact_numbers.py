@@ -1,0 +1,164 @@
+"""Numbers that Qdrant's JSON parser would change, and the texts that keep them; see `docs/adr/0041-exact-numbers.md`.
+
+Qdrant stores a payload as JSON and parses it whenever it reads it. Its parser rounds a float twice, so about one double
+in ten comes back with another last digit. Such a float is stored as the nearest one that the parser returns unchanged,
+which filters and formulas use, and its exact text is stored beside it:
+
+- in an object within a payload, under `#exact`: a map from the name of an entry to the JSON of its value;
+- on the payload itself, under the entry's name with `#exact` appended, because single keys of it are overwritten.
+
+Integers of 64 bits are not changed.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+Payload = dict[str, Any]
+
+EXACT = "#exact"
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+OUT_OF_INT64 = "must be within the signed 64-bit range, or written with a decimal point or an exponent"
+
+NUMBERS = ("importance", "confidence", "decayRate")
+"""The keys of a payload whose value is a caller's number."""
+
+MARK = EXACT.encode()
+"""What the JSON of a payload with such a number contains."""
+
+_LONG_INTEGER = re.compile(rb"[0-9]{19}")
+# A reader of longer texts may refuse them, or take minutes.
+_MAX_DIGITS = 24
+_POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
+_MAX_POWER = len(_POWERS) - 1
+
+
+def may_exceed_int64(document: bytes) -> bool:
+    """Return whether a JSON text may have an integer outside the signed 64-bit range, which orjson reads as a float."""
+    return _LONG_INTEGER.search(document) is not None
+
+
+def read_integer(digits: str) -> int:
+    """Return the integer of a JSON text; one of very many digits as some integer beyond 64 bits."""
+    return int(digits[:_MAX_DIGITS])
+
+
+def is_int64(value: int) -> bool:
+    """Return whether an integer has 64 bits, its sign included."""
+    return INT64_MIN <= value <= INT64_MAX
+
+
+def flag_of(key: str) -> str:
+    """Return the path of the text beside a field, which exists only if some number of the field was changed."""
+    *outer, name = key.split(".")
+    return ".".join([*outer, f'"{EXACT}"', name]) if outer else f'"{name}{EXACT}"'
+
+
+def encoded(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str, Any]:
+    """Return a payload as Qdrant stores it without changing a number.
+
+    Args:
+        is_part: The payload is merged into another one, whose texts it then has to replace.
+    """
+    changed: Payload = {}
+    for name, value in payload.items():
+        stored, has_changed, _ = _encoded(value)
+        if has_changed:
+            changed[name] = stored
+        if name in NUMBERS and (is_part or has_changed):
+            changed[name + EXACT] = repr(value) if has_changed else None
+    return {**payload, **changed} if changed else payload
+
+
+def decoded(payload: Payload) -> Payload:
+    """Return a payload with the numbers that its caller sent."""
+    kept = {name: _decoded(value) for name, value in payload.items()}
+    for name in NUMBERS:
+        text = kept.pop(name + EXACT, None)
+        if text is not None and isinstance(kept.get(name), float):
+            kept[name] = _parsed(text, kept[name])
+    return kept
+
+
+def keys_with_texts(keys: Iterable[str]) -> list[str]:
+    """Return the keys to read of a payload, those of the texts beside them included."""
+    named = list(keys)
+    return named + [f'"{name}{EXACT}"' for name in NUMBERS if name in named]
+
+
+@lru_cache(maxsize=4096)
+def stored_float(value: float) -> float:
+    """Return the nearest float that Qdrant's parser returns unchanged: mostly the value itself."""
+    below = above = value
+    while True:
+        if _parsed_by_engine(below) == below:
+            return below
+        if _parsed_by_engine(above) == above:
+            return above
+        below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
+
+
+def _parsed_by_engine(value: float) -> float:
+    """Return what serde_json makes of the shortest text of a float: significand and power of ten, each rounded."""
+    text, _, power = repr(value).partition("e")
+    whole, _, fraction = text.lstrip("-").partition(".")
+    parsed, exponent = float(int(whole + fraction)), int(power or 0) - len(fraction)
+    if exponent < -_MAX_POWER:
+        parsed, exponent = parsed / _POWERS[_MAX_POWER], exponent + _MAX_POWER
+    parsed = parsed * _POWERS[exponent] if exponent >= 0 else parsed / _POWERS[-exponent]
+    return math.copysign(parsed, value)
+
+
+def _encoded(value: Any) -> tuple[Any, bool, bool]:
+    """Return a value as it is stored, whether that is another, and whether the object that it is in keeps its text."""
+    match value:
+        case float():
+            stored = stored_float(value)
+            return stored, stored != value, stored != value
+        case list() | tuple():
+            parts = [_encoded(part) for part in value]
+            has_changed, is_own = any(part[1] for part in parts), any(part[2] for part in parts)
+            return ([part[0] for part in parts] if has_changed else value), has_changed, is_own
+        case dict():
+            return *_encoded_object(value), False
+        case _:
+            return value, False, False
+
+
+def _encoded_object(value: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    changed: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    for name, child in value.items():
+        inner, has_changed, is_own = _encoded(child)
+        if has_changed:
+            changed[name] = inner
+        if is_own or name == EXACT:
+            texts[name] = orjson.dumps(child).decode()
+    if texts:
+        changed[EXACT] = texts
+    return ({**value, **changed} if changed else value), bool(changed)
+
+
+def _decoded(value: Any) -> Any:
+    match value:
+        case list():
+            return [_decoded(part) for part in value]
+        case dict():
+            texts = value.get(EXACT)
+            if not isinstance(texts, dict):
+                return {name: _decoded(child) for name, child in value.items()}
+            kept = {name: _decoded(child) for name, child in value.items() if name != EXACT}
+            return kept | {name: _parsed(text, kept.get(name)) for name, text in texts.items()}
+        case _:
+            return value
+
+
+def _parsed(text: Any, otherwise: Any) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return otherwise
