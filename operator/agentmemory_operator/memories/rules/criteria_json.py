@@ -22,6 +22,7 @@ from agentmemory_operator.memories.rules.criteria import (
     Within,
 )
 from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64
+from agentmemory_operator.memories.rules.words import words_of
 from agentmemory_operator.spec.times import parse_time
 
 DEPTH_MAX = 8
@@ -130,7 +131,10 @@ class _Reader:
         if field.kind is FieldKind.WORDS:
             return self._equals(field, _text(value, path), path)
         self._count(path)
-        return Contains(field, _text(value, path))
+        text = _text(value, path)
+        if not words_of(text):
+            raise _WrongError(path, "must have at least one letter or digit")
+        return Contains(field, text)
 
     def _within(self, field: Field, bounds: Mapping[str, object], path: str) -> Criterion:
         self._count(path)

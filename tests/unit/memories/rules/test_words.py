@@ -1,0 +1,54 @@
+"""What the words of a text are, and when a text contains those of another, in any language."""
+
+import pytest
+
+from agentmemory_operator.memories.rules.words import words_of
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Big Ant here", "here BIG"),
+        ("Big Ant here", "ant"),
+        ("snake_case and kebab-case", "case snake"),
+        ("Straße 5", "STRASSE"),
+        ("cafe\u0301 au lait", "CAF\u00c9"),
+        ("İstanbul", "İSTANBUL"),
+        ("\uff21\uff22\uff23\uff11\uff12", "abc12"),
+        ("हिन्दी सीखो", "हिन्दी"),
+        ("我喜欢喝咖啡", "咖啡"),
+        ("iPhone手机坏了", "iphone 手机"),
+        ("私はコーヒーが好きです", "コーヒー"),
+        ("\uff83\uff9e\uff70\uff80\uff8d\uff9e\uff70\uff7d", "データベース"),
+        ("커피를 마셔요", "커피"),
+        ("ฉันชอบกาแฟมาก", "กาแฟ"),
+        ("2024年3月", "3月"),
+        ("Привет, Мир", "МИР"),
+    ],
+)
+def test_a_text_contains_words_in_any_order_case_and_script(text: str, wanted: str) -> None:
+    assert words_of(text).contain(words_of(wanted))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("elephant", "ant"),
+        ("Big Ant", "big here"),
+        ("cafe", "café"),
+        ("हिन्दी", "हिन"),
+        ("我喜欢喝咖啡", "咖喱"),
+        ("我喜欢喝咖啡", "啡咖"),
+        ("iPhones手机", "iphone"),
+        ("123", "12"),
+        ("don't", "do"),
+        ("", "a"),
+    ],
+)
+def test_a_text_does_not_contain_a_part_of_a_word(text: str, wanted: str) -> None:
+    assert not words_of(text).contain(words_of(wanted))
+
+
+@pytest.mark.parametrize("text", ["", " ", "!?", "🙂", "_-_", "\u200b"])
+def test_punctuation_and_symbols_are_no_words(text: str) -> None:
+    assert not words_of(text)
