@@ -12,8 +12,9 @@ Integers of 64 bits are not changed.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 import orjson
@@ -35,6 +36,11 @@ _LONG_INTEGER = re.compile(rb"[0-9]{19}")
 _MAX_DIGITS = 24
 _POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
 _MAX_POWER = len(_POWERS) - 1
+_LARGEST = sys.float_info.max
+_DIGITS = Context(prec=16)
+_LEAST, _MOST = 1e-9, 1e15
+MAX_STEPS = 64
+"""Floats between a value and the float that is stored for it; docs/adr/0041 has the measurement."""
 
 
 def may_exceed_int64(document: bytes) -> bool:
@@ -50,12 +56,6 @@ def read_integer(digits: str) -> int:
 def is_int64(value: int) -> bool:
     """Return whether an integer has 64 bits, its sign included."""
     return INT64_MIN <= value <= INT64_MAX
-
-
-def flag_of(key: str) -> str:
-    """Return the path of the text beside a field, which exists only if some number of the field was changed."""
-    *outer, name = key.split(".")
-    return ".".join([*outer, f'"{EXACT}"', name]) if outer else f'"{name}{EXACT}"'
 
 
 def encoded(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str, Any]:
@@ -87,19 +87,59 @@ def decoded(payload: Payload) -> Payload:
 def keys_with_texts(keys: Iterable[str]) -> list[str]:
     """Return the keys to read of a payload, those of the texts beside them included."""
     named = list(keys)
-    return named + [f'"{name}{EXACT}"' for name in NUMBERS if name in named]
+    paths = (key.rpartition(".") for key in named)
+    texts = [f'{outer}."{EXACT}".{name}' if outer else f'"{name}{EXACT}"' for outer, _, name in paths]
+    return named + [text for key, text in zip(named, texts, strict=True) if "." in key or key in NUMBERS]
 
 
-@lru_cache(maxsize=4096)
 def stored_float(value: float) -> float:
-    """Return the nearest float that Qdrant's parser returns unchanged: mostly the value itself."""
+    """Return the float that is stored for a value: one near it that Qdrant's parser returns unchanged.
+
+    Mostly the value itself. No number of 15 digits lies between the two, if that is possible: in comparisons with such
+    numbers, the stored float then is as good as the value.
+    """
+    if _parsed_by_engine(value) == value:
+        return value
+    below, above = _of_15_digits(value)
+    nearest: float | None = None
+    for found in _neighbours(value):
+        if _parsed_by_engine(found) == found:
+            if below < found < above:
+                return found
+            nearest = found if nearest is None else nearest
+    assert nearest is not None
+    return nearest
+
+
+def is_compared_exactly(value: float) -> bool:
+    """Return whether Qdrant compares a number with all others as they were sent.
+
+    True for numbers of up to 15 digits that are not very small: none is stored as another, and no other number as it or
+    on its other side. Also none is near the integers that a float cannot hold.
+    """
+    return value == 0 or (_LEAST <= abs(value) < _MOST and float(f"{value:.15g}") == value)
+
+
+def around(value: float) -> tuple[float, float]:
+    """Return bounds between which each float lies that may be stored for a value."""
+    margin = (MAX_STEPS + 1) * math.ulp(value)
+    return max(value - margin, -_LARGEST), min(value + margin, _LARGEST)
+
+
+def _neighbours(value: float) -> Iterator[float]:
+    """Yield the finite floats near a value, the nearest first."""
     below = above = value
-    while True:
-        if _parsed_by_engine(below) == below:
-            return below
-        if _parsed_by_engine(above) == above:
-            return above
+    for _ in range(MAX_STEPS):
         below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
+        yield from (found for found in (below, above) if math.isfinite(found))
+
+
+def _of_15_digits(value: float) -> tuple[float, float]:
+    """Return the nearest numbers of 15 digits below and above a value."""
+    exact = Decimal(value)
+    unit = Decimal(1).scaleb(exact.adjusted() - 14)
+    below, above = (float(exact.quantize(unit, rounding, _DIGITS)) for rounding in (ROUND_FLOOR, ROUND_CEILING))
+    return below, above
 
 
 def _parsed_by_engine(value: float) -> float:
