@@ -13,6 +13,7 @@ from qdrant_devserver.cluster.peers import Peer
 from qdrant_devserver.cluster.state import State
 from qdrant_devserver.error_answers import ErrorAnswer, collection_missing, malformed, malformed_parameter
 from qdrant_devserver.fields import Document, read_object
+from qdrant_devserver.points.filters import TEXT_INDEXED
 from qdrant_devserver.storage.collection import ServedCollection
 
 # Limit of the server's default configuration.
@@ -81,7 +82,7 @@ def peer_of(request: Request) -> Peer:
 
 
 def collection_of(request: Request) -> ServedCollection:
-    """The collection that the path names, directly or by an alias, as far as the peer knows.
+    """The collection that the path names, directly or by an alias, as far as the peer knows; filters are read for it.
 
     Raises:
         ErrorAnswer: 404, it knows none, or one that is gone.
@@ -89,6 +90,8 @@ def collection_of(request: Request) -> ServedCollection:
     collection = known_to(request).resolve(request.path_params["name"])
     if collection.deleted:
         raise collection_missing(request.path_params["name"])
+    schemas = collection.record.payload_schema
+    TEXT_INDEXED.set(frozenset(field for field, schema in schemas.items() if schema["data_type"] == "text"))
     return collection
 
 
