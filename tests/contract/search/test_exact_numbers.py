@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from agentmemory_operator.lifecycle.forget import ForgetRequest
@@ -102,13 +103,49 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
         scalars: dict[str, Any] = {"importance": 0.30000000000000004, "confidence": 0.12070162795213857}
         assert stored_float(scalars["confidence"]) != scalars["confidence"]
-        id_ = await world.add("it", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars)
+        id_ = await world.add(
+            "it", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars
+        )
 
         record = await read_memory(world.agent, id_, user_id="u")
 
         assert bits(dict(record.metadata)) == bits(metadata)
         assert (record.context, record.decay_rate) == ({"c": CHANGED}, 0.12070162795213857)
         assert (record.importance, record.confidence) == (scalars["importance"], scalars["confidence"])
+
+
+async def test_100_000_doubles_come_back(qdrant_url: str) -> None:
+    generator = random.Random(44)
+    everyday = (
+        lambda: generator.gauss(0, 100),
+        lambda: generator.random(),
+        lambda: round(generator.uniform(0, 1e4), 2),
+    )
+    drawn = [any_double(generator) for _ in range(50_000)] + [everyday[n % 3]() for n in range(50_000)]
+    parts = [drawn[place : place + 2_000] for place in range(0, len(drawn), 2_000)]
+    points = [{"id": place, "vector": {}, "payload": {"metadata": {"n": part}}} for place, part in enumerate(parts)]
+    async with open_world(qdrant_url) as world:
+        agent = world.agent
+        for point in points:
+            await agent.store.upsert(agent.alias, [point])
+
+        came, _ = await agent.store.scroll(agent.alias, {"limit": 100, "with_payload": True})
+        url = f"{qdrant_url}/collections/{agent.alias}/points/scroll"
+        async with aiohttp.request("POST", url, json={"limit": 100}) as answer:
+            stored = (await answer.json(loads=orjson.loads))["result"]["points"]
+
+    read = [
+        number for point in sorted(came, key=lambda point: point["id"]) for number in point["payload"]["metadata"]["n"]
+    ]
+    kept = [
+        number
+        for point in sorted(stored, key=lambda point: point["id"])
+        for number in point["payload"]["metadata"]["n"]
+    ]
+    assert bits(read) == bits(drawn)
+    # Without the texts beside them this many would be others; and what is stored is not changed again.
+    assert sum(one != other for one, other in zip(kept, drawn, strict=True)) > 10_000
+    assert kept == [stored_float(number) for number in drawn]
 
 
 async def test_a_change_keeps_the_new_numbers_and_the_others(qdrant_url: str) -> None:

@@ -31,7 +31,7 @@ NUMBERS = ("importance", "confidence", "decayRate")
 MARK = EXACT.encode()
 """What the JSON of a payload with such a number contains."""
 
-_LONG_INTEGER = re.compile(rb"[0-9]{19}")
+_LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{19}")
 # A reader of longer texts may refuse them, or take minutes.
 _MAX_DIGITS = 24
 _POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
