@@ -9,7 +9,7 @@ from dataclasses import replace
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.criteria import Criterion, is_exact
+from agentmemory_operator.memories.rules.criteria import Criterion, compile_certain, is_exact
 from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
 from agentmemory_operator.memories.rules.filters import Condition, Filter, Selection, both, equals_any, visible
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
@@ -33,8 +33,14 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
     filter_ = both(found, *_searchable(agent))
     if criterion is None or is_exact(criterion, indexes):
         return filter_, await count_eligible(agent, selection, filter_)
-    ids = await _find_matching(agent, criterion, filter_)
-    return both(filter_, {"has_id": ids}), len(ids)
+    # A filter of all candidates, of which only those are read that Qdrant is not certain of.
+    certain = compile_certain(criterion, indexes)
+    unread = [{"must_not": [certain]}] if certain else []
+    ids = await _find_matching(agent, criterion, both(filter_, *unread))
+    if certain is None:
+        return both(filter_, {"has_id": ids}), len(ids)
+    narrowed = both(filter_, {"should": [certain, {"has_id": ids}]} if ids else certain)
+    return narrowed, await count_eligible(agent, selection, narrowed)
 
 
 def _searchable(agent: Agent) -> list[Condition]:

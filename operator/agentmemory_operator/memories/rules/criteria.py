@@ -1,7 +1,7 @@
 """What a caller's `filters` mean: a typed tree over the fields of a memory, and the Qdrant filter that it compiles to.
 
 A field holds any number of values: none where it is missing, null or an empty list, else one, or a list's. A condition
-holds if some value meets it. Numbers compare as float64, times as Unix milliseconds. `criteria_match.py` decides about
+holds if some value meets it. Numbers compare exactly, times as Unix milliseconds. `criteria_match.py` decides about
 one memory; what compiles here finds the candidates.
 """
 
@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias, TypeGuard, assert_never
 
+from agentmemory_operator.memories.rules.exact_numbers import around, is_compared_exactly, is_int64
 from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, RENAMED
 
 Condition = dict[str, Any]
@@ -153,6 +154,12 @@ def compile_criterion(criterion: Criterion, indexes: Mapping[str, str] = NO_INDE
     return {"must": []} if isinstance(condition, bool) else condition
 
 
+def compile_certain(criterion: Criterion, indexes: Mapping[str, str] = NO_INDEXES) -> Condition | None:
+    """Return a Qdrant condition that no memory meets but those that meet the criterion; None if there is none."""
+    condition = _compile(criterion, indexes, is_wider=False)
+    return None if isinstance(condition, bool) else condition
+
+
 def is_exact(criterion: Criterion, indexes: Mapping[str, str] = NO_INDEXES) -> bool:
     """Return whether Qdrant decides a criterion as `criteria_match.matches` does."""
     return all(_is_leaf_exact(leaf, indexes) for leaf in leaves(criterion))
@@ -183,12 +190,55 @@ def _compile(criterion: Criterion, indexes: Mapping[str, str], *, is_wider: bool
 def _compile_leaf(leaf: Leaf, indexes: Mapping[str, str], *, is_wider: bool) -> Condition | bool:
     if _is_leaf_exact(leaf, indexes):
         return _condition_of(leaf)
+    if _is_of_numbers(leaf) and indexes.get(leaf.field.key) != "datetime":
+        return _wider_than_numbers(leaf) if is_wider else _narrower_than_numbers(leaf)
     if not is_wider:
         return False
     if indexes.get(leaf.field.key) == "uuid" and isinstance(leaf, Equals):
         return _condition_of(leaf)
     # What the engine would find is not all: see `_is_leaf_exact`.
     return {"must_not": [{"is_empty": {"key": leaf.field.key}}]}
+
+
+def _wider_than_numbers(leaf: Equals | Within) -> Condition:
+    """Return the condition of having a number whose stored float may meet a condition."""
+    if isinstance(leaf, Equals):
+        below, above = around(float(leaf.value))
+        near = {"key": leaf.field.key, "range": {"gte": below, "lte": above}}
+        return {"should": [near, _matching(leaf)]} if _is_integer(leaf.value) else near
+    return {"key": leaf.field.key, "range": _moved(leaf.bounds, is_inwards=False)}
+
+
+def _narrower_than_numbers(leaf: Equals | Within) -> Condition | bool:
+    """Return the condition of having a number that meets a condition whatever number the stored float stands for."""
+    if isinstance(leaf, Equals):
+        return _matching(leaf) if _is_integer(leaf.value) else False
+    bounds = _moved(leaf.bounds, is_inwards=True)
+    return len(bounds) == len(leaf.bounds) and {"key": leaf.field.key, "range": bounds}
+
+
+def _matching(leaf: Equals) -> Condition:
+    # Qdrant matches integers of 64 bits exactly, and compares ranges as float64.
+    return {"key": leaf.field.key, "match": {"value": int(leaf.value)}}
+
+
+def _is_integer(value: Value) -> bool:
+    return is_int64(int(value)) and int(value) == value
+
+
+def _moved(bounds: Mapping[str, float | str], *, is_inwards: bool) -> dict[str, float]:
+    """Return bounds moved over all floats that may be stored for them; fewer if two of one side become one."""
+    moved: dict[str, float] = {}
+    for name, bound in bounds.items():
+        number, side = float(bound), name[0]
+        if is_compared_exactly(number):
+            moved[name] = number
+        else:
+            below, above = around(number)
+            # `g` of the lower bounds, which move up to be narrower.
+            name_moved = f"{side}t" if is_inwards else f"{side}te"
+            moved[name_moved] = above if (side == "g") is is_inwards else below
+    return moved
 
 
 def _condition_of(leaf: Leaf) -> Condition:
@@ -216,6 +266,8 @@ def _is_leaf_exact(leaf: Leaf, indexes: Mapping[str, str]) -> bool:
     """
     if isinstance(leaf, Contains):
         return False
+    if _is_of_numbers(leaf) and not all(is_compared_exactly(float(number)) for number in _values_of(leaf)):
+        return False
     index = indexes.get(leaf.field.key)
     if leaf.field.kind is not FieldKind.ANY or index is None or isinstance(leaf, Empty):
         return True
@@ -224,9 +276,18 @@ def _is_leaf_exact(leaf: Leaf, indexes: Mapping[str, str]) -> bool:
     return index != "datetime"
 
 
+def _is_of_numbers(leaf: Leaf) -> TypeGuard[Equals | Within]:
+    if not isinstance(leaf, Equals | Within) or leaf.field.kind is FieldKind.TIME:
+        return False
+    return not any(isinstance(value, str | bool) for value in _values_of(leaf))
+
+
+def _values_of(leaf: Equals | Within) -> list[Value]:
+    return [leaf.value] if isinstance(leaf, Equals) else list(leaf.bounds.values())
+
+
 def _has_text(leaf: Equals | Within) -> bool:
-    values = [leaf.value] if isinstance(leaf, Equals) else leaf.bounds.values()
-    return any(isinstance(value, str) for value in values)
+    return any(isinstance(value, str) for value in _values_of(leaf))
 
 
 def _values_of_text(parts: tuple[Criterion, ...]) -> Condition | None:

@@ -1,7 +1,7 @@
 """From the JSON of `filters` to the typed tree; every wrong part is named by its path."""
 
+import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,13 +21,13 @@ from agentmemory_operator.memories.rules.criteria import (
     Value,
     Within,
 )
+from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64
 from agentmemory_operator.memories.rules.words import words_of
 from agentmemory_operator.spec.times import parse_time
 
 DEPTH_MAX = 8
 CONDITIONS_MAX = 256
 TEXT_MAX = 1024
-FLOAT64_MAX = sys.float_info.max
 
 GROUPS: dict[str, Callable[[tuple[Criterion, ...]], Criterion]] = {"AND": AllOf, "OR": AnyOf, "NOT": NoneOf}
 BOUNDS = ("gt", "gte", "lt", "lte")
@@ -193,10 +193,14 @@ def _time(value: object, path: str) -> int:
 
 
 def _number(value: Any, path: str, wanted: str = "a number") -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and -FLOAT64_MAX <= value <= FLOAT64_MAX:
-        return float(value)
-    raise _WrongError(path, f"must be {wanted}")
+    """Return a number as it is: an integer of more than 53 bits is no float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _WrongError(path, f"must be {wanted}")
+    if isinstance(value, int) and not is_int64(value):
+        raise _WrongError(path, OUT_OF_INT64)
+    if not math.isfinite(value):
+        raise _WrongError(path, f"must be {wanted}")
+    return value
 
 
 def _text(value: object, path: str) -> str:

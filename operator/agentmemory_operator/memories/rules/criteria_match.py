@@ -87,7 +87,8 @@ def values_at(payload: Mapping[str, Any], path: str) -> list[Any]:
 def _equals(value: Any, wanted: Value) -> bool:
     if isinstance(wanted, str | bool):
         return type(value) is type(wanted) and value == wanted
-    return _is_number(value) and float(value) == wanted
+    # Python compares integers and floats exactly.
+    return _is_number(value) and bool(value == wanted)
 
 
 def _is_within(value: Any, bounds: Mapping[str, float | str]) -> bool:
@@ -97,7 +98,7 @@ def _is_within(value: Any, bounds: Mapping[str, float | str]) -> bool:
         compared = _moment(value) if isinstance(value, str) else None
         limits = {name: _moment(str(bound)) for name, bound in bounds.items()}
     else:
-        compared = float(value) if _is_number(value) else None
+        compared = value if _is_number(value) else None
     return compared is not None and all(_COMPARED[name](compared, limit) for name, limit in limits.items())
 
 
