@@ -27,7 +27,7 @@ _LAST_MARK = 0x1FFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TextWords:
     """Words of one text.
 
     Attributes:
@@ -41,12 +41,12 @@ class Words:
     def __bool__(self) -> bool:
         return bool(self.spaced or self.runs)
 
-    def contain(self, other: "Words") -> bool:
+    def contain(self, other: "TextWords") -> bool:
         """Return whether all words of another text are among these; a run also as part of a longer one."""
         return other.spaced <= self.spaced and all(any(run in own for own in self.runs) for run in other.runs)
 
 
-def words_of(text: str) -> Words:
+def words_of(text: str) -> TextWords:
     """Return the words of a text."""
     spaced: set[str] = set()
     runs: list[str] = []
@@ -54,7 +54,7 @@ def words_of(text: str) -> Words:
         word = found.group()
         runs += _RUN.findall(word)
         spaced.update(part for part in _RUN.split(word) if part)
-    return Words(frozenset(spaced), tuple(runs))
+    return TextWords(frozenset(spaced), tuple(runs))
 
 
 def engine_text(text: str) -> str:
