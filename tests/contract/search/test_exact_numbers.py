@@ -11,6 +11,7 @@ import pytest
 
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.memories.rules.exact_numbers import stored_float
@@ -92,6 +93,20 @@ async def test_a_forget_erases_one_of_two_neighbours(world: World) -> None:
         assert receipt.counts.total == 1
 
     assert {record.metadata["n"] for record in await world.rows()} == set(numbers[1::2])
+
+
+async def test_a_float_that_an_index_of_integers_does_not_have_is_told(world: World) -> None:
+    number = {"metadata": {"n": [1, 2.5]}}
+    memory = IncomingMemory(user_id="u", content="a", vector=vector_of("a"), **number)
+    [stored] = await world.remember.store(world.agent, [memory])
+    address = Address(namespace=("a", "b"), key="k", user_id="u")
+    put = await world.items.put(world.agent, address, ItemContent(content="a", vector=vector_of("a"), **number))
+
+    is_integer = world.agent.settings.indexes.get("metadata.n") == "integer"
+    for outcome in (stored, put):
+        told = [warning for warning in outcome.warnings if warning.startswith("metadata.n: ")]
+        assert [True for warning in told if "type: float" in warning] == [True] * is_integer
+    assert (await world.try_add("b", metadata={"n": [1, 2]})).warnings == ()
 
 
 async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
