@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 _SPACELESS = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109f\u1780-\u17d3\u17d7"
@@ -54,6 +55,27 @@ def words_of(text: str) -> Words:
         runs += _RUN.findall(word)
         spaced.update(part for part in _RUN.split(word) if part)
     return Words(frozenset(spaced), tuple(runs))
+
+
+def engine_text(text: str) -> str:
+    """Return a text in which Qdrant's word tokenizer finds words in every script.
+
+    A run of characters without spaces becomes its characters and its pairs of neighbours. All else is unchanged.
+    """
+    composed = unicodedata.normalize("NFKC", text)
+    if not _RUN.search(composed):
+        return text
+    return _RUN.sub(lambda run: f" {' '.join(_parts(run.group()))} ", composed)
+
+
+def _parts(run: str) -> list[str]:
+    letters: list[str] = []
+    for character in _UNSPOKEN.sub("", run):
+        if letters and unicodedata.category(character).startswith("M"):
+            letters[-1] += character
+        else:
+            letters.append(character)
+    return [*letters, *(first + second for first, second in pairwise(letters))]
 
 
 def _folded(text: str) -> str:

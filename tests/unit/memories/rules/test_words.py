@@ -1,8 +1,11 @@
 """What the words of a text are, and when a text contains those of another, in any language."""
 
-import pytest
+import unicodedata
 
-from agentmemory_operator.memories.rules.words import words_of
+import pytest
+import qdrant_edge as edge
+
+from agentmemory_operator.memories.rules.words import engine_text, words_of
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,34 @@ def test_a_text_does_not_contain_a_part_of_a_word(text: str, wanted: str) -> Non
 @pytest.mark.parametrize("text", ["", " ", "!?", "🙂", "_-_", "\u200b"])
 def test_punctuation_and_symbols_are_no_words(text: str) -> None:
     assert not words_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Ada drinks café au lait, don't ﬁx", "Ada drinks café au lait, don't ﬁx"),
+        ("喝茶", "喝 茶 喝茶"),
+        ("买iPhone了", "买 iPhone 了"),
+        ("커피를 마셔요", "커 피 를 커피 피를 마 셔 요 마셔 셔요"),
+        ("กิ่ง", "กิ ง กิง"),
+        ("茶", "茶"),
+    ],
+)
+def test_the_engine_gets_pairs_of_characters_of_scripts_without_spaces(text: str, expected: str) -> None:
+    assert engine_text(text).split() == expected.split()
+
+
+def test_the_engine_takes_each_part_for_one_word() -> None:
+    model = edge.Bm25(edge.Bm25Config(stopwords=edge.StopwordsSet(set(), set()), stemmer=edge.DisabledStemmer()))
+    characters = [
+        chr(code)
+        for code in range(0x0E00, 0x30000)
+        if unicodedata.category(chr(code))[0] in "LM" and unicodedata.normalize("NFKC", chr(code)) == chr(code)
+    ]
+    spaceless = [character for character in characters if words_of(character).runs]
+    parts = [part for character in spaceless for part in engine_text(f"中{character}").split()]
+
+    split = [part for part in set(parts) if len(model.embed_query(part).indices) != 1]
+
+    assert len(spaceless) > 80_000
+    assert split == []
