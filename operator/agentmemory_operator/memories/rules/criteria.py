@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeGuard, assert_never
+from uuid import UUID
 
 from agentmemory_operator.memories.rules.exact_numbers import around, is_compared_exactly, is_int64
 from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, RENAMED
@@ -173,8 +174,8 @@ def _compile(criterion: Criterion, indexes: Mapping[str, str], *, is_wider: bool
     """
     if not isinstance(criterion, AllOf | AnyOf | NoneOf):
         return _compile_leaf(criterion, indexes, is_wider=is_wider)
-    if isinstance(criterion, AnyOf) and (values := _values_of_text(criterion.parts)):
-        return values if is_wider or is_exact(criterion, indexes) else False
+    if isinstance(criterion, AnyOf) and is_exact(criterion, indexes) and (values := _values_of_text(criterion.parts)):
+        return values
     is_inner_wider = is_wider is not isinstance(criterion, NoneOf)
     conditions = [_compile(part, indexes, is_wider=is_inner_wider) for part in criterion.parts]
     found = [condition for condition in conditions if not isinstance(condition, bool)]
@@ -262,7 +263,8 @@ def _is_leaf_exact(leaf: Leaf, indexes: Mapping[str, str]) -> bool:
     """Return whether Qdrant's meaning of a condition is ours.
 
     A text match without an index is a case-sensitive substring match in Qdrant. An index of another type takes numbers
-    for times and times for numbers; one of UUIDs ignores their spelling.
+    for times and times for numbers, and one of numbers or times takes UUIDs for numbers; one of UUIDs ignores their
+    spelling.
     """
     if isinstance(leaf, Contains):
         return False
@@ -271,8 +273,10 @@ def _is_leaf_exact(leaf: Leaf, indexes: Mapping[str, str]) -> bool:
     index = indexes.get(leaf.field.key)
     if leaf.field.kind is not FieldKind.ANY or index is None or isinstance(leaf, Empty):
         return True
+    if isinstance(leaf, Equals) and isinstance(leaf.value, str):
+        return index not in ("uuid", "integer", "float", "datetime") or (index != "uuid" and not _is_uuid(leaf.value))
     if _has_text(leaf):
-        return index != "uuid" if isinstance(leaf, Equals) else index not in ("integer", "float")
+        return index not in ("integer", "float")
     return index != "datetime"
 
 
@@ -284,6 +288,14 @@ def _is_of_numbers(leaf: Leaf) -> TypeGuard[Equals | Within]:
 
 def _values_of(leaf: Equals | Within) -> list[Value]:
     return [leaf.value] if isinstance(leaf, Equals) else list(leaf.bounds.values())
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_text(leaf: Equals | Within) -> bool:

@@ -102,6 +102,8 @@ def test_the_engine_is_asked_for_more_than_a_text_match(filters: dict[str, Any],
     [
         ({"metadata.note": 5}, "datetime"),
         ({"metadata.note": {"gt": 5}}, "datetime"),
+        ({"metadata.note": "0f8fad5b-d9cb-469f-a165-70867728950e"}, "integer"),
+        ({"metadata.note": "0f8fad5b-d9cb-469f-a165-70867728950e"}, "datetime"),
         ({"metadata.note": {"gt": "2026-11-21T08:00:00Z"}}, "integer"),
         ({"metadata.note": {"gt": "2026-11-21T08:00:00Z"}}, "float"),
     ],
