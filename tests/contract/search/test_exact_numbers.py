@@ -119,7 +119,7 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
         scalars: dict[str, Any] = {"importance": 0.30000000000000004, "confidence": 0.12070162795213857}
         assert stored_float(scalars["confidence"]) != scalars["confidence"]
         id_ = await world.add(
-            "it", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars
+            "1", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars
         )
 
         record = await read_memory(world.agent, id_, user_id="u")
@@ -127,6 +127,8 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
         assert bits(dict(record.metadata)) == bits(metadata)
         assert (record.context, record.decay_rate) == ({"c": CHANGED}, 0.12070162795213857)
         assert (record.importance, record.confidence) == (scalars["importance"], scalars["confidence"])
+        assert await found(world, scalars) == {1}
+        assert await found(world, {"confidence": stored_float(scalars["confidence"])}) == set()
 
 
 async def test_100_000_doubles_come_back(qdrant_url: str) -> None:
