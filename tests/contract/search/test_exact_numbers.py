@@ -11,6 +11,7 @@ import pytest
 
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.memories.rules.exact_numbers import stored_float
@@ -94,6 +95,20 @@ async def test_a_forget_erases_one_of_two_neighbours(world: World) -> None:
     assert {record.metadata["n"] for record in await world.rows()} == set(numbers[1::2])
 
 
+async def test_a_float_that_an_index_of_integers_does_not_have_is_told(world: World) -> None:
+    number = {"metadata": {"n": [1, 2.5]}}
+    memory = IncomingMemory(user_id="u", content="a", vector=vector_of("a"), **number)
+    [stored] = await world.remember.store(world.agent, [memory])
+    address = Address(namespace=("a", "b"), key="k", user_id="u")
+    put = await world.items.put(world.agent, address, ItemContent(content="a", vector=vector_of("a"), **number))
+
+    is_integer = world.agent.settings.indexes.get("metadata.n") == "integer"
+    for outcome in (stored, put):
+        told = [warning for warning in outcome.warnings if warning.startswith("metadata.n: ")]
+        assert [True for warning in told if "type: float" in warning] == [True] * is_integer
+    assert (await world.try_add("b", metadata={"n": [1, 2]})).warnings == ()
+
+
 async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
     generator = random.Random(43)
     many = [any_double(generator) for _ in range(500)]
@@ -104,7 +119,7 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
         scalars: dict[str, Any] = {"importance": 0.30000000000000004, "confidence": 0.12070162795213857}
         assert stored_float(scalars["confidence"]) != scalars["confidence"]
         id_ = await world.add(
-            "it", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars
+            "1", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars
         )
 
         record = await read_memory(world.agent, id_, user_id="u")
@@ -112,6 +127,8 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
         assert bits(dict(record.metadata)) == bits(metadata)
         assert (record.context, record.decay_rate) == ({"c": CHANGED}, 0.12070162795213857)
         assert (record.importance, record.confidence) == (scalars["importance"], scalars["confidence"])
+        assert await found(world, scalars) == {1}
+        assert await found(world, {"confidence": stored_float(scalars["confidence"])}) == set()
 
 
 async def test_100_000_doubles_come_back(qdrant_url: str) -> None:
