@@ -141,8 +141,11 @@ def _field_condition(document: Document, path: str) -> Condition:
 def _substring_condition(key: str, match: Document) -> Condition:
     """A text match as the server answers it without a text index; of `text_any` any word as it is written."""
     if "text_any" not in match:
-        return edge.FieldCondition(key, match=edge.MatchSubstring(match.get("text", match.get("phrase"))))
-    words = [edge.FieldCondition(key, match=edge.MatchSubstring(word)) for word in match["text_any"].split()]
+        text = _words(match["text"] if "text" in match else match["phrase"])
+        return edge.FieldCondition(key, match=edge.MatchSubstring(text))
+    words: list[Condition] = [
+        edge.FieldCondition(key, match=edge.MatchSubstring(word)) for word in match["text_any"].split()
+    ]
     return edge.Filter(should=words) if words else edge.HasIdCondition(set())
 
 

@@ -118,9 +118,7 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
         scalars: dict[str, Any] = {"importance": 0.30000000000000004, "confidence": 0.12070162795213857}
         assert stored_float(scalars["confidence"]) != scalars["confidence"]
-        id_ = await world.add(
-            "1", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars
-        )
+        id_ = await world.add("1", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars)
 
         record = await read_memory(world.agent, id_, user_id="u")
 
