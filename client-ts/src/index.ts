@@ -6,6 +6,7 @@
 import createClient, { type Client as Http } from "openapi-fetch";
 
 import type { components, paths } from "./generated/api.js";
+import { exactly, stringify } from "./json.js";
 import { answerOf } from "./problems.js";
 import { repeating, type RetryOptions } from "./retries.js";
 
@@ -37,7 +38,12 @@ export class Client {
   readonly http: Http<paths>;
 
   constructor(url = "http://127.0.0.1:8080", options: RetryOptions = {}) {
-    this.http = createClient<paths>({ baseUrl: url, fetch: repeating(options) });
+    const ask = repeating(options);
+    this.http = createClient<paths>({
+      baseUrl: url,
+      bodySerializer: stringify,
+      fetch: async (request) => exactly(await ask(request)),
+    });
   }
 
   /** Return an agent's handle; nothing is asked yet. */

@@ -36,6 +36,23 @@ test("what is stored is found, changed, listed and deleted", async () => {
   assert.deepEqual(await all(ada.memories()), []);
 });
 
+test("integers of 64 bits are bigints, and every number comes back as it was", async () => {
+  const ada = someone();
+  const numbers = { id: 1357924680135792468n, least: -(2n ** 63n), safe: 5, half: 0.5, long: -12.070162795213857 };
+  const metadata = { ...numbers, text: "1357924680135792468", zero: -0, large: 1e20, list: [2n ** 63n - 1n, 2 ** 53] };
+
+  const stored = await ada.add("An order", { metadata });
+  await ada.add("Another order", { metadata: { id: numbers.id + 1n } });
+  const { results } = await ada.search("order", { threshold: -1, filters: { "metadata.id": { lte: numbers.id } } });
+
+  assert.deepEqual((await ada.get(stored.id)).metadata, metadata);
+  assert.deepEqual(results.map((found) => found.content), ["An order"]);
+  await assert.rejects(
+    ada.add("Too large", { metadata: { id: 2n ** 63n } }),
+    (error) => error instanceof ApiError && error.problem.errors?.[0]?.field === "metadata.id",
+  );
+});
+
 test("a list is read page by page, newest first", async () => {
   const ada = someone();
   for (const content of ["one", "two", "three"]) await ada.add(content);

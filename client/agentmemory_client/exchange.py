@@ -176,5 +176,17 @@ def new_key() -> str:
 
 
 def json_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON has them: times as text."""
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+    """Values as JSON has them: times as text, at any depth."""
+    return {name: _json_of(value) for name, value in values.items()}
+
+
+def _json_of(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Mapping():
+            return json_of(value)
+        case list() | tuple():
+            return [_json_of(part) for part in value]
+        case _:
+            return value

@@ -1,7 +1,8 @@
 """From the bytes of a body to a checked model: size, parts, syntax, then every field.
 
-Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone surrogates as bad syntax. A caller is
-better served with the field's name, so what it refuses is read again by the standard library, which lets those pass.
+Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone surrogates as bad syntax, and reads
+integers beyond 64 bits as floats. A caller is better served with the field's name, so such bodies are read again by the
+standard library, which lets those pass.
 """
 
 import difflib
@@ -32,6 +33,12 @@ from agentmemory_operator.entrypoints.api.problems import (
     ProblemRaised,
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.rules.exact_numbers import (
+    OUT_OF_INT64,
+    is_int64,
+    may_exceed_int64,
+    read_integer,
+)
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 from agentmemory_operator.runtime.slices import in_slices
 from agentmemory_operator.spec.names import VISIBLE_PATTERN
@@ -167,18 +174,22 @@ def parse_json(body: bytes) -> ParsedBody:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        reason = str(error)
+        parsed, reason = None, str(error)
     else:
         check_keys(body, value)
-        return ParsedBody(value)
+        parsed, reason = ParsedBody(value), ""
+        if not may_exceed_int64(body):
+            return parsed
     try:
-        value = json.loads(body.decode(), object_pairs_hook=once)
+        value = json.loads(body.decode(), parse_int=read_integer, object_pairs_hook=once)
         faults = tuple(islice(_faults(value, ()), RequestInvalid.MAX))
     except RepeatedKey as error:
         raise _key_repeated(error) from None
     except (ValueError, RecursionError):
         faults = ()
     if not faults:
+        if parsed is not None:
+            return parsed
         raise not_json(reason + (": texts are in double quotes" if b"'" in body.lstrip()[:2] else ""))
     return ParsedBody(value, faults)
 
@@ -316,8 +327,8 @@ def _faults(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
             yield location, "must not contain an unpaired surrogate"
         case float() if not math.isfinite(value):
             yield location, "must be a finite number"
-        case int() if not -1e308 <= value <= 1e308:
-            yield location, "must be within the range of float64"
+        case int() if not is_int64(value):
+            yield location, OUT_OF_INT64
 
 
 def _is_unicode(text: str) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
+from agentmemory_operator.memories.rules.criteria import NO_INDEXES, Criterion, compile_criterion
+from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter, equals
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.links import LINK_KEYS
@@ -72,8 +73,30 @@ class Scope:
         """Whether the user is to be erased."""
         return self.criterion is None and self.older_than is None and self.zone is None
 
-    def filter_at(self, until_ms: int) -> Filter:
-        """The filter of what is to be erased: what was stored until then, whatever its state."""
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of a payload that `covers` reads."""
+        own = ("userId", STORED_KEY, VERSIONS_SINCE_KEY, TOMBSTONE_KEY, "createdAt", ZONE_KEY)
+        return own if self.criterion is None else (*own, *keys_of(self.criterion))
+
+    def covers(self, row: Row, until_ms: int) -> bool:
+        """Return whether a row is to be erased: what the filter finds are candidates."""
+        if row.get("userId") != self.user_id or stored_first(row) > until_ms:
+            return False
+        if self.is_whole:
+            return True
+        created = row.get("createdAt")
+        is_older = self.older_than is None or (isinstance(created, int | float) and created < self.older_than)
+        is_of_zone = self.zone is None or row.get(ZONE_KEY) == self.zone
+        is_met = self.criterion is None or matches(self.criterion, row)
+        return TOMBSTONE_KEY not in row and is_older and is_of_zone and is_met
+
+    def filter_at(self, until_ms: int, indexes: Mapping[str, str] = NO_INDEXES) -> Filter:
+        """The filter of candidates: what was stored until then, whatever its state.
+
+        Args:
+            indexes: Type of the payload index by key.
+        """
         must: list[Condition] = [equals("userId", self.user_id), stored_by(until_ms)]
         if self.is_whole:
             # Tombstones of the user too: they say whose they are.
@@ -82,7 +105,7 @@ class Scope:
         if self.older_than is not None:
             must.append({"key": "createdAt", "range": {"lt": self.older_than}})
         if self.criterion is not None:
-            must.append(compile_criterion(self.criterion))
+            must.append(compile_criterion(self.criterion, indexes))
         if self.zone is not None:
             must.append(equals(ZONE_KEY, self.zone))
         return {"must": must}

@@ -62,6 +62,15 @@ def purgeable(before_ms: int) -> Filter:
     return {"must": [is_old, is_no_receipt, is_no_sheet, NOT_PENDING, NOT_SUPERSEDED, not_due]}
 
 
+PURGEABLE_KEYS = (TOMBSTONE_KEY, RECEIPT_KEY, SHEET_KEY, "pending", "supersededById", DUE_KEY)
+
+
+def is_purgeable(row: Mapping[str, Any], before_ms: int) -> bool:
+    """Return whether a row, of it at least `PURGEABLE_KEYS`, is one that `purgeable` means."""
+    is_needed = any(row.get(key) for key in (RECEIPT_KEY, SHEET_KEY, "pending", "supersededById", DUE_KEY))
+    return row.get(TOMBSTONE_KEY, before_ms) < before_ms and not is_needed
+
+
 def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:
     for document in snapshots:
         status = document.get("status") or {}

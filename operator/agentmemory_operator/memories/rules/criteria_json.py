@@ -1,7 +1,7 @@
 """From the JSON of `filters` to the typed tree; every wrong part is named by its path."""
 
+import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,13 +21,14 @@ from agentmemory_operator.memories.rules.criteria import (
     Value,
     Within,
 )
+from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64
+from agentmemory_operator.memories.rules.words import words_of
 from agentmemory_operator.spec.names import canonical
 from agentmemory_operator.spec.times import parse_time
 
 DEPTH_MAX = 8
 CONDITIONS_MAX = 256
 TEXT_MAX = 1024
-FLOAT64_MAX = sys.float_info.max
 
 GROUPS: dict[str, Callable[[tuple[Criterion, ...]], Criterion]] = {"AND": AllOf, "OR": AnyOf, "NOT": NoneOf}
 BOUNDS = ("gt", "gte", "lt", "lte")
@@ -131,7 +132,10 @@ class _Reader:
         if field.kind is FieldKind.WORDS:
             return self._equals(field, value, path)
         self._count(path)
-        return Contains(field, _text(value, path))
+        text = _text(value, path)
+        if not words_of(text):
+            raise _WrongError(path, "must have at least one letter or digit")
+        return Contains(field, text)
 
     def _within(self, field: Field, bounds: Mapping[str, object], path: str) -> Criterion:
         self._count(path)
@@ -190,10 +194,14 @@ def _time(value: object, path: str) -> int:
 
 
 def _number(value: Any, path: str, wanted: str = "a number") -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and -FLOAT64_MAX <= value <= FLOAT64_MAX:
-        return float(value)
-    raise _WrongError(path, f"must be {wanted}")
+    """Return a number as it is: an integer of more than 53 bits is no float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _WrongError(path, f"must be {wanted}")
+    if isinstance(value, int) and not is_int64(value):
+        raise _WrongError(path, OUT_OF_INT64)
+    if not math.isfinite(value):
+        raise _WrongError(path, f"must be {wanted}")
+    return value
 
 
 def _text(value: object, path: str) -> str:

@@ -29,6 +29,7 @@ from agentmemory_operator.entrypoints.api.requests import BATCH_MAX, BatchEnvelo
 from agentmemory_operator.errors import AgentMemoryError, FieldError, Forbidden, RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.rules.exact_numbers import may_exceed_int64
 
 Item = IncomingMemory | AgentMemoryError
 
@@ -80,7 +81,7 @@ class BatchReader:
     def _small(self, body: bytes) -> list[Any] | None:
         """The items of a batch that is no larger than one item may be; None of others, and where anything is wrong."""
         parts = few_parts(body)
-        if parts is None:
+        if parts is None or may_exceed_int64(body):
             return None
         self.take_room(parts)
         try:
