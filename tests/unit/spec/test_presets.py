@@ -17,7 +17,7 @@ from agentmemory_operator.spec.expression.models import Confidence, Importance, 
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import (
     BRAIN,
     CORTEX,
@@ -175,7 +175,9 @@ def test_the_types_of_the_brain_follow_its_lifecycles() -> None:
         False,
     ]
     assert (types["fact"].supersede_by, types["status"].supersede_by) == ("key", "subject")
-    assert [name for name, type_ in types.items() if type_.immutable] == ["decision"]
+    assert [name for name, type_ in types.items() if type_.immutable] == ["event", "decision"]
+    assert [name for name, type_ in types.items() if type_.never_expires] == ["decision"]
+    assert settings_of("brain").ranking.types[0].ttl == Ttl("SoftUnlessUsed", days=30, keep_importance=0.75)
 
 
 def test_the_figures_of_the_brains_fusion_are_the_designs() -> None:
