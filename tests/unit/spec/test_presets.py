@@ -55,7 +55,7 @@ def types_of(preset: str) -> dict[str, MemoryType]:
         ("brain", Confidence(0.98, 0.3, 2.5), None),
         ("keyed", None, SIMILARITY_ALONE),
         ("cognitive", Priority(0.3, 0.2, 0.5, 30, 100), None),
-        ("importance", Importance(0.01, 0.1), None),
+        ("importance", Importance(0.01, 0.1, 4), None),
         ("none", None, SIMILARITY_ALONE),
     ],
 )
@@ -210,7 +210,9 @@ def test_the_model_that_a_design_names_is_its_providers_default() -> None:
     [
         ("brain", {"confidence": {"dailyFactor": 0.9}}, Confidence(0.9, 0.3, 2.5)),
         ("cognitive", {"priority": {"maxAccesses": 9}}, Priority(max_accesses=9)),
-        ("importance", {"importance": {"idleFactor": 0}}, Importance(0.01, 0)),
+        ("importance", {"importance": {"idleFactor": 0}}, Importance(0.01, 0, 4)),
+        ("importance", {"importance": {"unimportantFactor": 1}}, Importance(0.01, 0.1)),
+        ("cortex", {"model": "Importance", "importance": {"unimportantFactor": 7}}, Importance(0.01, 0.1, 7)),
         ("brain", {"model": "Priority"}, Priority()),
         ("cognitive", {"model": "Importance", "importance": {"dailyRate": 1}}, Importance(1, 0.1)),
         ("none", {"model": "Confidence"}, Confidence()),
