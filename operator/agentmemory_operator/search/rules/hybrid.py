@@ -207,6 +207,8 @@ def scoring_of(
         return make(Signals(similarity=similarity, evidence=formulas, defaults=defaults))
     half = HALF_GAP if has_clues else HALF_SCORE
     fused = _fused_formula(fusion, similarity, half, is_along=is_along)
+    # The scores of a candidate that is not on a list.
+    lacking = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, is_along)), 0.0)
     if ranks_evidence(fusion, has_clues):
         fused = with_evidence_formula(fused, ranking.evidence, formulas)
     return make(
@@ -214,13 +216,7 @@ def scoring_of(
             similarity=fused,
             keyword=_towards_one("$score[1]", half),
             evidence=formulas,
-            # Of a candidate that a list lacks.
-            defaults={
-                "$score[1]": 0.0,
-                "$score[2]": 0.0,
-                **dict.fromkeys(_rank_shares(fusion, is_along), 0.0),
-                **defaults,
-            },
+            defaults=lacking | defaults,
         )
     )
 
