@@ -164,7 +164,8 @@ EPISODES = (MemoryType("episodic", 69.31), MemoryType("semantic", None))
 def test_unimportant_memories_fade_by_a_factor_faster_unless_they_have_a_rate_of_their_own(
     memory: dict[str, Any], rate: float
 ) -> None:
-    episode = Scored(**{"type": "episodic", "similarity": 0.8, "created_at": at(40), **memory})
+    given: dict[str, Any] = {"type": "episodic", "similarity": 0.8, "created_at": at(40), **memory}
+    episode = Scored(**given)
     wanted = 0.8 * memory["importance"] * math.exp(-rate * 40)
 
     assert ranked(Importance(0.01, 0, unimportant_factor=4), episode, types=EPISODES) == pytest.approx(wanted)
