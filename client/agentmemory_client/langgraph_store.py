@@ -71,12 +71,12 @@ class AgentMemoryStore(BaseStore):
         user_id: whose the namespaces are that do not begin with `memories` and a user.
         url, token: of the API, as of Client.
         fields: paths of the value whose text is embedded, unless `put` names others; `$` is the whole value as JSON.
-        threshold: least score of a search; None is the object's. Its `minSimilarity` holds all the same.
+        threshold, min_similarity: least score and least similarity of a search; None is the object's.
     """
 
     supports_ttl = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # each is an option
         self,
         agent: str,
         *,
@@ -85,12 +85,14 @@ class AgentMemoryStore(BaseStore):
         token: Token = None,
         fields: Sequence[str] = ("$",),
         threshold: float | None = None,
+        min_similarity: float | None = None,
     ) -> None:
         self.ttl_config = TTLConfig(refresh_on_read=False)
         self._agent = agent
         self._user_id = user_id
         self._fields = tuple(fields)
         self._threshold = threshold
+        self._min_similarity = min_similarity
         self._client = Client(url, token=token)
         self._async_client = AsyncClient(url, token=token)
 
@@ -204,6 +206,8 @@ class AgentMemoryStore(BaseStore):
         options: memory_calls.SearchOptions = {"namespace": tree.prefix, "filters": filters, "include_scopes": []}
         if self._threshold is not None:
             options["threshold"] = self._threshold
+        if self._min_similarity is not None:
+            options["min_similarity"] = self._min_similarity
         top_k = max(wanted, 1)
         while True:
             options["top_k"] = min(top_k, TOP_K_MAX)

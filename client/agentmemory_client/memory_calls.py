@@ -130,6 +130,7 @@ class SearchOptions(TypedDict, total=False):
     include_scopes: Sequence[str]
     top_k: int
     threshold: float
+    min_similarity: float
     min_priority: float
     types: Sequence[str]
     tags: Sequence[str]

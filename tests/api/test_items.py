@@ -143,6 +143,24 @@ def test_a_shared_namespace_is_a_groups_where_no_user_is_named(client: httpx.Cli
     assert client.get(ITEMS, params=shared | {"user_id": user}).status_code == 200
 
 
+def test_the_shared_namespace_of_all_is_the_scope_global(client: httpx.Client, user: str) -> None:
+    shared = {"namespace": ["shared", "global", user], "key": "k"}
+    content = f"the office closes at {user}"
+    client.put(ITEMS, params=shared, json={"content": content})
+    client.put(ITEMS, params=shared | {"user_id": user}, json={"content": "a user's own"})
+
+    assert client.get(ITEMS, params=shared).json()["user_id"] == "global"
+    assert client.get(ITEMS, params=shared | {"user_id": "global"}).json()["content"] == content
+    assert client.get(ITEMS, params=shared | {"user_id": "group:global"}).status_code == 404
+    assert client.get(ITEMS, params=shared | {"user_id": user}).json()["content"] == "a user's own"
+    assert client.get(KEYS, params={"namespace": shared["namespace"]}).json()["results"] == ["k"]
+    question = {"query": content, "user_id": f"not {user}", "namespace": ["shared", "global"], "threshold": -1}
+    found = client.post("/v1/agents/words/search", json=question).json()["results"]
+    assert content in [one["content"] for one in found]
+    assert client.delete(ITEMS, params=shared).status_code == 204
+    assert client.get(ITEMS, params=shared).status_code == 404
+
+
 BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"namespace": ["memories"]}, {}, "namespace", "at least 2"),
     ({"namespace": []}, {}, "namespace", "required"),
@@ -174,7 +192,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"category": ""}, "category", "at least 1 character"),
     ({}, {"parent_id": "none"}, "parent_id", "must be the ID of a memory"),
     ({"namespace": ["shared", "a team"]}, {}, "namespace[1]", "is not a group"),
-    ({"namespace": ["docs", "api"]}, {}, "user_id", "'shared' and a group"),
+    ({"namespace": ["docs", "api"]}, {}, "user_id", "'shared' and 'global' or a group"),
 ]
 
 

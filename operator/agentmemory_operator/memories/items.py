@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from agentmemory_operator.agents.checks import check_deletable, expiry_errors, type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.rebuild_costs import TOKENS_MAX
 from agentmemory_operator.errors import (
@@ -38,6 +39,7 @@ from agentmemory_operator.memories.rules.items import (
     buried,
     check_content,
     is_live,
+    item_type,
     items_below,
     items_in,
     marks_of,
@@ -109,12 +111,14 @@ class Items:
             RequestInvalid: the content is too long, the vector does not fit, or the agent does not take the zone.
             KeysUnavailable: the key of the zone cannot be had now.
             NotFound: the user has no such parent.
-            Conflict: the idempotency key came with another body, or the item that is there has another parent.
+            Conflict: the idempotency key came with another body, or the stored item has another parent, or is of an
+                immutable type.
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: it may have been written.
         """
         limit = agent.settings.max_content_tokens or TOKENS_MAX
-        if errors := [*check_content(item.content, limit), *vector_errors(agent, item.vector, address.zone)]:
+        errors = [*check_content(item.content, limit), *vector_errors(agent, item.vector, address.zone)]
+        if errors := errors + expiry_errors(type_of(agent, item_type(agent.settings.ranking)), item.expires_at):
             raise RequestInvalid(errors)
         item, warnings = await cleaned(agent, item)
         scope = await id_scope(agent, address.zone, address.user_id)
@@ -148,11 +152,15 @@ class Items:
             raise _not_there(address)
         return versions_of(row, keep=agent.settings.keep_versions)
 
-    async def delete(self, agent: Agent, address: Address) -> None:
+    async def delete(self, agent: Agent, address: Address, *, is_admin: bool = False) -> None:
         """Delete an item.
+
+        Args:
+            is_admin: Items of immutable types may be deleted too.
 
         Raises:
             NotFound: there is none, or it is expired.
+            Forbidden: Its type is immutable, and only administrators may delete it.
             StoreUnavailable: it was not deleted.
             OutcomeUnknown: it may have been deleted.
         """
@@ -161,6 +169,7 @@ class Items:
             now_ms = self._clock.now_ms()
             if row is None or not is_live(row, agent.settings.ranking.endings, now_ms):
                 raise _not_there(address)
+            check_deletable(agent, row, is_admin=is_admin)
             await entomb(agent, [grave_of(row, buried(row, mark, now_ms))])
             return True
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.agents.checks import is_immutable
+from agentmemory_operator.agents.checks import check_deletable, is_immutable
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import Conflict, FieldError, Forbidden, NotFound, RequestInvalid, StoreUnavailable
+from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.incoming import clean_metadata
@@ -156,9 +156,7 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
         row = await own_row(agent, memory_id, user_id=user_id)
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: delete its newest version first")
-        if is_immutable(agent, row) and not is_admin:
-            rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
-            raise Forbidden(f"memory {memory_id} can only be deleted with the verb admin: {rule}")
+        check_deletable(agent, row, is_admin=is_admin)
         if await _try_bury(agent, row):
             await session_keywords.settle(agent, [memory_id, *predecessors(row)])
             return agent.sizes.forget(user_id)

@@ -24,7 +24,15 @@ from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.memory_types import MemoryType
-from tests.support.engine.agents import EVERYTHING, World, every_right, open_world, search_request, vector_of
+from tests.support.engine.agents import (
+    EVERYTHING,
+    FakeEmbedder,
+    World,
+    every_right,
+    open_world,
+    search_request,
+    vector_of,
+)
 from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
 from tests.support.engine.merges import merged
 
@@ -358,6 +366,29 @@ async def test_no_line_takes_the_place_of_an_item_or_a_working_memory(world: Wor
     after = await rows(world)
     assert {id_: after[id_] for id_ in before} == before
     assert all(row.get("supersedesId") is None for row in after.values())
+
+
+async def test_lines_with_and_without_their_vectors_keep_what_is_theirs(world: World) -> None:
+    """An item and a chain with the agent's own vectors, among lines that are embedded."""
+    await world.items.put(world.agent, ADDRESS, ItemContent(content="item", vector=vector_of("item")))
+    first = await world.add("v0", type="fact")
+    await world.add("v1", type="fact", supersedes=first)
+    lines = [json.loads(line) for line in await exported(world)]
+    before = await rows(world)
+    await clear(world)
+    world.embed_by(FakeEmbedder())
+    new = [json.dumps({"content": f"new {number}"}).encode() for number in range(3)]
+    told = [json.dumps(line | {"embedding": "fake/8"}).encode() for line in lines]
+
+    outcomes = await imported(world, [new[0], told[0], new[1], *told[1:], new[2]])
+
+    assert outcomes == ["imported"] * 6
+    after = await rows(world)
+    keys = ("content", "itemNamespace", "supersedesId", "supersededById", "key")
+    assert {id_: [after[id_].get(key) for key in keys] for id_ in before} == {
+        id_: [row.get(key) for key in keys] for id_, row in before.items()
+    }
+    assert [[row.get(key) for key in keys[1:]] for id_, row in after.items() if id_ not in before] == [[None] * 4] * 3
 
 
 async def test_a_line_may_leave_out_all_but_its_content(world: World) -> None:

@@ -64,6 +64,9 @@ def test_the_plan_of_the_quickstart_makes_its_collection(monkeypatch: pytest.Mon
 
     assert done.exit_code == 2, done.output
     assert "create collection agent_memory_support-bot__1" in done.output
+    told = " ".join(done.output.split())
+    for figure in ("m 16", "efConstruct 128", "quantization Scalar (quantile 0.99)", "segments", "indexes: "):
+        assert figure in told
 
 
 async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None:

@@ -51,10 +51,10 @@ def test_what_was_found_has_its_score() -> None:
             {"threshold": 0.3},
             ["0 of 1 memories, by generation 3: 1 below the threshold 0.3", "--threshold -1 leaves nothing out by"],
         ),
-        ({"min_similarity": 0.5}, ["1 below the similarity 0.5", "spec.scoring.minSimilarity of the object leaves"]),
+        ({"min_similarity": 0.5}, ["1 below the similarity 0.5", "--min-similarity -1 leaves nothing out"]),
         (
             {"threshold": 0.25, "min_similarity": 0.5},
-            ["1 below the threshold 0.25 or the similarity 0.5", "--threshold -1", "spec.scoring.minSimilarity"],
+            ["1 below the threshold 0.25 or the similarity 0.5", "--threshold -1", "--min-similarity -1"],
         ),
         ({}, ["1 below a threshold"]),
     ],

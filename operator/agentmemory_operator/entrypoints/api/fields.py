@@ -153,6 +153,7 @@ Time = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": TIME_CHARS}),
 ]
 Share = Annotated[float, Field(ge=0, le=1)]
+Similarity = Annotated[float, Field(ge=-1, le=1)]
 Importance = Annotated[
     float,
     BeforeValidator(parse_importance),

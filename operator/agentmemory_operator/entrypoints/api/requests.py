@@ -22,6 +22,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Role,
     ScopeNames,
     Share,
+    Similarity,
     Source,
     SourceIds,
     Tags,
@@ -181,6 +182,11 @@ class SearchIn(Body, Shown):
     threshold: Threshold | None = Field(
         default=None, description="Minimum combined score. Default: the object's `scoreThreshold`."
     )
+    min_similarity: Similarity | None = Field(
+        default=None,
+        description="Minimum similarity, -1..1, if the object's `allowOverrides` is true; -1 is none. Default: the"
+        " object's `minSimilarity`.",
+    )
     min_priority: Share | None = Field(
         default=None,
         description="Minimum priority, with the model Priority. Default: the object's `minPriority`.",
@@ -239,20 +245,14 @@ class SearchIn(Body, Shown):
             criterion=read_filters(self.filters),
         )
         return SearchRequest(
+            **{name: getattr(self, name) for name in _SENT_AS_IS},
             selection=selection,
-            query=self.query,
-            vector=self.vector,
-            top_k=self.top_k,
-            threshold=self.threshold,
-            min_priority=self.min_priority,
-            hybrid=self.hybrid,
             weights=Weights(**dict(self.weights)) if self.weights else None,
-            terms=self.terms,
             neighbours=self.include.neighbours,
-            explain=self.explain,
         )
 
 
+_SENT_AS_IS = ("query", "vector", "top_k", "threshold", "min_similarity", "min_priority", "hybrid", "terms", "explain")
 _NOT_GIVEN: Any = None
 
 

@@ -210,6 +210,12 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
                     "maximum": TOP_K_MAX,
                     "description": "How many at most.",
                 },
+                "min_similarity": {
+                    "type": "number",
+                    "minimum": -1,
+                    "maximum": 1,
+                    "description": "Least similarity of what is found; leave it out for the agent's own.",
+                },
             },
             required=["query"],
         ),

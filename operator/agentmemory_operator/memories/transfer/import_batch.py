@@ -72,6 +72,7 @@ class ImportBatch:
         drafts: those that may be written, by place.
         known: what lies under their ids, and under those that they link to.
         fixed: what is stored, immutable, and not told to have a successor.
+        kept_types: The immutable types of the agent.
         heads: of the identities of the drafts, those that are stored.
         follows: the versions before each draft that has some there.
     """
@@ -80,6 +81,7 @@ class ImportBatch:
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     drafts: dict[int, MemoryDraft] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
+    kept_types: frozenset[str] = frozenset()
     known: dict[str, Payload] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
     follows: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -141,13 +143,17 @@ def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryErr
 def _refusal_to_follow(batch: ImportBatch, place: int, before: str) -> AgentMemoryError | None:
     record = batch.drafts[place].record
     follows = batch.follows.get(record.id, ())
+    immutable = Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
     if (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
+        is_stated = batch.lines[draft.place].superseded_by == record.id
+        if draft.record.type in batch.kept_types and not is_stated:
+            return immutable
         batch.follows[record.id] = (*follows, before)
     elif (row := batch.known.get(before)) and _may_be_followed(row, record):
         if row.get("supersededById") not in (None, record.id):
             return taken_by_another(before)
         if row["id"] in batch.fixed and row.get("supersededById") is None:
-            return Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
+            return immutable
         batch.follows[record.id] = (*follows, row["id"])
     return None
 

@@ -109,7 +109,7 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
         drafts = await bare_drafts(of, [cleaned[n] for n in places], is_new=False) if places else []
         for place, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
-                batch.drafts[place] = _as_told(draft, batch.lines[place], agent)
+                batch.drafts[place] = replace(_as_told(draft, batch.lines[place], agent), place=place)
             else:
                 batch.outcomes[place] = draft
 
@@ -128,6 +128,7 @@ async def _look(agent: Agent, batch: ImportBatch) -> None:
         batch.known = await _rows(agent, wanted)
     kept = (row for row in batch.known.values() if TOMBSTONE_KEY not in row and TOLD_AT_KEY not in row)
     batch.fixed = frozenset(row["id"] for row in kept if is_immutable(agent, row))
+    batch.kept_types = frozenset(type_.name for type_ in agent.settings.ranking.endings if type_.immutable)
     identities = sorted({draft.record.identity_id for draft in batch.drafts.values() if draft.record.identity_id})
     batch.heads = await _heads(agent, identities)
 

@@ -163,6 +163,9 @@ class ImportanceStatus(StatusModel):
 
     daily_rate: float | None = Field(default=None, description="Daily decay rate of memories without one of their own.")
     idle_factor: float | None = Field(default=None, description="Increase of the divisor per idle day.")
+    unimportant_factor: float | None = Field(
+        default=None, description="Factor of the daily rate for memories of low importance."
+    )
 
 
 class RankingStatus(StatusModel):

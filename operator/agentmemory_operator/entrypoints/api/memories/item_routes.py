@@ -21,6 +21,7 @@ from agentmemory_operator.entrypoints.api.memory_spans import note_records
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut, VersionsOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.spec.access import Verb
 
 router = router_of("Items", GuardedRoute)
 
@@ -70,7 +71,8 @@ async def list_item_versions(agent: str, request: Request, parameters: Annotated
 async def delete_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
     """Delete the item of a key."""
     services, address = services_of(request), parameters.address
-    await services.items.delete(await services.directory.open(agent), address)
+    is_admin = rights_of(request).may(Verb.ADMIN)
+    await services.items.delete(await services.directory.open(agent), address, is_admin=is_admin)
     note_records(request, 1)
     return Response(status_code=204)
 

@@ -115,6 +115,10 @@ def search(  # noqa: PLR0913 # each is an option
     threshold: Annotated[
         float | None, typer.Option(help="Minimum score; -1 keeps all results. Default: the object's scoreThreshold.")
     ] = None,
+    min_similarity: Annotated[
+        float | None,
+        typer.Option(help="Minimum similarity; -1 keeps all results. Default: the object's minSimilarity."),
+    ] = None,
     session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
     *,
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
@@ -122,7 +126,7 @@ def search(  # noqa: PLR0913 # each is an option
     """Search a user's memories, ranked by the AgentMemory's settings."""
     options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
     options |= _given({"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session})
-    options |= {"explain": True} if explain else {}
+    options |= _given({"min_similarity": min_similarity}) | ({"explain": True} if explain else {})
     return lambda agent: agent.user(user).search(query, **options)
 
 

@@ -62,7 +62,7 @@ def _ways_out(answer: "SearchResult") -> Iterator[str]:
     if answer.removed_by_threshold and answer.threshold is not None:
         yield "--threshold -1 leaves nothing out by its score"
     if answer.removed_by_threshold and answer.min_similarity is not None:
-        yield f"spec.scoring.minSimilarity of the object leaves out what is less alike than {answer.min_similarity:g}"
+        yield "--min-similarity -1 leaves nothing out by its similarity"
 
 
 def _looked_at(candidates: Mapping[str, Any] | None) -> Iterator[str]:
