@@ -671,7 +671,7 @@ class TestCreation:
     async def test_a_collection_is_made_beside_the_placeholder_of_one_that_is_gone(self, world: RestoreWorld) -> None:
         world.http.delete(f"/collections/{world.physical}")
         world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
-        desired = newest_collection(parse_agent_memory(world.must_get(world.memory)), cluster_id="cluster-1")
+        desired = newest_collection(parse_agent_memory(world.must_get(world.memory)), cluster_id=world.cluster.identity)
 
         async def create(server: Server) -> str:
             store = server.collections
