@@ -15,7 +15,7 @@ new ones. The fence answers its writer that the outcome is unknown. Alone it lea
 Each change is a compare-and-set, and may be repeated or run beside writers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
@@ -30,8 +30,10 @@ from agentmemory_operator.memories.chains import (
 )
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_PENDING, Condition, Filter
+from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.links import LINK_KEYS, neighbours, predecessors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.ports.base import Json
 
 _IS_LINKED: Condition = {"should": [{"must_not": [{"is_empty": {"key": key}}]} for key in LINK_KEYS]}
 _UNFINISHED: Filter = {"must": [IS_PENDING]}
@@ -47,7 +49,7 @@ async def settle_chains(agent: Agent) -> None:
         StoreUnavailable: To be repeated.
     """
     async for points in read_pages(agent, _page(_UNFINISHED)):
-        for row in (point["payload"] for point in points):
+        for row in _readable(points):
             await (complete if TOMBSTONE_KEY in row else abandon)(agent, row)
     await repair_links(agent)
 
@@ -59,7 +61,7 @@ async def repair_links(agent: Agent) -> None:
         StoreUnavailable: To be repeated.
     """
     async for points in read_pages(agent, _page(_LINKED)):
-        rows = [point["payload"] for point in points]
+        rows = _readable(points)
         near = await read_rows(agent, sorted({id_ for row in rows for id_ in neighbours(row)}))
         for row in rows:
             await _repair_successor(agent, row, near)
@@ -83,6 +85,19 @@ async def _repair_predecessors(agent: Agent, row: Payload, near: Mapping[str, _R
             continue
         if TOMBSTONE_KEY not in old or before == row.get("identityId"):
             await link(agent, old, row)
+
+
+def _readable(points: Sequence[Json]) -> list[Payload]:
+    """Select the rows of the product: a snapshot may contain points that others have written."""
+    return [point["payload"] for point in points if _is_readable(point["payload"])]
+
+
+def _is_readable(row: _Row) -> bool:
+    several = row.get("supersedesIds") or []
+    if not isinstance(several, list) or not isinstance(row.get("rev"), int):
+        return False
+    links = (row.get("supersedesId"), row.get("supersededById"), *several)
+    return all(isinstance(id_, str) and is_id(id_) for id_ in (row.get("id"), *filter(None, links)))
 
 
 def _page(filter_: Filter) -> dict[str, Any]:
