@@ -53,10 +53,9 @@ class Rollback:
         await job.write(rolling_back_status(job.status, job.moment))
         await self._reapply(server, restored, previous, memory)
         await settle_unfinished(server, previous, memory, job.book.clock)
-        records = records_from(await server.snapshots.metadata(restored))
-        taken_back = records_to_json(rolled_back(records, job.identity))
+        records = rolled_back(records_from(await server.snapshots.metadata(restored)), job.identity)
         # What it said when it was replaced is over.
-        taken_back |= dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
+        taken_back = records_to_json(records) | dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
         await server.snapshots.write_metadata(previous, taken_back)
 
         async def check() -> None:
