@@ -5,7 +5,6 @@ integers beyond 64 bits as floats. A caller is better served with the field's na
 standard library, which lets those pass.
 """
 
-import difflib
 import json
 import math
 import re
@@ -42,14 +41,13 @@ from agentmemory_operator.memories.rules.exact_numbers import (
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 from agentmemory_operator.runtime.slices import in_slices
 from agentmemory_operator.spec.names import VISIBLE_PATTERN
+from agentmemory_operator.spec.nearest import did_you_mean, unknown_field
 
 BODY, PARTS = "body", "parts"
 BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
 # Of a header, or of a key, that is quoted in an error.
 SHOWN_CHARS = 100
-# Longer names are compared with none: a request has many, and comparing takes long.
-NEAR_CHARS = 32
 
 # Plainer than pydantic's own.
 _MESSAGES = {
@@ -73,6 +71,7 @@ _CALLED_ELSEWHERE = {
     "user": ("user_id",),
     "score_threshold": ("threshold",),
 }
+_QUOTED = re.compile("'([^']*)'")
 _SUBJECT = re.compile(r"^\w+ should")
 
 Location = tuple[int | str, ...]
@@ -292,26 +291,20 @@ def field_name(location: Location) -> str:
 def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
     match error["type"]:
         case "extra_forbidden":
-            return unknown_field(str(error["loc"][-1]), known)
+            return unknown_field(str(error["loc"][-1]), known, _CALLED_ELSEWHERE)
         case "string_pattern_mismatch":
             is_content = error["ctx"]["pattern"] == VISIBLE_PATTERN
             return "must not be blank" if is_content else "must not be blank or contain control characters"
         case type_ if type_ in _MESSAGES:
             message = _MESSAGES[type_]
+        case "literal_error":
+            message = f"must be {error['ctx']['expected']}"
+            return message + did_you_mean(error["input"], _QUOTED.findall(message))
         case _:
             message = _SUBJECT.sub("must", str(error["msg"]))
     value = error.get("input")
     is_short = value is None or isinstance(value, (bool, int, float))
     return f"{message}, not {json.dumps(value)}" if is_short else message
-
-
-def unknown_field(name: str, known: Iterable[str]) -> str:
-    """What is said of a field that there is not, with the one that was likely meant."""
-    if not (known := tuple(known)):
-        return "unknown"
-    near = difflib.get_close_matches(name, known, n=1) if len(name) <= NEAR_CHARS else []
-    meant = next((field for field in _CALLED_ELSEWHERE.get(name, ()) if field in known), near[0] if near else None)
-    return f"unknown{f'; did you mean {meant}?' if meant else ''}; known are {', '.join(known)}"
 
 
 def _faults(value: Any, location: Location) -> Iterator[tuple[Location, str]]:

@@ -162,9 +162,8 @@ class IncludeIn(Body):
 
     neighbours: Annotated[Whole, Field(ge=0, le=3)] = Field(
         default=0,
-        description=(
-            "Number of memories before and after each result in its session, 0..3, if the agent has a keyword index."
-        ),
+        description="Number of memories before and after each result in its session, 0..3, if the agent has a"
+        " keyword index.",
     )
 
 

@@ -25,10 +25,10 @@ def _shown(
         always: the fields that may not.
         inner: types of fields whose parts may be left out too.
     """
-    hints: dict[str, Any] = get_type_hints(model, include_extras=True) | inner
+    hints: dict[str, Any] = {**get_type_hints(model, include_extras=True), **inner}
     fields: dict[str, Any] = {}
     for name, known in model.model_fields.items():
-        given = {} if name in always else {"default": None, "json_schema_extra": _drop_default}
+        given: dict[str, Any] = {} if name in always else {"default": None, "json_schema_extra": _drop_default}
         fields[name] = (hints[name], Field(description=known.description, **given))
     return create_model(f"Shown{model.__name__}", __base__=Answer, __doc__=doc, **fields)
 

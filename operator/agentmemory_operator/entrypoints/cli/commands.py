@@ -1,6 +1,7 @@
 """The command line: which verbs there are. A verb is imported when it is run; what it needs, main composes."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +15,7 @@ from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.cli.completing import CompletedVerbs
 from agentmemory_operator.entrypoints.cli.composition import Verbs
 from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
+from agentmemory_operator.spec.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ _JOBS = ("open_jobs",)
 MIN_HELP_WIDTH = 78
 NO_BREAK_HYPHEN = "\u2011"
 PRINTERS = "install.prints.add_printers"
+_NOT_ONE_OF, _QUOTED = re.compile(r"'(.*)' is not one of (.*)", re.DOTALL), re.compile("'([^']*)'")
 VERBS = {
     "operator": ListedVerb(
         "Run",
@@ -232,6 +235,16 @@ class LazyGroup(TyperGroup):
         """What is listed of a verb: its name and what it does."""
         verb = VERBS.get(cmd_name)
         return TyperCommand(cmd_name, help=verb.help, rich_help_panel=verb.panel) if verb else None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; a value that no option takes is refused with the one that was likely meant."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            refused = _NOT_ONE_OF.search(error.message)
+            if refused and (near := nearest(refused[1], _QUOTED.findall(refused[2]))):
+                error.message += f" Did you mean '{near}'?"
+            raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb itself."""

@@ -24,6 +24,7 @@ from agentmemory_operator.memories.rules.criteria import (
 from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64
 from agentmemory_operator.memories.rules.words import words_of
 from agentmemory_operator.spec.names import canonical
+from agentmemory_operator.spec.nearest import did_you_mean
 from agentmemory_operator.spec.times import parse_time
 
 DEPTH_MAX = 8
@@ -99,7 +100,8 @@ class _Reader:
             raise _WrongError(path, f"must have an operator: {', '.join(known)}")
         for operator in value:
             if operator not in known:
-                raise _WrongError(f"{path}.{operator}", f"unknown; {field.name} takes {', '.join(known)}")
+                question = did_you_mean(operator, known)
+                raise _WrongError(f"{path}.{operator}", f"unknown{question}; {field.name} takes {', '.join(known)}")
         parts = [
             self._operator(field, operator, operand, f"{path}.{operator}")
             for operator, operand in value.items()
@@ -158,7 +160,8 @@ def _field(name: str, path: str) -> Field:
     if field := FIELDS.get(name):
         return field
     if not name.startswith(METADATA):
-        raise _WrongError(path, f"unknown; known are AND, OR, NOT, {', '.join(FIELDS)} and {METADATA}NAME")
+        question = did_you_mean(name, (*GROUPS, *FIELDS))
+        raise _WrongError(path, f"unknown{question}; known are AND, OR, NOT, {', '.join(FIELDS)} and {METADATA}NAME")
     if not _METADATA_PATH.fullmatch(name) or len(name) > TEXT_MAX:
         raise _WrongError(path, "must be metadata.NAME or metadata.NAME.NAME with only letters, digits, _ and -")
     return Field(name, name, FieldKind.ANY)
