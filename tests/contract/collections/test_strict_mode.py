@@ -138,7 +138,7 @@ async def test_statistics_cleanups_and_erasures_go_on(world: World) -> None:
 
     removed = await clean(world, Lifecycle(max_memories_per_user=20, max_removal_percent=100))
     assert sum(removed.values()) == 10
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert await world.rows() == []
 
 

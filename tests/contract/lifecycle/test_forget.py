@@ -40,7 +40,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 
 def everything(user_id: str = "u", **more: Any) -> ForgetRequest:
-    return ForgetRequest(scope=Scope(user_id=user_id), **more)
+    return ForgetRequest(scope=Scope(user_id=user_id, is_whole=True), **more)
 
 
 def some(filters: dict[str, Any] | None = None, *, older_than: int | None = None, **more: Any) -> ForgetRequest:

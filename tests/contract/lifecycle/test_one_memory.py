@@ -163,7 +163,7 @@ async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves
     # The one from before the rebuild fits no more.
     await life.snapshot("after")
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert await life.heard() == [*told, ("erased", None)]
     await life.with_server(life.sweeper().sweep)
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
@@ -213,7 +213,7 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
 
     await life.snapshot("after", points={"before": 1, "after": 1})
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert receipt.counts.total == 1
     await life.with_server(life.sweeper().sweep)
     assert await read_sheet((await life.now()).agent, "u") == NO_SHEET
@@ -273,7 +273,7 @@ async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_not
 
     await life.snapshot("after", points={"before": 4, "after": 4})
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert receipt.counts.total == 4
     await life.with_server(life.sweeper().sweep)
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))

@@ -182,7 +182,7 @@ async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_
     world.clock.move(ms=10_000)
     # Between the time that an erasure takes and its first look: of a process whose clock is right.
     stored = await put(world, "later")
-    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u"), until_ms=until_ms)
+    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u", is_whole=True), until_ms=until_ms)
 
     await world.erasing.erase(world.agent, erasure)
 
@@ -192,7 +192,7 @@ async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_
 async def test_what_was_put_after_an_erasure_stays(world: World) -> None:
     world.agent = keeping(world, 3)
     await put(world, "secret")
-    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u"), until_ms=world.clock.now_ms())
+    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u", is_whole=True), until_ms=world.clock.now_ms())
     await world.erasing.erase(world.agent, erasure)
     world.clock.move(ms=10_000)
     for content in ("new", "newer"):

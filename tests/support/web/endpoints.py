@@ -96,7 +96,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("POST", "/v1/agents/{agent}/import"): lambda user: (
         asked_for(user) | {"content": line_of(f"{INTRUDED}, {uuid4()}")}
     ),
-    ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
+    ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user, "everything": True}},
     ("GET", "/v1/agents/{agent}/receipts"): asked_for,
     ("GET", "/v1/agents/{agent}/changes"): asked_for,
     ("GET", "/v1/agents/{agent}/users"): lambda user: {},

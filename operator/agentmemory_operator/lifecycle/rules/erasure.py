@@ -55,22 +55,27 @@ TOMBSTONES: Filter = {"must": [IS_TOMBSTONE, _IS_ERASED]}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which memories of a user are to be erased; without criterion and time all, and all that is known of the user.
+    """Which memories of a user are to be erased: those that the conditions select, or the whole user.
 
     Attributes:
         older_than: Unix milliseconds; only what was created before.
         zone: only memories of this zone.
+        is_whole: erase the user, and all that is known of the user. It excludes the conditions.
+
+    Raises:
+        ValueError: If there is neither a condition nor `is_whole`, or both. A lost condition erases nothing.
     """
 
     user_id: str
     criterion: Criterion | None = None
     older_than: int | None = None
     zone: str | None = None
+    is_whole: bool = False
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the user is to be erased."""
-        return self.criterion is None and self.older_than is None and self.zone is None
+    def __post_init__(self) -> None:
+        has_condition = self.criterion is not None or self.older_than is not None or self.zone is not None
+        if self.is_whole == has_condition:
+            raise ValueError("an erasure has conditions, or erases the whole user")
 
     def filter_at(self, until_ms: int) -> Filter:
         """The filter of what is to be erased: what was stored until then, whatever its state."""
@@ -145,7 +150,7 @@ class ErasureReceipt:
     def scope_of(self, user_id: str) -> Scope | None:
         """What to erase of a user in another copy; None where the receipt no longer holds its filters."""
         if self.is_whole or self.zone is not None:
-            return Scope(user_id=user_id, zone=self.zone)
+            return Scope(user_id=user_id, zone=self.zone, is_whole=self.is_whole)
         return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
 
 

@@ -130,7 +130,11 @@ class _Reader:
         if field.kind is FieldKind.WORDS:
             return self._equals(field, _text(value, path), path)
         self._count(path)
-        return Contains(field, _text(value, path))
+        text = _text(value, path)
+        if not any(map(str.isalnum, text)):
+            # Every text holds each of no words: an erasure would take them all.
+            raise _WrongError(path, "must contain a word")
+        return Contains(field, text)
 
     def _within(self, field: Field, bounds: Mapping[str, object], path: str) -> Criterion:
         self._count(path)
