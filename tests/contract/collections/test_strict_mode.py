@@ -76,6 +76,8 @@ async def test_counts_list_what_may_not_be_counted_in_pages_that_are_allowed(wor
 
     assert await store.count(world.agent.alias, None) == 30
     assert await collections.count(f"{world.agent.alias}__1") == 29
+    assert await collections.count_memories(f"{world.agent.alias}__1") == 29
+    assert 0 < await collections.count_memories(f"{world.agent.alias}__1", exact=False) <= 30
     assert await collections.count("agent_memory_nobody__1") == 0
     tasks = await store.count(world.agent.alias, by_type)
     assert await store.facet(world.agent.alias, "type", EVERYTHING, limit=10) == {"fact": 30 - tasks, "task": tasks}
