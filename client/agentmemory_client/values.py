@@ -268,7 +268,7 @@ class Receipt(Answer):
         counts: `total`, and `types` by name.
         sha256: of the ids of the erased memories, sorted, each followed by a line feed.
         scope: in a list: `user`, `zone`, `older_than` or `filters`.
-        keys_deleted: zones of which no key is left.
+        keys_deleted: Zones that had keys, all of which were destroyed.
     """
 
     id: str

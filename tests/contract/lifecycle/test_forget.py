@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION, Scope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
@@ -23,8 +24,11 @@ from agentmemory_operator.memories.stored import change_head, count_stored, dele
 from agentmemory_operator.memories.working import Session
 from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.zones.keyring import AgentKeys, Keyring
+from agentmemory_operator.zones.sealed_store import ZoneKeys
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
 from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
+from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")
 
@@ -322,3 +326,59 @@ async def test_an_access_that_was_noted_is_not_written_to_what_was_erased(world:
     assert world.counts.waiting == 0
     await world.counts.flush()
     assert "accessCount" not in (await points(world))[memory_id]
+
+
+def with_keys(world: World) -> tuple[Agent, ZoneKeys]:
+    """Return the agent with a key store, as every API process has one, and the keys in it."""
+    keyring = Keyring(FakeKeyShards(), world.clock)
+    keys = ZoneKeys(keyring, AgentKeys(RING, FakeWrapping()), "bot", "acme")
+    return replace(world.agent, zone_keys=keys), keys
+
+
+@pytest.mark.parametrize("had", [(), ("SENSITIVE",), ("PERSONAL",), ("SENSITIVE", "PERSONAL")], ids=str)
+@pytest.mark.parametrize("goes_first", [False, True])
+async def test_a_receipt_lists_only_keys_that_existed(world: World, had: tuple[str, ...], goes_first: bool) -> None:
+    agent, keys = with_keys(world)
+    for zone in had:
+        await keys.writing(zone, "u")
+    await keys.writing("SENSITIVE", "other")
+
+    receipt = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
+    again = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
+
+    assert (receipt.keys_deleted, again.keys_deleted) == (had, ())
+    assert await keys.zones_with_keys("u", had) == []
+    assert await keys.zones_with_keys("other", ["SENSITIVE"]) == ["SENSITIVE"]
+
+
+async def test_a_receipt_of_the_organisation_lists_its_key_once(world: World) -> None:
+    agent, keys = with_keys(world)
+    request = ForgetRequest(scope=Scope(user_id=ORGANISATION, zone="PROFESSIONAL"), deletes_keys_first=True)
+    none = await world.forgetting.forget(agent, request)
+    await keys.writing("PROFESSIONAL", "u")
+
+    receipts = [await world.forgetting.forget(agent, request) for _ in range(2)]
+
+    assert [receipt.keys_deleted for receipt in (none, *receipts)] == [(), ("PROFESSIONAL",), ()]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("goes_first", [False, True])
+async def test_a_killed_forget_lists_the_keys_that_it_deleted(world: World, goes_first: bool, moment: Moment) -> None:
+    agent, keys = with_keys(world)
+    at, was_late, is_killed = 0, False, True
+    while is_killed:
+        await world.add(SECRET)
+        await keys.writing("PERSONAL", "u")
+        request = everything(idempotency_key=f"k{at}", deletes_keys_first=goes_first)
+        crashing = replace(agent, store=CrashingStore(world.agent.store, at, moment))
+        try:
+            receipt = await world.forgetting.forget(crashing, request)
+            is_killed = False
+        except TransientError:
+            was_late |= await keys.zones_with_keys("u", ["PERSONAL"]) == []
+            receipt = await world.forgetting.forget(agent, request)
+        assert receipt.keys_deleted == ("PERSONAL",)
+        at += 1
+        world.clock.move(ms=10_000)
+    assert was_late, "some attempt was killed after it had deleted the key"

@@ -7,7 +7,7 @@ it is meant, nobody can read it there.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,14 @@ WRITERS_AHEAD_MS = 2_000
 ORGANISATION = "\x00organisation"
 """In a user's place: the key of PROFESSIONAL memories is deleted, which belongs to no user. No user has this name."""
 
+KEYS_FOUND_KEY = "zonesWithKeys"
+"""Of the point that becomes a receipt: the zones whose keys the request deletes."""
+
 JOINING_KEY = "joining"
 """Of a tombstone of what was not joined to its chain yet."""
 
 IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
+NO_RECEIPT: Condition = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
 # The index on the time finds tombstones; what erased them is then read from each.
 IS_TOMBSTONE: Condition = {"key": TOMBSTONE_KEY, "range": {"gte": 0}}
 _IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
@@ -119,7 +123,7 @@ class ErasureReceipt:
         sha256: of the ids of the memories, sorted, each followed by a line feed.
         request_hash: tells another request under the same idempotency key.
         zone: whose memories were chosen; None where something else chose.
-        keys_deleted: zones of which no data key is left of this user, or organisation.
+        keys_deleted: zones of which this user, or organisation, had data keys that are deleted.
     """
 
     id: str
@@ -288,6 +292,12 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
     kept = {key: value for key, value in said.items() if value is not None}
     times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at, LOGGED_KEY: receipt.at}
     return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
+
+
+def keys_to_delete(receipt_id: str, zones: Sequence[str], now_ms: int) -> Payload:
+    """The payload of a receipt's point before any key is deleted: a tombstone for readers of memories."""
+    times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
+    return {"id": receipt_id, "rev": 1, **times, "pending": False, KEYS_FOUND_KEY: list(zones)}
 
 
 def receipt_from_payload(payload: Row) -> ErasureReceipt:

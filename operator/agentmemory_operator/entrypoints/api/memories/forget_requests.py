@@ -110,7 +110,8 @@ class ReceiptOut(Answer):
     id: str
     counts: ErasedCountsOut
     keys_deleted: list[ZoneName] = Field(
-        description="Zones whose keys were all destroyed: memories sealed with them are unreadable in all copies."
+        description="Zones that had keys, all of which were destroyed: memories sealed with them are unreadable in all"
+        " copies."
     )
     sha256: str = Field(description="SHA-256 of the sorted IDs of the erased memories, each followed by a line feed.")
     at: Time
