@@ -22,6 +22,7 @@ export type Memory = Schemas["MemoryOut"];
 export type SearchResult = Schemas["SearchOut"];
 export type Stored = Schemas["StoredOut"];
 export type Receipt = Schemas["ReceiptOut"];
+export type UserDetails = Schemas["UserDetailsOut"];
 
 /** What a memory may have besides its user and its content. */
 export type MemoryOptions = Omit<Schemas["MemoryIn"], "user_id" | "content">;
@@ -130,6 +131,16 @@ export class User {
     await answerOf(this.http.DELETE("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }));
   }
 
+  /** Return the user's name, and the number of memories with their first and last time. */
+  details(): Promise<UserDetails> {
+    return answerOf(this.http.GET("/v1/agents/{agent}/users/{user_id}", { params: this.#self() }));
+  }
+
+  /** Name the user; create it if it does not exist. */
+  setName(name: string): Promise<UserDetails> {
+    return answerOf(this.http.PUT("/v1/agents/{agent}/users/{user_id}", { params: this.#self(), body: { name } }));
+  }
+
   /** Erase the memories that meet all conditions; return the receipt. TypeError: no condition, or an empty one. */
   async forget(options: ForgetOptions): Promise<Receipt> {
     const { filters, older_than, zone } = options;
@@ -153,6 +164,10 @@ export class User {
     return (await answerOf(
       this.http.POST("/v1/agents/{agent}/forget", { params: { path: { agent: this.agent } }, body }),
     )) as Receipt;
+  }
+
+  #self() {
+    return { path: { agent: this.agent, user_id: this.userId } };
   }
 
   #one(id: string) {

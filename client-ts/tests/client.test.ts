@@ -68,6 +68,18 @@ test("a user is erased only by its own call, a part by a condition", async () =>
   assert.deepEqual(await all(ada.memories()), []);
 });
 
+test("a user is named, read, and erased with its name", async () => {
+  const ada = someone();
+  const named = await ada.setName("Ada Lovelace");
+  await ada.add("Pays by invoice");
+  const read = await ada.details();
+
+  assert.deepEqual([named.name, named.memories, named.oldest], ["Ada Lovelace", 0, null]);
+  assert.deepEqual([read.name, read.memories, read.created_at], ["Ada Lovelace", 1, named.created_at]);
+  await ada.forgetEverything();
+  await assert.rejects(ada.details(), (error) => error instanceof ApiError && error.status === 404);
+});
+
 test("the settings in force are known by type", async () => {
   const info = await agent.info();
 

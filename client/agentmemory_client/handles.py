@@ -78,6 +78,8 @@ class UserCalls:
     entity = of_user(entity_calls.entity)
     rename_entity = of_user(entity_calls.rename_entity)
     merge_entity = of_user(entity_calls.merge_entity)
+    details = of_user(identity_calls.user_details)
+    set_name = of_user(identity_calls.name_user)
     forget = of_user(memory_calls.forget)
     forget_everything = of_user(memory_calls.forget_everything)
     would_forget = of_user(memory_calls.would_forget)

@@ -354,6 +354,24 @@ class UserSummary(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserDetails(Answer):
+    """A user or scope.
+
+    Attributes:
+        name: None if nobody has named it.
+        created_at: When it was first named; None if nobody has.
+        oldest, newest: Creation of a memory that a search can find; None without memories.
+    """
+
+    user_id: str
+    name: str | None = None
+    created_at: datetime | None = None
+    memories: int = 0
+    oldest: datetime | None = None
+    newest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UsersPage(Answer):
     """Users, by name; `next_cursor` is None on the last page."""
 

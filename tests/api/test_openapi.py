@@ -48,6 +48,7 @@ OPERATIONS = {
     "/v1/agents/{agent}/hooks/{name}": {"post": "receiveHook"},
     "/v1/agents/{agent}/receipts": {"get": "listReceipts"},
     "/v1/agents/{agent}/users": {"get": "listUsers"},
+    "/v1/agents/{agent}/users/{user_id}": {"get": "getUser", "put": "putUser"},
     "/v1/agents/{agent}/tokens": {"post": "createUserToken"},
 }
 """The names that generated clients give their methods: a change breaks their callers."""

@@ -23,6 +23,7 @@ from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, count_stored, delete_head, read_memory
 from agentmemory_operator.memories.working import Session
 from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.search.users import name_user, read_profile
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
@@ -77,6 +78,7 @@ async def fill(world: World, user_id: str = "u") -> int:
     await world.items.put(world.agent, address(user_id), item(SECRET))
     memory = IncomingMemory(user_id=user_id, content=SECRET, session_id="s", vector=vector_of("w"))
     await world.working.keep(world.agent, memory)
+    await name_user(world.agent, user_id, f"{SECRET} of {user_id}")
     return 9
 
 
@@ -96,6 +98,7 @@ async def check_nothing_left(world: World, user_id: str = "u") -> None:
     assert await world.working.read(world.agent, Session(user_id, "s")) == ()
     with pytest.raises(NotFound):
         await world.items.get(world.agent, address(user_id))
+    assert await read_profile(world.agent, user_id) is None
 
 
 async def test_of_an_erased_user_nothing_is_left_and_of_others_everything(world: World) -> None:

@@ -244,6 +244,9 @@ ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 SHEET_KEY = "entitySheet"
 """Of the point that bears what no memory tells of a scope's entities, and and is none: `entities/rules/sheet.py`."""
 
+PROFILE_KEY = "userProfile"
+"""Of the point with a user's name, which is no memory: `memories/rules/profile.py`."""
+
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""
 

@@ -30,10 +30,11 @@ from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuc
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
-from agentmemory_operator.entrypoints.api.transfer.sheet_lines import SHEET_FIELD, SheetLine
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import PROFILE_FIELD, SHEET_FIELD, ProfileLine, SheetLine
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
+from agentmemory_operator.memories.rules.profile import Profile
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import Exported
 from agentmemory_operator.memories.transfer.import_batch import Line
@@ -216,8 +217,10 @@ class ImportedOut(Answer):
     more_errors: int
 
 
-def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | EntitySheet | None:
-    """The memory of a line, or relations and aliases of names; None of the counts that end an export.
+def read_line(
+    text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights
+) -> Line | EntitySheet | Profile | None:
+    """The memory of a line, relations and aliases of names, or the user's name; None of the counts at the end.
 
     Raises:
         Forbidden: it is by another than the caller, who may not name another.
@@ -235,6 +238,8 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: Ag
         return None
     if isinstance(value, dict) and value.keys() == {SHEET_FIELD}:
         return check(SheetLine, document).entities.sheet()
+    if isinstance(value, dict) and value.keys() == {PROFILE_FIELD}:
+        return check(ProfileLine, document).profile()
     if isinstance(value, dict) and value.keys() == {"error"}:
         raise RequestInvalid([FieldError("line", "the export was interrupted here: export again")])
     return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)
