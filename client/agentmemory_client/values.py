@@ -50,6 +50,7 @@ class Memory(Answer):
         supersedes_ids: of a merged memory, all that it took the place of.
         connections: memories that it belongs together with, each with `id`, `description` and `run`.
         consolidated: a consolidation has read it, or made it.
+        version: Number of an item's version, from 1; None of other memories.
         zone: how it is sealed; None is not at all.
         locked: its key is away, or was deleted.
         entities: the names that it speaks of, each with name, kind and role.
@@ -86,6 +87,7 @@ class Memory(Answer):
     observation_count: int = 1
     namespace: tuple[str, ...] = ()
     entities: tuple[Json, ...] = ()
+    version: int | None = None
     supersedes: str | None = None
     supersedes_ids: tuple[str, ...] = ()
     superseded_by: str | None = None

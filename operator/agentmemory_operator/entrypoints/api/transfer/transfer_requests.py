@@ -78,6 +78,7 @@ class VersionIn(Body):
     valid_from: Time
     valid_to: Time
     updated_at: Time | None = None
+    version: int | None = Field(default=None, ge=1, le=2**53, description="Its number.")
 
     def item_version(self) -> ItemVersion:
         """What the use case takes."""
@@ -132,6 +133,9 @@ class LineIn(MemoryIn):
     consolidated: StrictBool = Field(default=False, description="A consolidation has processed or created it.")
     versions: list[VersionIn] = Field(
         default=[], max_length=MAX_ITEM_VERSIONS, description="For an item: replaced versions, newest first."
+    )
+    version: int | None = Field(
+        default=None, ge=1, le=2**53, description="For an item: number of its version; otherwise ignored on import."
     )
     item: StrictBool = Field(default=False, description="It is an item: `key` in `namespace`.")
     entities: list[NamedIn] = Field(
@@ -188,6 +192,7 @@ class LineIn(MemoryIn):
             connections=tuple({"id": one.id, "description": one.description} for one in self.connections),
             is_consolidated=self.consolidated,
             versions=tuple(version.item_version() for version in self.versions),
+            item_version=self.version,
             vector_of=self.embedding,
             sealed=self.sealed,
         )
