@@ -175,6 +175,7 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
         ("patch", "/v1/agents/{agent}/entities/{name}"): "EntityChangeIn",
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
         ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
+        ("put", "/v1/agents/{agent}/users/{user_id}"): "UserIn",
         ("post", "/v1/agents/{agent}/tokens"): "TokenIn",
         ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn or ConversationIn",
         ("post", "/v1/agents/{agent}/import"): "LineIn",

@@ -42,5 +42,6 @@ def profile_from_payload(payload: Mapping[str, Any] | None) -> Profile | None:
     if not isinstance(facts, dict):
         return None
     name, created_at = facts.get("name"), facts.get("createdAt")
-    is_ours = isinstance(name, str) and 0 < len(name) <= NAME_MAX and type(created_at) is int
-    return Profile(name, created_at) if is_ours else None
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX or not isinstance(created_at, int):
+        return None
+    return Profile(name, created_at)
