@@ -10,7 +10,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_row, read_whole
 from agentmemory_operator.memories.rules.filters import Filter, both, equals, equals_any
-from agentmemory_operator.memories.rules.profile import Profile, profile_from_payload, profile_id, profile_to_facts
+from agentmemory_operator.memories.rules.profile import UserProfile, profile_from_payload, profile_id, profile_to_facts
 from agentmemory_operator.memories.rules.record import PROFILE_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.memories.stored import UserPoint, change_point
 from agentmemory_operator.ports.base import Json
@@ -48,7 +48,7 @@ class UserDetails:
     """
 
     user_id: str
-    profile: Profile | None
+    profile: UserProfile | None
     memories: int
     oldest: int | None
     newest: int | None
@@ -116,13 +116,13 @@ async def name_user(agent: Agent, user_id: str, name: str) -> None:
 
     def renamed(row: Payload | None) -> Json | None:
         before = profile_from_payload(row)
-        after = Profile(name, before.created_at if before else agent.clock.now_ms())
+        after = UserProfile(name, before.created_at if before else agent.clock.now_ms())
         return None if after == before else profile_to_facts(after)
 
     await change_point(agent, _profile_of(agent, user_id), renamed)
 
 
-async def import_profile(agent: Agent, user_id: str, profile: Profile) -> None:
+async def import_profile(agent: Agent, user_id: str, profile: UserProfile) -> None:
     """Store the profile of an export unless the user has one.
 
     Raises:
@@ -135,7 +135,7 @@ async def import_profile(agent: Agent, user_id: str, profile: Profile) -> None:
     await change_point(agent, _profile_of(agent, user_id), added)
 
 
-async def read_profile(agent: Agent, user_id: str) -> Profile | None:
+async def read_profile(agent: Agent, user_id: str) -> UserProfile | None:
     """Read the profile of a user or scope."""
     return profile_from_payload(await read_row(agent, profile_id(agent.id_scope, user_id)))
 

@@ -15,7 +15,7 @@ NAME_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class UserProfile:
     """What is known of a user beside the memories.
 
     Attributes:
@@ -31,12 +31,12 @@ def profile_id(agent_scope: str, user_id: str) -> str:
     return keyed_id(agent_scope, user_id, "user\x1fprofile")
 
 
-def profile_to_facts(profile: Profile) -> dict[str, Any]:
+def profile_to_facts(profile: UserProfile) -> dict[str, Any]:
     """Render a profile as its point has it under `PROFILE_KEY`."""
     return {"name": profile.name, "createdAt": profile.created_at}
 
 
-def profile_from_payload(payload: Mapping[str, Any] | None) -> Profile | None:
+def profile_from_payload(payload: Mapping[str, Any] | None) -> UserProfile | None:
     """Parse the profile of a point; None if it has none, as an erased one."""
     facts = (payload or {}).get(PROFILE_KEY)
     if not isinstance(facts, dict):
@@ -44,4 +44,4 @@ def profile_from_payload(payload: Mapping[str, Any] | None) -> Profile | None:
     name, created_at = facts.get("name"), facts.get("createdAt")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX or not isinstance(created_at, int):
         return None
-    return Profile(name, created_at)
+    return UserProfile(name, created_at)

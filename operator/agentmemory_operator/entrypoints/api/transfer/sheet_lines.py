@@ -19,7 +19,7 @@ from agentmemory_operator.entrypoints.api.identity.requests import UserName
 from agentmemory_operator.entrypoints.api.memories.entity_requests import EntityName, KnownName
 from agentmemory_operator.entrypoints.api.requests import Body
 from agentmemory_operator.memories.rules.entities import fold
-from agentmemory_operator.memories.rules.profile import Profile
+from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.spec.times import render_time
 
 SHEET_FIELD, PROFILE_FIELD = "entities", "user"
@@ -84,12 +84,12 @@ class ProfileLine(Body):
 
     user: ExportedProfile
 
-    def profile(self) -> Profile:
+    def profile(self) -> UserProfile:
         """What the use case takes."""
-        return Profile(self.user.name, self.user.created_at)
+        return UserProfile(self.user.name, self.user.created_at)
 
 
-def render_profile_line(profile: Profile | None) -> bytes:
+def render_profile_line(profile: UserProfile | None) -> bytes:
     """The line; nothing of a user without a name."""
     if profile is None:
         return b""

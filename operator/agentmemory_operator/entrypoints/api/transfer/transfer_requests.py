@@ -34,7 +34,7 @@ from agentmemory_operator.entrypoints.api.transfer.sheet_lines import PROFILE_FI
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
-from agentmemory_operator.memories.rules.profile import Profile
+from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import Exported
 from agentmemory_operator.memories.transfer.import_batch import Line
@@ -224,7 +224,7 @@ class ImportedOut(Answer):
 
 def read_line(
     text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights
-) -> Line | EntitySheet | Profile | None:
+) -> Line | EntitySheet | UserProfile | None:
     """The memory of a line, relations and aliases of names, or the user's name; None of the counts at the end.
 
     Raises:

@@ -51,7 +51,7 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
-from agentmemory_operator.memories.rules.profile import Profile
+from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.memories.transfer.exports import Exported, export_memories
 from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
 from agentmemory_operator.memories.transfer.imports import BATCH, embedding_name, import_lines
@@ -160,7 +160,9 @@ class _Import:
         memories = [(number, line) for number, line in read if isinstance(line, Line)]
         try:
             outcomes = await again_if_moved(partial(self._store, [line for _, line in memories])) if memories else []
-            await self._join([(number, facts) for number, facts in read if isinstance(facts, EntitySheet | Profile)])
+            await self._join(
+                [(number, facts) for number, facts in read if isinstance(facts, EntitySheet | UserProfile)]
+            )
         except TransientError as error:
             raise _broken_off(error, batch.first - 1) from error
         self.seen = batch.first + len(batch.lines) - 1
@@ -186,14 +188,14 @@ class _Import:
         erased = self.parameters.include_erased
         return await import_lines(await self.open_agent(), lines, brings_back_erased=erased)
 
-    async def _join(self, facts: Sequence[tuple[int, EntitySheet | Profile]]) -> None:
+    async def _join(self, facts: Sequence[tuple[int, EntitySheet | UserProfile]]) -> None:
         """Import facts that are not there yet; an agent without entities leaves relations and aliases out."""
         user_id = self.parameters.user_id
         for number, fact in facts:
 
-            async def join(fact: EntitySheet | Profile = fact) -> None:
+            async def join(fact: EntitySheet | UserProfile = fact) -> None:
                 agent = await self.open_agent()
-                if isinstance(fact, Profile):
+                if isinstance(fact, UserProfile):
                     await import_profile(agent, user_id, fact)
                 elif agent.entity_lists is not None:
                     await change_sheet(agent, user_id, lambda there: there.joined(fact))
@@ -205,8 +207,8 @@ class _Import:
             except AgentMemoryError as error:
                 self._fail(number, error)
 
-    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line | EntitySheet | Profile]]]:
-        read: list[tuple[int, Line | EntitySheet | Profile]] = []
+    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line | EntitySheet | UserProfile]]]:
+        read: list[tuple[int, Line | EntitySheet | UserProfile]] = []
         for number, text in enumerate(batch.lines, batch.first):
             if text is not None and not text.strip():
                 continue
@@ -219,7 +221,7 @@ class _Import:
             yield
         return read
 
-    def _read(self, text: bytes | None) -> Line | EntitySheet | Profile | None:
+    def _read(self, text: bytes | None) -> Line | EntitySheet | UserProfile | None:
         if text is None:
             raise RequestInvalid([FieldError("line", f"is longer than {LINE_MAX_BYTES // MIB} MiB")])
         user_id, default_type = self.parameters.user_id, default_type_of(self.rights.settings)
