@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
-import { ApiError, ApiUnreachable, Client, type Memory } from "../src/index.js";
+import { ApiError, ApiUnreachable, Client, type ForgetOptions, type Memory } from "../src/index.js";
 
 const client = new Client(process.env["AGENTMEMORY_URL"]);
 const agent = client.agent(process.env["EXAMPLE_AGENT"] ?? "assistant");
@@ -67,6 +67,34 @@ test("a batch has a result for each memory", async () => {
   const { results } = await agent.addMany([{ user_id, content: "c" }, { user_id, content: " " }]);
 
   assert.deepEqual(results.map((result) => "error" in result), [false, true]);
+});
+
+test("a user is erased only by its own call, a part by a condition", async () => {
+  const ada = someone();
+  for (const type of ["fact", "note"]) await ada.add(`a ${type}`, { tags: [type] });
+
+  for (const options of [{}, { crypto: true }, { filters: {} }, { filters: undefined }, { older_than: "" }]) {
+    await assert.rejects(ada.forget(options as ForgetOptions), /TypeError.*forgetEverything/s);
+  }
+  await assert.rejects(ada.forget({ filters: { AND: [] } }), (error) => error instanceof ApiError && error.status === 422);
+  assert.equal((await all(ada.memories())).length, 2);
+  const part = await ada.forget({ filters: { tags: "note" } });
+  const rest = await ada.forgetEverything();
+
+  assert.deepEqual([part.counts.total, rest.counts.total], [1, 1]);
+  assert.deepEqual(await all(ada.memories()), []);
+});
+
+test("a user is named, read, and erased with its name", async () => {
+  const ada = someone();
+  const named = await ada.setName("Ada Lovelace");
+  await ada.add("Pays by invoice");
+  const read = await ada.details();
+
+  assert.deepEqual([named.name, named.memories, named.oldest], ["Ada Lovelace", 0, null]);
+  assert.deepEqual([read.name, read.memories, read.created_at], ["Ada Lovelace", 1, named.created_at]);
+  await ada.forgetEverything();
+  await assert.rejects(ada.details(), (error) => error instanceof ApiError && error.status === 404);
 });
 
 test("the settings in force are known by type", async () => {

@@ -137,7 +137,7 @@ def test_a_shared_namespace_is_a_groups_where_no_user_is_named(client: httpx.Cli
     assert client.get(ITEMS, params=shared | {"user_id": user}).json()["content"] == "a user's own"
     assert client.get(KEYS, params={"namespace": shared["namespace"]}).json()["results"] == ["k"]
     assert client.get("/v1/agents/words/stats", params={"user_id": group}).json()["total"] == 1
-    erased = client.post("/v1/agents/words/forget", json={"user_id": group})
+    erased = client.post("/v1/agents/words/forget", json={"user_id": group, "everything": True})
     assert erased.status_code == 200, erased.text
     assert client.get(ITEMS, params=shared).status_code == 404
     assert client.get(ITEMS, params=shared | {"user_id": user}).status_code == 200

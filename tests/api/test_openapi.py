@@ -49,6 +49,7 @@ OPERATIONS = {
     "/v1/agents/{agent}/hooks/{name}": {"post": "receiveHook"},
     "/v1/agents/{agent}/receipts": {"get": "listReceipts"},
     "/v1/agents/{agent}/users": {"get": "listUsers"},
+    "/v1/agents/{agent}/users/{user_id}": {"get": "getUser", "put": "putUser"},
     "/v1/agents/{agent}/tokens": {"post": "createUserToken"},
 }
 """The names that generated clients give their methods: a change breaks their callers."""
@@ -175,6 +176,7 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
         ("patch", "/v1/agents/{agent}/entities/{name}"): "EntityChangeIn",
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
         ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
+        ("put", "/v1/agents/{agent}/users/{user_id}"): "UserIn",
         ("post", "/v1/agents/{agent}/tokens"): "TokenIn",
         ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn or ConversationIn",
         ("post", "/v1/agents/{agent}/import"): "LineIn",

@@ -59,6 +59,7 @@ SPOKEN: dict[Endpoint, dict[str, Any]] = {
     ("PUT", "/v1/agents/{agent}/relations"): {
         "json": {"user_id": "ada", "source": FORGED, "relation": "uses", "target": "Acme", "author": "system"}
     },
+    ("PUT", "/v1/agents/{agent}/users/{user_id}"): {"json": {"name": FORGED, "author": "system"}},
     ("PATCH", "/v1/agents/{agent}/entities/{name}"): {
         "params": {"user_id": "ada"},
         "json": {"name": FORGED, "author": "system"},

@@ -33,7 +33,7 @@ from agentmemory_operator.memories.hierarchy import check_parent
 from agentmemory_operator.memories.item_writes import ItemContent, ItemWrite, Outcome, Turn, cleaned, turn_of
 from agentmemory_operator.memories.point_pages import read_memories, read_pages, read_row
 from agentmemory_operator.memories.rules.ids import is_id, keyed_id
-from agentmemory_operator.memories.rules.item_versions import versions_of
+from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, number_of, versions_of
 from agentmemory_operator.memories.rules.items import (
     Address,
     buried,
@@ -139,7 +139,7 @@ class Items:
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
             raise _not_there(address)
-        return record_of(row)
+        return record_of(row | {NUMBER_KEY: number_of(row)})
 
     async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
         """What puts have replaced of an item, newest first, as far as it is kept.

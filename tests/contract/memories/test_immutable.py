@@ -244,7 +244,7 @@ async def test_accesses_and_authors_are_noted_on_it_all_the_same(world: World, d
 
 
 async def test_it_is_erased_with_its_user(world: World, decision: str) -> None:
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
 
     with pytest.raises(NotFound):
         await read_memory(world.agent, decision, user_id="u")

@@ -229,7 +229,7 @@ async def test_another_users_point_is_never_written(world: World) -> None:
 async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: World) -> None:
     chain = await fill(world)
     lines = await exported(world)
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
 
     refused = await imported(world, lines)
     told = [read(world, text) for text in lines]
@@ -239,7 +239,7 @@ async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: Wo
     assert set(taken) == {"imported"}
     history = await read_history(world.agent, chain[0], user_id="u")
     assert [record.id for record in history.records] == chain
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert not [row for row in (await rows(world)).values() if "content" in row]
 
 
@@ -450,7 +450,7 @@ async def test_what_is_erased_while_it_is_imported_over_a_tombstone_stays_erased
     memory_id = await world.add("secret")
     lines = await exported(world)
     await delete_head(world.agent, memory_id, user_id="u")
-    request = ForgetRequest(scope=Scope(user_id="u"), filters={})
+    request = ForgetRequest(scope=Scope(user_id="u", is_whole=True), filters={})
 
     (outcome,) = await take_in_while(world, lines, lambda: world.forgetting.forget(world.agent, request))
 
@@ -547,7 +547,7 @@ async def test_a_merged_memory_whose_source_has_another_successor_is_refused(wor
 async def test_who_is_forgotten_leaves_nothing_of_what_was_merged(world: World) -> None:
     await fill_merged(world)
 
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
 
     assert await world.heads() == []
     assert all("content" not in row and "connections" not in row for row in (await rows(world)).values())

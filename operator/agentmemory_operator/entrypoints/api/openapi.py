@@ -55,6 +55,7 @@ TAGS = {
 PLAIN_PARAMETERS = {
     "agent": "Name of the agent (`spec.agent`).",
     "id": "ID of the memory.",
+    "user_id": "User, `group:NAME` or `global`.",
     "session_id": "ID of the session.",
     "name": "Name of the entity, hook or kind of error.",
     "idempotency-key": "Identifies the request: repeat it with the same key and body to retry safely.",
@@ -80,6 +81,7 @@ _BODIES = (
     entity_requests.EntityChangeIn,
     forget_requests.ForgetIn,
     identity_requests.TokenIn,
+    identity_requests.UserIn,
     conversation_requests.HookIn,
     transfer_requests.LineIn,
 )
@@ -112,6 +114,7 @@ _ANSWERS = (
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
     identity_requests.TokenOut,
+    identity_requests.UserDetailsOut,
     identity_requests.UsersOut,
     transfer_requests.ImportedOut,
     change_requests.ChangesOut,

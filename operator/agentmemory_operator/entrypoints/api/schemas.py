@@ -66,6 +66,7 @@ class MemoryOut(Answer):
     observation_count: int = Field(description="Number of authors; 1 if none is named.")
     namespace: list[str]
     entities: list[EntityOut] = Field(description="Names that it mentions; empty if it has a zone.")
+    version: int | None = Field(description="Number of an item's version, from 1; null for other memories.")
     supersedes: str | None
     supersedes_ids: list[str] = Field(description="For a merged memory: all memories that it replaces.")
     superseded_by: str | None

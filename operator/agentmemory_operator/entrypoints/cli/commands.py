@@ -87,7 +87,7 @@ VERBS = {
     "remember": ListedVerb("Memories", "Store a memory for a user.", *_ASKING),
     "forget": ListedVerb(
         "Memories",
-        "Erase a user's memories permanently, including copies; all of them without --filters and --older-than.",
+        "Erase a user's memories permanently, including copies; all of them only with --everything.",
         *_ASKING,
     ),
     "receipts": ListedVerb("Memories", "List the receipts of erased memories.", *_ASKING),

@@ -35,6 +35,7 @@ class Line:
         connections: memories that it belongs together with, as `id` and `description`.
         is_consolidated: a consolidation has read it, or made it.
         versions: of an item, newest first.
+        item_version: number of an item's version; None in an export of an earlier API.
     """
 
     memory: IncomingMemory
@@ -49,6 +50,7 @@ class Line:
     is_item: bool = False
     changed_at: int | None = None
     versions: tuple[ItemVersion, ...] = ()
+    item_version: int | None = None
     connections: tuple[Mapping[str, str], ...] = ()
     is_consolidated: bool = False
     vector_of: str | None = None

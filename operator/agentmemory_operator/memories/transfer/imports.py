@@ -196,7 +196,9 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
     )
     if line.is_item and memory.key is not None:
         id_ = item_id(draft.scope if record.zone else slug, record.user_id, record.namespace, memory.key)
-        return replace(draft, record=replace(record, id=id_, identity_id=None, lookup_ids=(), request_id=None))
+        number = line.item_version or len(line.versions) + 1
+        item = replace(record, id=id_, item_version=number, identity_id=None, lookup_ids=(), request_id=None)
+        return replace(draft, record=item)
     return replace(draft, record=replace(record, id=line.id or _id_of(memory, record, draft.scope)))
 
 

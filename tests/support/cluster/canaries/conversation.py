@@ -114,7 +114,7 @@ def talk(conversation: Conversation, slug: str, user: str) -> None:
     send(
         OK, "POST", f"{at}/import", params=mine, **ndjson(*map(json.dumps, lines), f'{{"content": "{said.name("half")}')
     )
-    send(OK, "POST", f"{at}/forget", json={**mine, "dry_run": True})
+    send(OK, "POST", f"{at}/forget", json={**mine, "everything": True, "dry_run": True})
     send(OK, "POST", f"{at}/forget", json={**mine, "filters": filters})
     send(OK, "GET", f"{at}/receipts", params=mine)
     send(OK, "GET", f"{at}/users")

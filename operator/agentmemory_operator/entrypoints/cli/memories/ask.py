@@ -159,27 +159,48 @@ def forget(  # noqa: PLR0913 # each is an option
     ] = None,
     zone: Annotated[str | None, typer.Option(help="Erase only this privacy zone; only with --crypto.")] = None,
     *,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Erase the whole user; required without a condition.")
+    ] = False,
     crypto: Annotated[
         bool, typer.Option("--crypto", help="Delete the encryption keys first, which makes all copies unreadable.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be erased; erase nothing.")] = False,
     yes: Yes = False,
 ) -> "Call":
-    """Erase a user's memories permanently, including copies; all of them without --filters and --older-than."""
-    options = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
-    options |= {"crypto": True} if crypto else {}
-    if dry_run:
-        return lambda agent: agent.would_forget(user, **options)
-    check_answerable(FORGET, yes=yes)
+    """Erase a user's memories permanently, including copies; all of them only with --everything."""
+    conditions = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
+    _check_selection(conditions, user, everything=everything)
+    options = conditions | ({"crypto": True} if crypto else {})
+
+    async def preview(agent: "AsyncAgent") -> "Preview":
+        return await (agent.would_forget_everything if everything else agent.would_forget)(user, **options)
 
     async def erase(agent: "AsyncAgent") -> "Receipt":
         if not yes:
-            show([_forgotten_section(await agent.would_forget(user, **options))], Console(stderr=True))
-        # What was stored since the counts were taken goes too.
+            show([_forgotten_section(await preview(agent))], Console(stderr=True))
         confirm(FORGET, yes=yes, err=True)
-        return await agent.forget(user, **options)
+        return await (agent.forget_everything if everything else agent.forget)(user, **options)
 
+    if dry_run:
+        return preview
+    check_answerable(FORGET, yes=yes)
     return erase
+
+
+def _check_selection(conditions: Mapping[str, Any], user: str | None, *, everything: bool) -> None:
+    """Raise unless there is either a condition or --everything."""
+    for name, condition in conditions.items():
+        if not condition:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} is empty: give a condition, or --everything")
+    if everything and conditions:
+        raise typer.BadParameter("--everything cannot be combined with --filters, --older-than or --zone")
+    if everything and user is None:
+        raise typer.BadParameter("--everything needs --user: whose memories are erased")
+    if not everything and not conditions:
+        raise typer.BadParameter(
+            "give --filters, --older-than or --zone to erase a part, or --everything to erase the whole user"
+        )
 
 
 def receipts(
@@ -232,11 +253,16 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
     cli.command(choose.__name__, help=choose.__doc__)(command)
 
 
-def _filters_of(text: str | None) -> Any:
+def _filters_of(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
     try:
-        return None if text is None else json.loads(text, object_pairs_hook=once)
+        filters = json.loads(text, object_pairs_hook=once)
     except ValueError as error:
         raise typer.BadParameter(f"--filters is not JSON: {error}") from error
+    if not isinstance(filters, dict):
+        raise typer.BadParameter('--filters is not a JSON object, for example {"tags": "work"}')
+    return filters
 
 
 def _importance_of(text: str | None) -> float | str | None:
