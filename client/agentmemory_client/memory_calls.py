@@ -187,7 +187,7 @@ def remember_many(
     return Call(
         method="POST",
         path=path_of(agent, "memories", "batch"),
-        body={"memories": [json_of(memory) for memory in memories]},
+        body=json_of({"memories": list(memories)}),
         key=idempotency_key or new_key(),
         read=lambda answer: [_outcome(result) for result in answer["results"]],
     )
@@ -202,7 +202,7 @@ def converse(
     **options: Unpack[ConversationOptions],
 ) -> Call[ConversationStored]:
     """Store the turns of a conversation, durably; where the agent has a model, memories are made of them afterwards."""
-    body = {"user_id": user_id, "messages": [json_of(message) for message in messages], **options}
+    body = json_of({"user_id": user_id, "messages": list(messages), **options})
     path = path_of(agent, "messages")
     read = partial(read_value, ConversationStored)
     return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=read)
@@ -236,7 +236,9 @@ def get(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
 
 
 def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Call[Memory]:
-    """Change a memory in place; return it as it is now."""
+    """Change a memory in place; return it as it is now. Without an option it is a ValueError."""
+    if not options:
+        raise ValueError(f"change: nothing to change: give one of {', '.join(ChangeOptions.__annotations__)}")
     path = path_of(agent, "memories", memory_id)
     return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=json_of(options), read=_memory)
 
