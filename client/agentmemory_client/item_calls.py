@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
+from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
 
@@ -26,6 +27,13 @@ class ItemOptions(TypedDict, total=False):
     vector: Sequence[float]
 
 
+class NewItem(ItemOptions):
+    """An item of a batch."""
+
+    namespace: Sequence[str]
+    content: str
+
+
 def put_item(
     agent: str,
     namespace: Sequence[str],
@@ -44,6 +52,22 @@ def put_item(
         body=json_of({"content": content, **given}),
         key=idempotency_key or new_key(),
         read=partial(read_value, ItemStored),
+    )
+
+
+def put_items(
+    agent: str, items: Sequence[NewItem], *, idempotency_key: str | None = None
+) -> Call[list[ItemStored | ApiError]]:
+    """Store up to 1,000 items; one result an item, in order, and an ApiError for each that was refused.
+
+    Items of the same key are stored in their order.
+    """
+    return Call(
+        method="POST",
+        path=path_of(agent, "items", "batch"),
+        body=json_of({"items": list(items)}),
+        key=idempotency_key or new_key(),
+        read=lambda answer: [error_of(result) or read_value(ItemStored, result) for result in answer["results"]],
     )
 
 

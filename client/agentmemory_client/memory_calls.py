@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_client.problems import ApiError
+from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import (
     AgentSummary,
     ConversationStored,
@@ -189,7 +189,7 @@ def remember_many(
         path=path_of(agent, "memories", "batch"),
         body=json_of({"memories": list(memories)}),
         key=idempotency_key or new_key(),
-        read=lambda answer: [_outcome(result) for result in answer["results"]],
+        read=lambda answer: [error_of(result) or _stored(result) for result in answer["results"]],
     )
 
 
@@ -309,10 +309,6 @@ def _memories(answer: Any) -> tuple[Memory, ...]:
 
 def _stored(answer: Any) -> Stored:
     return read_value(Stored, answer)
-
-
-def _outcome(answer: Any) -> Stored | ApiError:
-    return ApiError(answer["error"]["status"], answer["error"]) if "error" in answer else _stored(answer)
 
 
 def _nothing(answer: Any) -> None:
