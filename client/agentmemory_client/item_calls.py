@@ -9,6 +9,9 @@ from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
 from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
+# A thousand items, whose contents a service embeds.
+BATCH_S = 120.0
+
 
 class ItemOptions(TypedDict, total=False):
     """What an item may have besides its place and its content.
@@ -68,6 +71,7 @@ def put_items(
         body=json_of({"items": list(items)}),
         key=idempotency_key or new_key(),
         read=lambda answer: [error_of(result) or read_value(ItemStored, result) for result in answer["results"]],
+        timeout_s=BATCH_S,
     )
 
 
