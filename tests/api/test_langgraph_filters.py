@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from langgraph.store.base import PutOp
 from langgraph.store.memory import InMemoryStore
@@ -25,13 +26,10 @@ NUMBERS = [0, 1, True, 5, 5.0, 7.5, -3, 7, BIG, BIG + 1, 1e300, "7", "1e3"]
 
 
 def document(index: str) -> dict[str, Any]:
-    fields = ["x", "y"] if index != "none" else []
-    indexes = [{"field": f"metadata.langgraph.value.{field}", "type": index} for field in fields]
     return agent_document(
         f"filters-{index}",
         preset="keyed",
         embedding={"provider": "wordllama", "dimensions": 64},
-        index={"payloadIndexes": indexes},
         scoring={"scoreThreshold": 0.0},
     )
 
@@ -39,8 +37,12 @@ def document(index: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def bots(qdrant_url: str) -> Iterator[Stack]:
     documents = [document(index) for index in INDEXES]
-    for one in documents:
+    for index, one in zip(INDEXES, documents, strict=True):
         create_collection(qdrant_url, one)
+        for field in ("x", "y") if index != "none" else ():
+            body = {"field_name": f"metadata.langgraph.value.{field}", "field_schema": index}
+            url = f"{qdrant_url}/collections/agent_memory_filters-{index}__1/index?wait=true"
+            httpx.put(url, json=body, timeout=30).raise_for_status()
     with running_api(qdrant_url, *documents) as stack:
         yield stack
 

@@ -57,7 +57,7 @@ from agentmemory_operator.runtime.tasks import side_by_side
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
 MAX_ATTEMPTS = 100
 # Of a batch: each takes three calls of the engine.
-PUT_AT_ONCE = 32
+PUT_AT_ONCE = 8
 PAGE = 1000
 
 
