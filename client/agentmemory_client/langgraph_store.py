@@ -209,7 +209,7 @@ class AgentMemoryStore(BaseStore):
         }
         refused: dict[int, Outcome] = {place: item for place, item in items.items() if isinstance(item, Exception)}
         puts = {place: item for place, item in items.items() if not isinstance(item, Exception)}
-        deletions = {place: self._delete(op) for place, op in ops.items() if op.value is None}
+        deletions = {place: self._steps(op) for place, op in ops.items() if op.value is None}
         return [
             _given(refused),
             *(self._put_all(part) for part in parts_of(puts)),
