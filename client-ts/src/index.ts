@@ -6,11 +6,12 @@
 import createClient, { type Client as Http } from "openapi-fetch";
 
 import type { components, paths } from "./generated/api.js";
+import { pathOf } from "./dots.js";
 import { exactly, stringify } from "./json.js";
 import { answerOf } from "./problems.js";
 import { repeating, type RetryOptions } from "./retries.js";
 
-export { ApiError, ApiUnreachable, type Problem } from "./problems.js";
+export { ApiError, ApiUnreachable, InvalidToken, type Problem } from "./problems.js";
 export type { RetryOptions } from "./retries.js";
 export type { components, paths };
 
@@ -48,6 +49,7 @@ export class Client {
     this.http = createClient<paths>({
       baseUrl: url,
       bodySerializer: stringify,
+      pathSerializer: pathOf,
       fetch: async (request) => exactly(await ask(request)),
     });
   }
@@ -127,8 +129,11 @@ export class User {
     return answerOf(this.http.GET("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }));
   }
 
-  /** Change a memory in place; return it as it is now. */
-  change(id: string, changes: ChangeOptions): Promise<Memory> {
+  /** Change a memory in place; return it as it is now. Without a change it is a TypeError. */
+  async change(id: string, changes: ChangeOptions): Promise<Memory> {
+    if (Object.values(changes ?? {}).every((value) => value === undefined)) {
+      throw new TypeError("change: nothing to change: give one of importance, tags, metadata, expires_at, pinned, zone");
+    }
     return answerOf(this.http.PATCH("/v1/agents/{agent}/memories/{id}", { params: this.#one(id), body: changes }));
   }
 

@@ -251,3 +251,104 @@ test("who gives up waiting is not kept by attempts to come", async () => {
     assert.equal(seen.length, 1);
   });
 });
+
+test("as many calls as one begins at a time are stored, 64 at a time, however short the time-out", async () => {
+  let underWay = 0;
+  let most = 0;
+  const answers = Array.from({ length: 600 }, () => (request: IncomingMessage, answer: ServerResponse) => {
+    most = Math.max(most, ++underWay);
+    setTimeout(() => {
+      underWay--;
+      store(request, answer);
+    }, 20);
+  });
+  await scripted(answers, async (url, seen) => {
+    const user = new Client(url, { timeoutMs: 10_000 }).agent("a").user("u");
+    await Promise.all(Array.from({ length: 600 }, (_, place) => user.add(`${place}`)));
+
+    assert.equal(seen.length, 600);
+    assert.ok(most > 16 && most <= 64, `${most} at a time`);
+  });
+});
+
+test("a client comes down to what the API grants", async () => {
+  let underWay = 0;
+  let refused = 0;
+  const answers = Array.from({ length: 2_000 }, () => (request: IncomingMessage, answer: ServerResponse) => {
+    if (underWay >= 2) {
+      refused++;
+      refuse(429)(request, answer);
+      return;
+    }
+    underWay++;
+    setTimeout(() => {
+      underWay--;
+      store(request, answer);
+    }, 5);
+  });
+  await scripted(answers, async (url) => {
+    const user = new Client(url).agent("a").user("u");
+    const stored = await Promise.all(Array.from({ length: 150 }, (_, place) => user.add(`${place}`)));
+
+    assert.equal(stored.length, 150);
+    assert.ok(refused > 0);
+  });
+});
+
+test("who stops waiting for a turn leaves it to others", async () => {
+  await scripted([saySoNever, store], async (url, seen) => {
+    const client = new Client(url, { inFlight: 1, retries: 0 });
+    const first = client.http.GET("/v1/agents", { signal: AbortSignal.timeout(300) });
+    const second = client.http.GET("/v1/agents", { signal: AbortSignal.timeout(50) });
+    await assert.rejects(second, { name: "TimeoutError" });
+    await assert.rejects(first, { name: "TimeoutError" });
+    await client.agent("a").user("u").add("c");
+
+    assert.equal(seen.length, 2);
+  });
+  assert.throws(() => new Client("http://a", { inFlight: 0 }), RangeError);
+});
+
+for (const token of ["secret\n", "sec\r\nret", "sécret", " secret", "sec\u0000ret", "机密"]) {
+  test(`a token that no header carries is refused and not shown: ${JSON.stringify(token)}`, async () => {
+    const hidden = (error: unknown) =>
+      error instanceof TypeError && error.message.startsWith("token: ") && !error.message.includes(token.trim());
+
+    assert.throws(() => new Client("http://a", { token }), hidden);
+    await assert.rejects(new Client("http://127.0.0.1:9", { token: () => token }).agent("a").info(), hidden);
+  });
+}
+
+for (const [name, sent] of [[".", "%2E"], ["..", "%2E%2E"], ["...", "..."], ["a/..", "a%2F.."]] as const) {
+  test(`a name of dots stays a name: ${name}`, async () => {
+    const paths: (string | undefined)[] = [];
+    const keep = (request: IncomingMessage, answer: ServerResponse) => {
+      paths.push(request.url);
+      store(request, answer);
+    };
+    await scripted([keep, keep, keep], async (url) => {
+      const api = new Client(url, { token: "t" });
+      await api.agent(name).user("u").add("c");
+      await api.agent("a").user("u").get(name);
+      const path = { agent: "a", session_id: name };
+      await api.http.PUT("/v1/agents/{agent}/sessions/{session_id}/working", {
+        params: { path, query: { user_id: "u" } },
+        body: { content: "c" },
+      });
+    });
+
+    assert.deepEqual(paths, [
+      `/v1/agents/${sent}/memories`,
+      `/v1/agents/a/memories/${sent}?user_id=u`,
+      `/v1/agents/a/sessions/${sent}/working?user_id=u`,
+    ]);
+  });
+}
+
+test("a change of nothing is refused before it is sent", async () => {
+  await scripted([store], async (url, seen) => {
+    await assert.rejects(new Client(url).agent("a").user("u").change("i", {}), /change: nothing to change/);
+
+    assert.equal(seen.length, 0);
+  });
+});

@@ -47,6 +47,7 @@ class AgentCalls:
     would_forget_everything = of_agent(memory_calls.would_forget_everything)
     receipts = of_agent(memory_calls.receipts)
     put_item = of_agent(item_calls.put_item)
+    put_items = of_agent(item_calls.put_items)
     get_item = of_agent(item_calls.get_item)
     item_versions = of_agent(item_calls.item_versions)
     delete_item = of_agent(item_calls.delete_item)

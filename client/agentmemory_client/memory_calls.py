@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_client.problems import ApiError
+from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import (
     AgentSummary,
     ConversationStored,
@@ -188,9 +188,9 @@ def remember_many(
     return Call(
         method="POST",
         path=path_of(agent, "memories", "batch"),
-        body={"memories": [json_of(memory) for memory in memories]},
+        body=json_of({"memories": list(memories)}),
         key=idempotency_key or new_key(),
-        read=lambda answer: [_outcome(result) for result in answer["results"]],
+        read=lambda answer: [error_of(result) or _stored(result) for result in answer["results"]],
     )
 
 
@@ -203,7 +203,7 @@ def converse(
     **options: Unpack[ConversationOptions],
 ) -> Call[ConversationStored]:
     """Store the turns of a conversation, durably; where the agent has a model, memories are made of them afterwards."""
-    body = {"user_id": user_id, "messages": [json_of(message) for message in messages], **options}
+    body = json_of({"user_id": user_id, "messages": list(messages), **options})
     path = path_of(agent, "messages")
     read = partial(read_value, ConversationStored)
     return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=read)
@@ -237,7 +237,9 @@ def get(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
 
 
 def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Call[Memory]:
-    """Change a memory in place; return it as it is now."""
+    """Change a memory in place; return it as it is now. Without an option it is a ValueError."""
+    if not options:
+        raise ValueError(f"change: nothing to change: give one of {', '.join(ChangeOptions.__annotations__)}")
     path = path_of(agent, "memories", memory_id)
     return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=json_of(options), read=_memory)
 
@@ -308,10 +310,6 @@ def _memories(answer: Any) -> tuple[Memory, ...]:
 
 def _stored(answer: Any) -> Stored:
     return read_value(Stored, answer)
-
-
-def _outcome(answer: Any) -> Stored | ApiError:
-    return ApiError(answer["error"]["status"], answer["error"]) if "error" in answer else _stored(answer)
 
 
 def _nothing(answer: Any) -> None:

@@ -247,6 +247,43 @@ def _unpacked(vector: Packed) -> Vector:
     return memoryview(vector).cast("f").tolist()
 
 
+class GatheringEmbedder:
+    """Embeds in one call what several callers ask for at the same time; while one is under way, the next gathers.
+
+    One serves one request: it keeps every vector, and what made a call fail is raised from then on.
+    """
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+        self._wanted: dict[str, None] = {}
+        self._done: dict[str, Vector | RequestInvalid] = {}
+        self._error: AgentMemoryError | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def dimensions(self) -> int:
+        """Length of every vector."""
+        return self._inner.dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector a text, in order."""
+        self._wanted |= {text: None for text in texts if text not in self._done}
+        async with self._turn:
+            if self._error is not None:
+                raise self._error
+            if any(text not in self._done for text in texts):
+                wanted, self._wanted = self._wanted | dict.fromkeys(texts), {}
+                try:
+                    self._done |= await embed_each(self._inner, list(wanted))
+                except AgentMemoryError as error:
+                    self._error = error
+                    raise
+        outcomes = [self._done[text] for text in texts]
+        if refused := [outcome for outcome in outcomes if isinstance(outcome, RequestInvalid)]:
+            raise refused[0]
+        return [outcome for outcome in outcomes if not isinstance(outcome, RequestInvalid)]
+
+
 class PrefixedEmbedder:
     """Implements ports.Embedder for memories: each text with a prefix before it; questions have another.
 

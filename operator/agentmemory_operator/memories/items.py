@@ -13,20 +13,25 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeGuard
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from agentmemory_operator.agents.checks import check_deletable, expiry_errors, type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.rebuild_costs import TOKENS_MAX
+from agentmemory_operator.connections.embedders import GatheringEmbedder
 from agentmemory_operator.errors import (
     AgentMemoryError,
+    CollectionMoved,
     FieldError,
     NotFound,
     OutcomeUnknown,
     RequestInvalid,
     StoreUnavailable,
+    TransientError,
 )
 from agentmemory_operator.memories.chains import midway
 from agentmemory_operator.memories.hierarchy import check_parent
@@ -49,9 +54,12 @@ from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, re
 from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
 from agentmemory_operator.memories.zoned import id_scope, known_id_scope, vector_errors
 from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.runtime.tasks import side_by_side
 
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
 MAX_ATTEMPTS = 100
+# Of a batch: each takes three calls of the engine.
+PUT_AT_ONCE = 8
 PAGE = 1000
 
 
@@ -67,6 +75,9 @@ class Put:
     key: str
     outcome: Outcome
     warnings: tuple[str, ...] = ()
+
+
+PlacedItem = tuple[Address, ItemContent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,36 @@ class Items:
         outcome = await self._wait_for(agent, memory_id, write)
         agent.sizes.forget(address.user_id)
         return Put(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
+
+    async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[Put | AgentMemoryError]:
+        """Put each item; one result an item, in order: put, or the error that kept this one out.
+
+        Items of one address are put one after the other. Contents of several items are embedded in one call.
+
+        Raises:
+            TransientError: no item was written, and all may be if they are put again.
+        """
+        groups: dict[Address, list[int]] = {}
+        for place, (address, _) in enumerate(items):
+            groups.setdefault(address, []).append(place)
+        agent = replace(agent, embedder=GatheringEmbedder(agent.embedder))
+
+        async def put_in_order(places: Sequence[int]) -> list[tuple[int, Put | AgentMemoryError]]:
+            return [(place, await self._put_or_refuse(agent, *items[place])) for place in places]
+
+        done = await side_by_side(map(put_in_order, groups.values()), at_once=PUT_AT_ONCE)
+        outcomes = dict(chain.from_iterable(done))
+        unwritten = [one for one in outcomes.values() if _is_unwritten(one)]
+        if len(unwritten) == len(outcomes):
+            # Where the agent's collection was replaced, the caller opens the agent again.
+            raise next((one for one in unwritten if isinstance(one, CollectionMoved)), unwritten[0])
+        return [outcomes[place] for place in range(len(items))]
+
+    async def _put_or_refuse(self, agent: Agent, address: Address, item: ItemContent) -> Put | AgentMemoryError:
+        try:
+            return await self.put(agent, address, item)
+        except AgentMemoryError as error:
+            return error
 
     async def get(self, agent: Agent, address: Address) -> MemoryRecord:
         """An item.
@@ -273,6 +314,11 @@ class Items:
 
     def _turn(self, memory_id: str) -> asyncio.Lock:
         return self._turns.setdefault(memory_id, asyncio.Lock())
+
+
+def _is_unwritten(outcome: Put | AgentMemoryError) -> TypeGuard[TransientError]:
+    """Whether an item was not written, and may be if it is put again."""
+    return isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
 
 
 async def _id_of(agent: Agent, address: Address) -> str:

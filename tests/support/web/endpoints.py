@@ -81,6 +81,9 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
         "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
     },
     ("PUT", "/v1/agents/{agent}/items"): lambda user: stored_item_of(user, INTRUDED),
+    ("POST", "/v1/agents/{agent}/items/batch"): lambda user: {
+        "json": {"items": [{**item_of(user)["params"], "content": INTRUDED, "vector": VECTOR}]}
+    },
     ("GET", "/v1/agents/{agent}/items"): item_of,
     ("GET", "/v1/agents/{agent}/items/versions"): item_of,
     ("DELETE", "/v1/agents/{agent}/items"): item_of,

@@ -254,6 +254,12 @@ class BatchOut(Answer):
     results: list[StoredOut | ErrorOut]
 
 
+class ItemsStoredOut(Answer):
+    """One result per item, in order."""
+
+    results: list[ItemStoredOut | ErrorOut]
+
+
 class PageOut(Answer):
     """Memories, newest first."""
 

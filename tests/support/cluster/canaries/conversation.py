@@ -134,6 +134,7 @@ def talk_of_items(conversation: Conversation, at: str, user: str) -> None:
     item |= {"tags": [said.text("tag of an item")], "category": said.text("category of an item")}
     send(OK, "PUT", f"{at}/items", params=place, json=item)
     send(OK, "PUT", f"{at}/items", params=place, json=item | {"content": said.text("a newer item")})
+    send(OK, "POST", f"{at}/items/batch", json={"items": [place | item | {"content": said.text("an item of a batch")}]})
     send(OK, "GET", f"{at}/items", params=place)
     send(OK, "GET", f"{at}/items/versions", params=place)
     send(OK, "GET", f"{at}/keys", params={"user_id": user, "namespace": namespace})

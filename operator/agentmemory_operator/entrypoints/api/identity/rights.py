@@ -45,6 +45,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("PATCH", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("DELETE", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("PUT", "/v1/agents/{agent}/items"): Verb.WRITE,
+        ("POST", "/v1/agents/{agent}/items/batch"): Verb.WRITE,
         ("GET", "/v1/agents/{agent}/items"): Verb.READ,
         ("GET", "/v1/agents/{agent}/items/versions"): Verb.READ,
         ("DELETE", "/v1/agents/{agent}/items"): Verb.WRITE,

@@ -11,7 +11,16 @@ from starlette.responses import Response
 from agentmemory_operator.agents.authorisation import readable_agents, rights_to
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
-from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
+from agentmemory_operator.entrypoints.api.bodies import (
+    BATCH_MAX_BYTES,
+    ParsedBody,
+    check,
+    check_names,
+    read_body,
+    read_chosen,
+    read_model,
+    take_room,
+)
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import (
@@ -37,6 +46,7 @@ from agentmemory_operator.entrypoints.api.openapi import (
     router_of,
 )
 from agentmemory_operator.entrypoints.api.requests import (
+    BatchEnvelope,
     BatchIn,
     ListParameters,
     MemoryIn,
@@ -148,17 +158,20 @@ async def store_memories(
     rights = rights_of(request)
     body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
 
-    reader = BatchReader(
-        default_type=default_type_of(rights.settings),
-        rights=rights,
-        take_room=partial(take_room, request),
-        idempotency_key=idempotency_key,
-    )
+    def read_item(document: ParsedBody, key: str | None) -> IncomingMemory:
+        sent = check(MemoryIn, document)
+        check_names(rights, sent)
+        return sent.new_memory(
+            default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=key
+        )
+
+    reader = BatchReader(BatchEnvelope, read_item, partial(take_room, request), idempotency_key)
     items = await in_slices(reader.read(body))
     memories = [item for item in items if isinstance(item, IncomingMemory)]
     stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
     note_records(request, sum(not isinstance(result, AgentMemoryError) for result in stored))
-    return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})
+    results = render_results(items, stored, answers.stored, request_id=request.scope[REQUEST_ID])
+    return answers.json_response({"results": results})
 
 
 @router.get("/{agent}/memories", summary="List memories", **describe((PageOut, ShownPageOut), problems=READ_PROBLEMS))
