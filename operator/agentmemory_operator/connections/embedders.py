@@ -256,7 +256,7 @@ class GatheringEmbedder:
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
         self._wanted: dict[str, None] = {}
-        self._done: dict[str, Vector | RequestInvalid] = {}
+        self._done: dict[str, Embedded] = {}
         self._error: AgentMemoryError | None = None
         self._turn = asyncio.Lock()
 
@@ -279,9 +279,9 @@ class GatheringEmbedder:
                     self._error = error
                     raise
         outcomes = [self._done[text] for text in texts]
-        if refused := [outcome for outcome in outcomes if isinstance(outcome, RequestInvalid)]:
+        if refused := [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]:
             raise refused[0]
-        return [outcome for outcome in outcomes if not isinstance(outcome, RequestInvalid)]
+        return [outcome for outcome in outcomes if not isinstance(outcome, AgentMemoryError)]
 
 
 class PrefixedEmbedder:

@@ -17,7 +17,6 @@ from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM, call
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid, Settings
-from agentmemory_operator.spec.printable import printable_lines
 
 if TYPE_CHECKING:
     from agentmemory_client import AsyncClient
@@ -37,6 +36,7 @@ def run() -> None:
     except Exception as exc:
         if settings.log_level == "debug":
             raise
+        printable_lines = import_module("agentmemory_operator.spec.printable").printable_lines
         if isinstance(exc, OSError):
             sys.exit(f"{PROGRAM}: {printable_lines(str(exc))}")
         words = printable_lines(f"{type(exc).__name__}: {exc}")

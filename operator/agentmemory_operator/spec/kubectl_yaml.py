@@ -67,29 +67,41 @@ class _Kubectl:
             return f"{_TAG}str"
         if value == "<<":
             return f"{_TAG}merge"
-        names = {bool: "bool", int: "int", float: "float", type(None): "null"}
         if _NOT_FINITE.fullmatch(value):
             return f"{_TAG}float"
-        return _TAG + names.get(type(scalar_of(value)), "str")
+        read = scalar_of(value)
+        if isinstance(read, int | float) and not isinstance(read, bool):
+            # 1.0 has the value 1, but PyYAML writes it with the tag of the float that it was.
+            return f"{_TAG}int" if _INTEGER.fullmatch(value.replace("_", "")) else f"{_TAG}float"
+        return _TAG + {bool: "bool", type(None): "null"}.get(type(read), "str")
 
 
 class KubectlLoader(_Kubectl, yaml.SafeLoader):
     """A PyYAML loader that reads scalars as kubectl does."""
 
-    def construct_plain(self, node: yaml.ScalarNode) -> Any:
-        """Return the value of a scalar."""
-        return scalar_of(node.value)
+
+def _scalar(_: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+    return scalar_of(node.value)
+
+
+def _text(_: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    return str(node.value)
 
 
 for _name in ("bool", "int", "float", "null"):
-    KubectlLoader.add_constructor(_TAG + _name, KubectlLoader.construct_plain)
+    KubectlLoader.add_constructor(_TAG + _name, _scalar)
 # kubectl sends times as they are written, and a `<<` that is a value as text.
 for _name in ("timestamp", "merge"):
-    KubectlLoader.add_constructor(_TAG + _name, KubectlLoader.construct_yaml_str)
+    KubectlLoader.add_constructor(_TAG + _name, _text)
 
 
 class _KubectlDumper(_Kubectl, yaml.SafeDumper):
-    """Quotes the texts that kubectl would otherwise read as other values."""
+    """Quotes the texts that kubectl, or PyYAML's own loader, would otherwise read as other values."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Return the tag of a node without one; that of a text only if both loaders read it as text."""
+        tag = super().resolve(kind, value, implicit)
+        return str(yaml.SafeDumper.resolve(self, kind, value, implicit)) if tag == f"{_TAG}str" else tag
 
 
 def dump_yaml(document: Any, **layout: Any) -> str:

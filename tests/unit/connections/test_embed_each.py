@@ -32,7 +32,9 @@ class FailingEmbedder:
 TEXTS = [f"t{number}" for number in range(64)]
 
 
-@pytest.mark.parametrize("bad", [{"t0"}, {"t63"}, {"t0", "t1"}, {"t5", "t40"}, set(TEXTS)], ids=str)
+@pytest.mark.parametrize(
+    "bad", [{"t0"}, {"t63"}, {"t0", "t1"}, {"t5", "t40"}, set(TEXTS)], ids=["first", "last", "beside", "apart", "all"]
+)
 @pytest.mark.parametrize("error", [EmbedderFailed, RequestInvalid])
 async def test_the_texts_at_fault_fail_alone(bad: set[str], error: type[Exception]) -> None:
     embedded = await embed_each(FailingEmbedder(**dict.fromkeys(bad, error)), TEXTS)

@@ -313,14 +313,14 @@ async def test_a_pass_lists_no_more_memories_than_a_bound_to_count_them(
 async def test_a_server_that_refuses_to_count_serves_all_the_same(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    async def refuse(physical: str, *, exact: bool = True) -> int:
+    async def refuse(_: object, physical: str, *, exact: bool = True) -> int:
         raise error
 
     stage = Stage()
     key = stage.put(connection_document(), memory_document("probe"))
     await stage.run(key)
     stage.store.points[FIRST] = 5
-    monkeypatch.setattr(stage.store, "count_memories", refuse)
+    monkeypatch.setattr(type(stage.store), "count_memories", refuse)
 
     await stage.run(key)
 

@@ -44,7 +44,7 @@ def test_a_number_of_many_digits_is_text(digits: int) -> None:
 
 _TEXTS = st.one_of(st.sampled_from([scalar.text for scalar in yaml_scalars()]), st.text(max_size=12))
 _VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | _TEXTS,
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(-1e300, 1e300) | _TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
     max_leaves=8,
 )
@@ -52,12 +52,16 @@ _VALUES = st.recursive(
 
 @given(_VALUES)
 def test_a_written_value_is_read_back(value: Any) -> None:
-    assert yaml.load(dump_yaml(value), KubectlLoader) == value
+    written = dump_yaml(value)
+
+    assert yaml.load(written, KubectlLoader) == value
+    assert "!!" not in written.replace(str(value), "") or "!!" in str(value)
 
 
 def test_text_that_looks_like_a_number_is_quoted() -> None:
-    plain = {"exponent": "1e2", "word": "y", "octal": "0o7"}
+    plain = {"exponent": "1e2", "word": "y", "octal": "0o7", "time": "2026-11-27T01:02:03Z", "base60": "16:9"}
 
     assert yaml.safe_load(yaml.safe_dump(plain)) == plain
     assert yaml.load(yaml.safe_dump(plain), KubectlLoader) != plain
-    assert dump_yaml(plain) == "exponent: '1e2'\nword: 'y'\noctal: '0o7'\n"
+    assert yaml.safe_load(dump_yaml(plain)) == yaml.load(dump_yaml(plain), KubectlLoader) == plain
+    assert dump_yaml({"whole": 1.0, "large": 1e300}) == "whole: 1.0\nlarge: 1.0e+300\n"

@@ -15,7 +15,6 @@ from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.cli.completing import CompletedVerbs
 from agentmemory_operator.entrypoints.cli.composition import Verbs
 from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
-from agentmemory_operator.spec.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +153,16 @@ VERBS = {
 }
 
 
-class WholeWords(typer.Context.formatter_class):  # type: ignore[name-defined,misc] # typer does not export its type
+_Formatter: Any = typer.Context.formatter_class  # typer does not export its type
+
+
+class WholeWords(_Formatter):  # type: ignore[misc] # as above
     """Help that is wrapped between words only, so that an option or a setting can be copied from it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # Below this a column is narrower than the longest names; the terminal then wraps the lines.
-        self.width = max(self.width, MIN_HELP_WIDTH)
+        self.width: int = max(self.width, MIN_HELP_WIDTH)
 
     def write_dl(self, rows: Any, *args: Any, **options: Any) -> None:
         """Write names with their descriptions."""
@@ -242,6 +244,8 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except typer.BadParameter as error:
             refused = _NOT_ONE_OF.search(error.message)
+            # Imported late: most commands end without a wrong value.
+            nearest = import_module("agentmemory_operator.spec.nearest").nearest
             if refused and (near := nearest(refused[1], _QUOTED.findall(refused[2]))):
                 error.message += f" Did you mean '{near}'?"
             raise

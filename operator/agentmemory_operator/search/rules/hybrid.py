@@ -216,7 +216,7 @@ def scoring_of(
             similarity=fused,
             keyword=_towards_one("$score[1]", half),
             evidence=formulas,
-            defaults=lacking | defaults,
+            defaults={**lacking, **defaults},
         )
     )
 

@@ -79,7 +79,7 @@ class VersionIn(Body):
     valid_from: Time
     valid_to: Time
     updated_at: Time | None = None
-    version: int | None = Field(default=None, ge=1, le=2**53, description="Its number.")
+    version: Whole | None = Field(default=None, ge=1, le=2**53, description="Its number.")
 
     def item_version(self) -> ItemVersion:
         """What the use case takes."""
@@ -135,7 +135,7 @@ class LineIn(MemoryIn):
     versions: list[VersionIn] = Field(
         default=[], max_length=MAX_ITEM_VERSIONS, description="For an item: replaced versions, newest first."
     )
-    version: int | None = Field(
+    version: Whole | None = Field(
         default=None, ge=1, le=2**53, description="For an item: number of its version; otherwise ignored on import."
     )
     item: StrictBool = Field(default=False, description="It is an item: `key` in `namespace`.")

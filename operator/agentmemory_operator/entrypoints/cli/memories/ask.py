@@ -174,13 +174,17 @@ def forget(  # noqa: PLR0913 # each is an option
     options = conditions | ({"crypto": True} if crypto else {})
 
     async def preview(agent: "AsyncAgent") -> "Preview":
-        return await (agent.would_forget_everything if everything else agent.would_forget)(user, **options)
+        if everything and user is not None:
+            return await agent.would_forget_everything(user, **options)
+        return await agent.would_forget(user, **options)
 
     async def erase(agent: "AsyncAgent") -> "Receipt":
         if not yes:
             show([_forgotten_section(await preview(agent))], Console(stderr=True))
         confirm(FORGET, yes=yes, err=True)
-        return await (agent.forget_everything if everything else agent.forget)(user, **options)
+        if everything and user is not None:
+            return await agent.forget_everything(user, **options)
+        return await agent.forget(user, **options)
 
     if dry_run:
         return preview
