@@ -59,7 +59,7 @@ def measure(url: str, pid: int, memories: int) -> list[Line]:
         # What is loaded at the first call is loaded now.
         api.agent(AGENT).user("warm").import_memories(lines_of(20))
         list(api.agent(AGENT).user("warm").export())
-        api.agent(AGENT).forget("warm")
+        api.agent(AGENT).forget_everything("warm")
         add(
             "import",
             lambda: api.agent(AGENT).user(USER).import_memories(lines_of(memories), include_erased=True).imported,
@@ -67,8 +67,8 @@ def measure(url: str, pid: int, memories: int) -> list[Line]:
         add("the same again", lambda: api.agent(AGENT).user(USER).import_memories(lines_of(memories)).present)
         add("export", lambda: sum(1 for _ in api.agent(AGENT).user(USER).export()))
         add("export with vectors", lambda: sum(1 for _ in api.agent(AGENT).user(USER).export(vectors=True)))
-        add("forget, dry run", lambda: int(api.agent(AGENT).would_forget(USER).counts["total"]))
-        add("forget", lambda: int(api.agent(AGENT).forget(USER).counts["total"]))
+        add("forget, dry run", lambda: int(api.agent(AGENT).would_forget_everything(USER).counts["total"]))
+        add("forget", lambda: int(api.agent(AGENT).forget_everything(USER).counts["total"]))
     return lines
 
 

@@ -6,10 +6,12 @@
 import createClient, { type Client as Http } from "openapi-fetch";
 
 import type { components, paths } from "./generated/api.js";
+import { pathOf } from "./dots.js";
+import { exactly, stringify } from "./json.js";
 import { answerOf } from "./problems.js";
 import { repeating, type RetryOptions } from "./retries.js";
 
-export { ApiError, ApiUnreachable, type Problem } from "./problems.js";
+export { ApiError, ApiUnreachable, InvalidToken, type Problem } from "./problems.js";
 export type { RetryOptions } from "./retries.js";
 export type { components, paths };
 
@@ -21,6 +23,8 @@ export type BatchResult = Schemas["BatchOut"];
 export type Memory = Schemas["MemoryOut"];
 export type SearchResult = Schemas["SearchOut"];
 export type Stored = Schemas["StoredOut"];
+export type Receipt = Schemas["ReceiptOut"];
+export type UserDetails = Schemas["UserDetailsOut"];
 
 /** What a memory may have besides its user and its content. */
 export type MemoryOptions = Omit<Schemas["MemoryIn"], "user_id" | "content">;
@@ -28,8 +32,12 @@ export type MemoryOptions = Omit<Schemas["MemoryIn"], "user_id" | "content">;
 export type SearchOptions = Omit<Schemas["SearchIn"], "user_id" | "query">;
 /** What narrows a list. */
 export type ListOptions = Omit<Listing, "user_id">;
+/** Which memories to erase: at least one of `filters`, `older_than` and `zone`, and none of them empty. */
+export type ForgetOptions = Pick<Partial<Schemas["ForgetIn"]>, "filters" | "older_than" | "zone" | "crypto">;
 /** What may change in place. */
 export type ChangeOptions = Schemas["ChangeIn"];
+
+const ERASE_A_USER = "to erase the whole user, call forgetEverything";
 
 /** The API of one address. */
 export class Client {
@@ -37,7 +45,13 @@ export class Client {
   readonly http: Http<paths>;
 
   constructor(url = "http://127.0.0.1:8080", options: RetryOptions = {}) {
-    this.http = createClient<paths>({ baseUrl: url, fetch: repeating(options) });
+    const ask = repeating(options);
+    this.http = createClient<paths>({
+      baseUrl: url,
+      bodySerializer: stringify,
+      pathSerializer: pathOf,
+      fetch: async (request) => exactly(await ask(request)),
+    });
   }
 
   /** Return an agent's handle; nothing is asked yet. */
@@ -115,14 +129,56 @@ export class User {
     return answerOf(this.http.GET("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }));
   }
 
-  /** Change a memory in place; return it as it is now. */
-  change(id: string, changes: ChangeOptions): Promise<Memory> {
+  /** Change a memory in place; return it as it is now. Without a change it is a TypeError. */
+  async change(id: string, changes: ChangeOptions): Promise<Memory> {
+    if (Object.values(changes ?? {}).every((value) => value === undefined)) {
+      throw new TypeError("change: nothing to change: give one of importance, tags, metadata, expires_at, pinned, zone");
+    }
     return answerOf(this.http.PATCH("/v1/agents/{agent}/memories/{id}", { params: this.#one(id), body: changes }));
   }
 
   /** Delete a memory; the one that it replaced answers again. */
   async delete(id: string): Promise<void> {
     await answerOf(this.http.DELETE("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }));
+  }
+
+  /** Return the user's name, and the number of memories with their first and last time. */
+  details(): Promise<UserDetails> {
+    return answerOf(this.http.GET("/v1/agents/{agent}/users/{user_id}", { params: this.#self() }));
+  }
+
+  /** Name the user; create it if it does not exist. */
+  setName(name: string): Promise<UserDetails> {
+    return answerOf(this.http.PUT("/v1/agents/{agent}/users/{user_id}", { params: this.#self(), body: { name } }));
+  }
+
+  /** Erase the memories that meet all conditions; return the receipt. TypeError: no condition, or an empty one. */
+  async forget(options: ForgetOptions): Promise<Receipt> {
+    const { filters, older_than, zone } = options;
+    const conditions = Object.entries({ filters, older_than, zone }).filter(([name]) => name in options);
+    if (conditions.length === 0) throw new TypeError(`filters, older_than or zone is required; ${ERASE_A_USER}`);
+    for (const [name, value] of conditions) {
+      const isEmpty = !value || (typeof value === "object" && Object.keys(value).length === 0);
+      if (isEmpty) throw new TypeError(`${name} is empty: give a condition; ${ERASE_A_USER}`);
+    }
+    return this.#forget(options);
+  }
+
+  /** Erase the user: all memories, and everything else that is stored about the user; return the receipt. */
+  forgetEverything(options: Pick<ForgetOptions, "crypto"> = {}): Promise<Receipt> {
+    return this.#forget({ ...options, everything: true });
+  }
+
+  async #forget(options: Partial<Schemas["ForgetIn"]>): Promise<Receipt> {
+    const body = { ...options, user_id: this.userId };
+    // What is sent has no `dry_run`, so that the answer is a receipt.
+    return (await answerOf(
+      this.http.POST("/v1/agents/{agent}/forget", { params: { path: { agent: this.agent } }, body }),
+    )) as Receipt;
+  }
+
+  #self() {
+    return { path: { agent: this.agent, user_id: this.userId } };
   }
 
   #one(id: string) {

@@ -24,9 +24,14 @@ export class ApiUnreachable extends Error {
   override readonly name = "ApiUnreachable";
 }
 
+/** What a client was given as a token is none that a header can carry. */
+export class InvalidToken extends TypeError {
+  override readonly name = "InvalidToken";
+}
+
 // The connection broke amid an answer, or what came is no JSON.
 function unread(error: unknown): never {
-  const isMeant = error instanceof ApiUnreachable || (error instanceof DOMException && error.name === "AbortError");
+  const isMeant = error instanceof ApiUnreachable || error instanceof InvalidToken || (error instanceof DOMException && error.name === "AbortError");
   throw isMeant ? error : new ApiUnreachable("the answer could not be read", { cause: error });
 }
 

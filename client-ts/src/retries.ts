@@ -1,4 +1,6 @@
-import { ApiUnreachable } from "./problems.js";
+import { fetchByPath } from "./dots.js";
+import { ApiUnreachable, InvalidToken } from "./problems.js";
+import { Turns } from "./turns.js";
 
 export interface RetryOptions {
   /** Sent as `Authorization: Bearer`; a function is asked for each attempt. */
@@ -9,39 +11,89 @@ export interface RetryOptions {
   timeoutMs?: number;
   /** The longest wait between two attempts, whatever the API asks for; 30,000 by default. */
   waitMaxMs?: number;
+  /** Requests that are sent at the same time; further ones wait in the client. 64 by default. */
+  inFlight?: number;
 }
 
 // The API did nothing (429, 503), or may have (504), where a write is safe to repeat by its key.
-const REPEATED = new Set([429, 503, 504]);
+const TOO_MANY = 429;
+const REPEATED = new Set([TOO_MANY, 503, 504]);
 const FIRST_WAIT_MS = 500;
 
-/** Return a `fetch` that shows the token, and asks again where the API is busy or away. */
+/**
+ * Return a `fetch` that shows the token, and asks again where the API is busy or away.
+ *
+ * At most `inFlight` attempts are under way; waiting for one costs no time-out. A request that was refused with 429 keeps
+ * its turn: such requests are repeated one after the other, and no other is sent before they are done.
+ */
 export function repeating(options: RetryOptions): (request: Request) => Promise<Response> {
-  const { token, retries = 3, timeoutMs = 30_000, waitMaxMs = 30_000 } = options;
+  const { token, retries = 3, timeoutMs = 30_000, waitMaxMs = 30_000, inFlight = 64 } = options;
+  if (!(inFlight >= 1)) throw new RangeError(`inFlight: ${inFlight}: at least 1 request must be allowed`);
+  if (typeof token === "string") checked(token);
+  const turns = new Turns(inFlight);
+  const refused = new Turns(1);
+
+  /** One attempt; nothing where no answer came, and this was not the last. */
+  async function attempt(request: Request, headers: Headers, isLast: boolean): Promise<Response | undefined> {
+    const shown = typeof token === "function" ? checked(await token()) : token;
+    if (shown) headers.set("Authorization", `Bearer ${shown}`);
+    try {
+      return await within(timeoutMs, request, headers);
+    } catch (error) {
+      request.signal.throwIfAborted();
+      if (isLast) throw new ApiUnreachable(`no answer from ${new URL(request.url).origin}`, { cause: error });
+      return undefined;
+    }
+  }
+
   return async (request) => {
+    const { signal } = request;
     const headers = new Headers(request.headers);
     // One key for all attempts, so that they end in one memory.
     if (request.method === "POST" || request.method === "PUT") {
       if (!headers.has("Idempotency-Key")) headers.set("Idempotency-Key", crypto.randomUUID());
     }
-    for (let attempt = 0; ; attempt++) {
-      const shown = typeof token === "function" ? await token() : token;
-      if (shown) headers.set("Authorization", `Bearer ${shown}`);
-      const isLast = attempt >= retries;
-      let answer: Response | undefined;
-      try {
-        answer = await within(timeoutMs, request, headers);
-      } catch (error) {
-        request.signal.throwIfAborted();
-        if (isLast) throw new ApiUnreachable(`no answer from ${new URL(request.url).origin}`, { cause: error });
-      }
+    let made = 0;
+    const send = () => attempt(request, headers, made++ >= retries);
+    const wait = (answer: Response | undefined) =>
+      waitMs(made - 1, answer?.headers.get("Retry-After"), waitMaxMs);
+    const sendInTurn = async () => {
+      // Who was refused before goes first.
+      await refused.during(signal, async () => undefined);
+      let answer = await send();
+      if (answer?.status !== TOO_MANY || made > retries) return answer;
+      const since = Date.now();
+      let pause = wait(answer);
+      return refused.during(signal, async () => {
+        pause -= Date.now() - since;
+        while (answer?.status === TOO_MANY && made <= retries) {
+          await answer.body?.cancel();
+          await sleep(Math.max(pause, 0), signal);
+          answer = await send();
+          pause = wait(answer);
+        }
+        return answer;
+      });
+    };
+    for (;;) {
+      const answer = await turns.during(signal, sendInTurn);
       // What a lost attempt deleted is no error.
-      if (attempt > 0 && request.method === "DELETE" && answer?.status === 404) return new Response(null, { status: 204 });
-      if (answer && (isLast || !REPEATED.has(answer.status))) return answer;
+      if (made > 1 && request.method === "DELETE" && answer?.status === 404) return new Response(null, { status: 204 });
+      if (answer && (made > retries || !REPEATED.has(answer.status))) return answer;
       await answer?.body?.cancel();
-      await sleep(waitMs(attempt, answer?.headers.get("Retry-After"), waitMaxMs), request.signal);
+      await sleep(wait(answer), signal);
     }
   };
+}
+
+/** Return a token that a header can carry; one that has other characters is not shown. */
+function checked(token: string): string {
+  if (typeof token !== "string" || !/^([!-~]([ -~]*[!-~])?)?$/.test(token)) {
+    throw new InvalidToken(
+      "token: must be printable ASCII text without white space around it; a token read from a file may end in a line break: trim it",
+    );
+  }
+  return token;
 }
 
 async function within(timeoutMs: number, request: Request, headers: Headers): Promise<Response> {
@@ -50,7 +102,7 @@ async function within(timeoutMs: number, request: Request, headers: Headers): Pr
   try {
     const signal = AbortSignal.any([request.signal, late.signal]);
     // The token and the body are for this address alone.
-    return await fetch(new Request(request.clone(), { headers, signal, redirect: "manual" }));
+    return await fetchByPath(new Request(request.clone(), { headers, signal, redirect: "manual" }));
   } finally {
     clearTimeout(timer);
   }

@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
-import { ApiError, ApiUnreachable, Client, type Memory } from "../src/index.js";
+import { ApiError, ApiUnreachable, Client, type ForgetOptions, type Memory } from "../src/index.js";
 
 const client = new Client(process.env["AGENTMEMORY_URL"]);
 const agent = client.agent(process.env["EXAMPLE_AGENT"] ?? "assistant");
@@ -36,6 +36,23 @@ test("what is stored is found, changed, listed and deleted", async () => {
   assert.deepEqual(await all(ada.memories()), []);
 });
 
+test("integers of 64 bits are bigints, and every number comes back as it was", async () => {
+  const ada = someone();
+  const numbers = { id: 1357924680135792468n, least: -(2n ** 63n), safe: 5, half: 0.5, long: -12.070162795213857 };
+  const metadata = { ...numbers, text: "1357924680135792468", zero: -0, large: 1e20, list: [2n ** 63n - 1n, 2 ** 53] };
+
+  const stored = await ada.add("An order", { metadata });
+  await ada.add("Another order", { metadata: { id: numbers.id + 1n } });
+  const { results } = await ada.search("order", { threshold: -1, filters: { "metadata.id": { lte: numbers.id } } });
+
+  assert.deepEqual((await ada.get(stored.id)).metadata, metadata);
+  assert.deepEqual(results.map((found) => found.content), ["An order"]);
+  await assert.rejects(
+    ada.add("Too large", { metadata: { id: 2n ** 63n } }),
+    (error) => error instanceof ApiError && error.problem.errors?.[0]?.field === "metadata.id",
+  );
+});
+
 test("a list is read page by page, newest first", async () => {
   const ada = someone();
   for (const content of ["one", "two", "three"]) await ada.add(content);
@@ -50,6 +67,34 @@ test("a batch has a result for each memory", async () => {
   const { results } = await agent.addMany([{ user_id, content: "c" }, { user_id, content: " " }]);
 
   assert.deepEqual(results.map((result) => "error" in result), [false, true]);
+});
+
+test("a user is erased only by its own call, a part by a condition", async () => {
+  const ada = someone();
+  for (const type of ["fact", "note"]) await ada.add(`a ${type}`, { tags: [type] });
+
+  for (const options of [{}, { crypto: true }, { filters: {} }, { filters: undefined }, { older_than: "" }]) {
+    await assert.rejects(ada.forget(options as ForgetOptions), /TypeError.*forgetEverything/s);
+  }
+  await assert.rejects(ada.forget({ filters: { AND: [] } }), (error) => error instanceof ApiError && error.status === 422);
+  assert.equal((await all(ada.memories())).length, 2);
+  const part = await ada.forget({ filters: { tags: "note" } });
+  const rest = await ada.forgetEverything();
+
+  assert.deepEqual([part.counts.total, rest.counts.total], [1, 1]);
+  assert.deepEqual(await all(ada.memories()), []);
+});
+
+test("a user is named, read, and erased with its name", async () => {
+  const ada = someone();
+  const named = await ada.setName("Ada Lovelace");
+  await ada.add("Pays by invoice");
+  const read = await ada.details();
+
+  assert.deepEqual([named.name, named.memories, named.oldest], ["Ada Lovelace", 0, null]);
+  assert.deepEqual([read.name, read.memories, read.created_at], ["Ada Lovelace", 1, named.created_at]);
+  await ada.forgetEverything();
+  await assert.rejects(ada.details(), (error) => error instanceof ApiError && error.status === 404);
 });
 
 test("the settings in force are known by type", async () => {
@@ -204,5 +249,106 @@ test("who gives up waiting is not kept by attempts to come", async () => {
     await assert.rejects(asked, { name: "TimeoutError" });
 
     assert.equal(seen.length, 1);
+  });
+});
+
+test("as many calls as one begins at a time are stored, 64 at a time, however short the time-out", async () => {
+  let underWay = 0;
+  let most = 0;
+  const answers = Array.from({ length: 600 }, () => (request: IncomingMessage, answer: ServerResponse) => {
+    most = Math.max(most, ++underWay);
+    setTimeout(() => {
+      underWay--;
+      store(request, answer);
+    }, 20);
+  });
+  await scripted(answers, async (url, seen) => {
+    const user = new Client(url, { timeoutMs: 10_000 }).agent("a").user("u");
+    await Promise.all(Array.from({ length: 600 }, (_, place) => user.add(`${place}`)));
+
+    assert.equal(seen.length, 600);
+    assert.ok(most > 16 && most <= 64, `${most} at a time`);
+  });
+});
+
+test("a client comes down to what the API grants", async () => {
+  let underWay = 0;
+  let refused = 0;
+  const answers = Array.from({ length: 2_000 }, () => (request: IncomingMessage, answer: ServerResponse) => {
+    if (underWay >= 2) {
+      refused++;
+      refuse(429)(request, answer);
+      return;
+    }
+    underWay++;
+    setTimeout(() => {
+      underWay--;
+      store(request, answer);
+    }, 5);
+  });
+  await scripted(answers, async (url) => {
+    const user = new Client(url).agent("a").user("u");
+    const stored = await Promise.all(Array.from({ length: 150 }, (_, place) => user.add(`${place}`)));
+
+    assert.equal(stored.length, 150);
+    assert.ok(refused > 0);
+  });
+});
+
+test("who stops waiting for a turn leaves it to others", async () => {
+  await scripted([saySoNever, store], async (url, seen) => {
+    const client = new Client(url, { inFlight: 1, retries: 0 });
+    const first = client.http.GET("/v1/agents", { signal: AbortSignal.timeout(300) });
+    const second = client.http.GET("/v1/agents", { signal: AbortSignal.timeout(50) });
+    await assert.rejects(second, { name: "TimeoutError" });
+    await assert.rejects(first, { name: "TimeoutError" });
+    await client.agent("a").user("u").add("c");
+
+    assert.equal(seen.length, 2);
+  });
+  assert.throws(() => new Client("http://a", { inFlight: 0 }), RangeError);
+});
+
+for (const token of ["secret\n", "sec\r\nret", "sécret", " secret", "sec\u0000ret", "机密"]) {
+  test(`a token that no header carries is refused and not shown: ${JSON.stringify(token)}`, async () => {
+    const hidden = (error: unknown) =>
+      error instanceof TypeError && error.message.startsWith("token: ") && !error.message.includes(token.trim());
+
+    assert.throws(() => new Client("http://a", { token }), hidden);
+    await assert.rejects(new Client("http://127.0.0.1:9", { token: () => token }).agent("a").info(), hidden);
+  });
+}
+
+for (const [name, sent] of [[".", "%2E"], ["..", "%2E%2E"], ["...", "..."], ["a/..", "a%2F.."]] as const) {
+  test(`a name of dots stays a name: ${name}`, async () => {
+    const paths: (string | undefined)[] = [];
+    const keep = (request: IncomingMessage, answer: ServerResponse) => {
+      paths.push(request.url);
+      store(request, answer);
+    };
+    await scripted([keep, keep, keep], async (url) => {
+      const api = new Client(url, { token: "t" });
+      await api.agent(name).user("u").add("c");
+      await api.agent("a").user("u").get(name);
+      const path = { agent: "a", session_id: name };
+      await api.http.PUT("/v1/agents/{agent}/sessions/{session_id}/working", {
+        params: { path, query: { user_id: "u" } },
+        body: { content: "c" },
+      });
+    });
+
+    assert.deepEqual(paths, [
+      `/v1/agents/${sent}/memories`,
+      `/v1/agents/a/memories/${sent}?user_id=u`,
+      `/v1/agents/a/sessions/${sent}/working?user_id=u`,
+    ]);
+  });
+}
+
+test("a change of nothing is refused before it is sent", async () => {
+  await scripted([store], async (url, seen) => {
+    await assert.rejects(new Client(url).agent("a").user("u").change("i", {}), /change: nothing to change/);
+
+    assert.equal(seen.length, 0);
   });
 });

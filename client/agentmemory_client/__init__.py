@@ -26,6 +26,7 @@ from agentmemory_client.values import (
     Stored,
     Tree,
     TreeNode,
+    UserDetails,
     UserSummary,
     UserToken,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "TreeNode",
     "TypeDetails",
     "User",
+    "UserDetails",
     "UserSummary",
     "UserToken",
     "estimate_tokens",

@@ -17,8 +17,9 @@ T = TypeVar("T")
 Token: TypeAlias = str | Callable[[], str] | None
 Outcome: TypeAlias = httpx.Response | httpx.TransportError
 DEFAULT_URL = "http://127.0.0.1:8080"
+TOO_MANY = 429
 # The API did nothing (429, 503), or may have (504, where repeating is safe all the same).
-RETRIED = frozenset({429, 503, 504})
+RETRIED = frozenset({TOO_MANY, 503, 504})
 FIRST_WAIT_S = 0.5
 
 
@@ -30,6 +31,7 @@ class Connection:
         token: sent as `Authorization: Bearer`; a callable is asked for each attempt.
         retries: attempts after the first.
         wait_max_s: the longest wait between two attempts, whatever the API asks for.
+        in_flight: calls that are sent at the same time; further ones wait in the client.
     """
 
     url: str = DEFAULT_URL
@@ -37,16 +39,29 @@ class Connection:
     timeout_s: float = 30.0
     retries: int = 3
     wait_max_s: float = 30.0
+    in_flight: int = 64
+
+    def __post_init__(self) -> None:
+        if self.in_flight < 1:
+            raise ValueError(f"in_flight: {self.in_flight}: at least 1 call must be allowed")
+        if self.token is not None and not callable(self.token):
+            check_token(self.token)
 
     @property
     def client_options(self) -> dict[str, Any]:
         """The options of an httpx client."""
-        return {"base_url": self.url.rstrip("/"), "timeout": self.timeout_s}
+        # `in_flight` bounds the calls, so that none waits for a connection, which httpx counts as a time-out.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self.in_flight)
+        return {"base_url": self.url.rstrip("/"), "timeout": self.timeout_s, "limits": limits}
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The headers that say who calls, now."""
-        token = self.token() if callable(self.token) else self.token
+        """The headers that say who calls, now.
+
+        Raises:
+            ValueError: a callable returned a token that no header can carry.
+        """
+        token = check_token(self.token()) if callable(self.token) else self.token
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def pause_s(self, attempt: int, outcome: Outcome, *, times: int | None = None) -> float | None:
@@ -100,7 +115,8 @@ class Call(Generic[T]):
 
     def request(self, connection: Connection) -> dict[str, Any]:
         """The arguments of an httpx request."""
-        headers = connection.authorization | ({"Idempotency-Key": self.key} if self.key else {})
+        headers: dict[str, str | bytes] = {**connection.authorization}
+        headers |= {"Idempotency-Key": self.key.encode()} if self.key else {}
         sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": headers}
         sent |= {"timeout": self.timeout_s} if self.timeout_s else {}
         return (
@@ -143,6 +159,25 @@ class Listing(Generic[T]):
         return None if mark is None else self.first.after(**json_of({self.mark: mark}))
 
 
+def is_refused(outcome: Outcome) -> bool:
+    """Whether the API did nothing because the caller asks too much at once."""
+    return isinstance(outcome, httpx.Response) and outcome.status_code == TOO_MANY
+
+
+def check_token(token: str) -> str:
+    """Return a token that a header can carry.
+
+    Raises:
+        ValueError: it has other characters, which are not shown.
+    """
+    if not (isinstance(token, str) and token.isascii() and token.isprintable() and token == token.strip()):
+        raise ValueError(
+            "token: must be printable ASCII text without white space around it; a token read from a file may end in a"
+            " line break: strip it"
+        )
+    return token
+
+
 def answer_in(outcome: Outcome) -> httpx.Response:
     """The answer of the last attempt.
 
@@ -167,7 +202,12 @@ def json_in(answer: httpx.Response) -> Any:
 
 def path_of(agent: str, *parts: str) -> str:
     """The path of an agent or of what is below it."""
-    return "/".join(("/v1/agents", *(quote(part, safe="") for part in (agent, *parts))))
+    return "/".join(("/v1/agents", *map(_segment, (agent, *parts))))
+
+
+def _segment(name: str) -> str:
+    # As they are, these lead to another endpoint; percent-encoded, httpx sends them as they are.
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
 def new_key() -> str:
@@ -176,5 +216,17 @@ def new_key() -> str:
 
 
 def json_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON has them: times as text."""
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+    """Values as JSON has them: times as text, at any depth."""
+    return {name: _json_of(value) for name, value in values.items()}
+
+
+def _json_of(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Mapping():
+            return json_of(value)
+        case list() | tuple():
+            return [_json_of(part) for part in value]
+        case _:
+            return value

@@ -42,9 +42,12 @@ class AgentCalls:
     users = of_agent(identity_calls.users)
     mint_token = of_agent(identity_calls.mint_token)
     forget = of_agent(memory_calls.forget)
+    forget_everything = of_agent(memory_calls.forget_everything)
     would_forget = of_agent(memory_calls.would_forget)
+    would_forget_everything = of_agent(memory_calls.would_forget_everything)
     receipts = of_agent(memory_calls.receipts)
     put_item = of_agent(item_calls.put_item)
+    put_items = of_agent(item_calls.put_items)
     get_item = of_agent(item_calls.get_item)
     item_versions = of_agent(item_calls.item_versions)
     delete_item = of_agent(item_calls.delete_item)
@@ -76,8 +79,12 @@ class UserCalls:
     entity = of_user(entity_calls.entity)
     rename_entity = of_user(entity_calls.rename_entity)
     merge_entity = of_user(entity_calls.merge_entity)
+    details = of_user(identity_calls.user_details)
+    set_name = of_user(identity_calls.name_user)
     forget = of_user(memory_calls.forget)
+    forget_everything = of_user(memory_calls.forget_everything)
     would_forget = of_user(memory_calls.would_forget)
+    would_forget_everything = of_user(memory_calls.would_forget_everything)
 
 
 class Agent(AgentCalls, Waiting):

@@ -6,7 +6,11 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
+from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
+
+# A thousand items, whose contents a service embeds.
+BATCH_S = 120.0
 
 
 class ItemOptions(TypedDict, total=False):
@@ -24,6 +28,13 @@ class ItemOptions(TypedDict, total=False):
     expires_at: datetime | str
     parent_id: str
     vector: Sequence[float]
+
+
+class NewItem(ItemOptions):
+    """An item of a batch."""
+
+    namespace: Sequence[str]
+    content: str
 
 
 def put_item(
@@ -44,6 +55,23 @@ def put_item(
         body=json_of({"content": content, **given}),
         key=idempotency_key or new_key(),
         read=partial(read_value, ItemStored),
+    )
+
+
+def put_items(
+    agent: str, items: Sequence[NewItem], *, idempotency_key: str | None = None
+) -> Call[list[ItemStored | ApiError]]:
+    """Store up to 1,000 items; one result an item, in order, and an ApiError for each that was refused.
+
+    Items of the same key are stored in their order.
+    """
+    return Call(
+        method="POST",
+        path=path_of(agent, "items", "batch"),
+        body=json_of({"items": list(items)}),
+        key=idempotency_key or new_key(),
+        read=lambda answer: [error_of(result) or read_value(ItemStored, result) for result in answer["results"]],
+        timeout_s=BATCH_S,
     )
 
 

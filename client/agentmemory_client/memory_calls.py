@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_client.problems import ApiError
+from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import (
     AgentSummary,
     ConversationStored,
@@ -130,6 +130,7 @@ class SearchOptions(TypedDict, total=False):
     include_scopes: Sequence[str]
     top_k: int
     threshold: float
+    min_similarity: float
     min_priority: float
     types: Sequence[str]
     tags: Sequence[str]
@@ -187,9 +188,9 @@ def remember_many(
     return Call(
         method="POST",
         path=path_of(agent, "memories", "batch"),
-        body={"memories": [json_of(memory) for memory in memories]},
+        body=json_of({"memories": list(memories)}),
         key=idempotency_key or new_key(),
-        read=lambda answer: [_outcome(result) for result in answer["results"]],
+        read=lambda answer: [error_of(result) or _stored(result) for result in answer["results"]],
     )
 
 
@@ -202,7 +203,7 @@ def converse(
     **options: Unpack[ConversationOptions],
 ) -> Call[ConversationStored]:
     """Store the turns of a conversation, durably; where the agent has a model, memories are made of them afterwards."""
-    body = {"user_id": user_id, "messages": [json_of(message) for message in messages], **options}
+    body = json_of({"user_id": user_id, "messages": list(messages), **options})
     path = path_of(agent, "messages")
     read = partial(read_value, ConversationStored)
     return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=read)
@@ -236,7 +237,9 @@ def get(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
 
 
 def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Call[Memory]:
-    """Change a memory in place; return it as it is now."""
+    """Change a memory in place; return it as it is now. Without an option it is a ValueError."""
+    if not options:
+        raise ValueError(f"change: nothing to change: give one of {', '.join(ChangeOptions.__annotations__)}")
     path = path_of(agent, "memories", memory_id)
     return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=json_of(options), read=_memory)
 
@@ -309,16 +312,12 @@ def _stored(answer: Any) -> Stored:
     return read_value(Stored, answer)
 
 
-def _outcome(answer: Any) -> Stored | ApiError:
-    return ApiError(answer["error"]["status"], answer["error"]) if "error" in answer else _stored(answer)
-
-
 def _nothing(answer: Any) -> None:
     return None
 
 
 class ForgetOptions(TypedDict, total=False):
-    """What of a user is meant; without any, everything."""
+    """Which memories of a user to erase: at least one of `filters`, `older_than` and `zone`, and none of them empty."""
 
     filters: Mapping[str, Any]
     older_than: datetime | str
@@ -337,26 +336,62 @@ class ReceiptOptions(TypedDict, total=False):
 def forget(
     agent: str, user_id: str | None, *, idempotency_key: str | None = None, **options: Unpack[ForgetOptions]
 ) -> Call[Receipt]:
-    """Erase a user's memories that the options choose, and without any the user.
+    """Erase the memories of a user that meet all conditions.
 
     Args:
         user_id: None with the key of an organisation, `zone="PROFESSIONAL", crypto=True`.
+
+    Raises:
+        ValueError: If there is no condition, or an empty one; nothing was sent. `forget_everything` erases a user.
     """
-    return Call(
-        method="POST",
-        path=path_of(agent, "forget"),
-        body=json_of({"user_id": user_id, **options}),
-        key=idempotency_key or new_key(),
-        read=partial(read_value, Receipt),
-        timeout_s=LONG_S,
-    )
+    return _forget(agent, {"user_id": user_id, **_narrowed(options)}, idempotency_key)
+
+
+def forget_everything(
+    agent: str, user_id: str, *, crypto: bool = False, idempotency_key: str | None = None
+) -> Call[Receipt]:
+    """Erase a user: all memories, and everything else that is stored about the user.
+
+    Args:
+        crypto: Delete the user's zone keys before the memories.
+    """
+    return _forget(agent, _whole(user_id, crypto), idempotency_key)
 
 
 def would_forget(agent: str, user_id: str | None, **options: Unpack[ForgetOptions]) -> Call[Preview]:
-    """What `forget` would erase now."""
-    body = json_of({"user_id": user_id, **options, "dry_run": True})
+    """Preview what `forget` would erase now."""
+    return _preview(agent, {"user_id": user_id, **_narrowed(options)})
+
+
+def would_forget_everything(agent: str, user_id: str, *, crypto: bool = False) -> Call[Preview]:
+    """Preview what `forget_everything` would erase now."""
+    return _preview(agent, _whole(user_id, crypto))
+
+
+def _forget(agent: str, body: dict[str, Any], idempotency_key: str | None) -> Call[Receipt]:
+    key, read = idempotency_key or new_key(), partial(read_value, Receipt)
     path = path_of(agent, "forget")
+    return Call(method="POST", path=path, body=json_of(body), key=key, read=read, timeout_s=LONG_S)
+
+
+def _preview(agent: str, body: dict[str, Any]) -> Call[Preview]:
+    body, path = json_of(body | {"dry_run": True}), path_of(agent, "forget")
     return Call(method="POST", path=path, body=body, read=partial(read_value, Preview), timeout_s=LONG_S)
+
+
+def _narrowed(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options if they have a condition and none is empty: earlier APIs take that for the whole user."""
+    conditions = {name: value for name, value in options.items() if name != "crypto"}
+    if not conditions:
+        raise ValueError("filters, older_than or zone is required; to erase the whole user, call forget_everything")
+    for name, value in conditions.items():
+        if not value:
+            raise ValueError(f"{name} is empty: give a condition, or call forget_everything to erase the whole user")
+    return options
+
+
+def _whole(user_id: str, crypto: bool) -> dict[str, Any]:
+    return {"user_id": user_id, "everything": True} | ({"crypto": True} if crypto else {})
 
 
 def receipts(agent: str, **options: Unpack[ReceiptOptions]) -> Listing[Receipt]:

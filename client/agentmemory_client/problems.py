@@ -40,6 +40,11 @@ class ApiUnreachable(Exception):
     """No answer came: a write may have taken effect, and is safe to repeat with the same idempotency key."""
 
 
+def error_of(result: dict[str, Any]) -> ApiError | None:
+    """The error of one item of a batch; None of one that was stored."""
+    return ApiError(result["error"]["status"], result["error"]) if "error" in result else None
+
+
 def problem_of(status: int, body: bytes) -> ApiError:
     """The error of an answer, whatever its body is."""
     try:

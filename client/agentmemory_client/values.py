@@ -50,6 +50,7 @@ class Memory(Answer):
         supersedes_ids: of a merged memory, all that it took the place of.
         connections: memories that it belongs together with, each with `id`, `description` and `run`.
         consolidated: a consolidation has read it, or made it.
+        version: Number of an item's version, from 1; None of other memories.
         zone: how it is sealed; None is not at all.
         locked: its key is away, or was deleted.
         entities: the names that it speaks of, each with name, kind and role.
@@ -86,6 +87,7 @@ class Memory(Answer):
     observation_count: int = 1
     namespace: tuple[str, ...] = ()
     entities: tuple[Json, ...] = ()
+    version: int | None = None
     supersedes: str | None = None
     supersedes_ids: tuple[str, ...] = ()
     superseded_by: str | None = None
@@ -268,7 +270,7 @@ class Receipt(Answer):
         counts: `total`, and `types` by name.
         sha256: of the ids of the erased memories, sorted, each followed by a line feed.
         scope: in a list: `user`, `zone`, `older_than` or `filters`.
-        keys_deleted: zones of which no key is left.
+        keys_deleted: Zones that had keys, all of which were destroyed.
     """
 
     id: str
@@ -351,6 +353,24 @@ class UserSummary(Answer):
     memories: int
     oldest: datetime
     newest: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserDetails(Answer):
+    """A user or scope.
+
+    Attributes:
+        name: None if nobody has named it.
+        created_at: When it was first named; None if nobody has.
+        oldest, newest: Creation of a memory that a search can find; None without memories.
+    """
+
+    user_id: str
+    name: str | None = None
+    created_at: datetime | None = None
+    memories: int = 0
+    oldest: datetime | None = None
+    newest: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ def talk(client: Client) -> dict[str, Any]:
             answers[name] = call()
         except ApiError as error:
             answers[name] = error
-    agent.forget(USER)
+    agent.forget_everything(USER)
     return answers
 
 
@@ -55,8 +55,8 @@ def _calls(client: Client, answers: dict[str, Any]) -> Iterator[tuple[str, Calla
     yield "namespaces", lambda: agent.namespaces(home)
     yield "users", lambda: list(agent.users())
     yield "export", lambda: list(user.export())
-    yield "would_forget", user.would_forget
-    yield "forget", user.forget
+    yield "would_forget", user.would_forget_everything
+    yield "forget", user.forget_everything
     yield "receipts", lambda: list(agent.receipts(user_id=USER))
 
 

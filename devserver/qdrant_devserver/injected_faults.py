@@ -36,7 +36,7 @@ class InjectedFaults:
         self._path = data_dir / FAULTS
 
     async def meet(self, step: str) -> None:
-        """Fail as asked for at this step: `disk-full`, `never-ends` or `kill` (of the whole process, as kill -9).
+        """Fail as asked for at this step: `disk-full`, `never-ends`, `kill` (the process, as kill -9), or wait.
 
         Raises:
             OSError: the disk is said to be full.
@@ -51,6 +51,8 @@ class InjectedFaults:
                 await asyncio.Event().wait()
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case str(seconds):
+                await asyncio.sleep(float(seconds))
 
     async def delay(self, step: str) -> None:
         """Wait as many seconds as are asked for at this step."""

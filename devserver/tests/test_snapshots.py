@@ -382,3 +382,23 @@ def test_work_that_never_ends_is_accepted_and_shows_nothing_until_the_fault_is_o
     assert names(running) == {"s__1", "s__2"}
     running.stop()
     assert running.process.returncode == 0
+
+
+def test_a_collection_deleted_during_its_recovery_has_no_shard(server: DevServer) -> None:
+    fill(server)
+    location = take(server)["location"]
+    plant(server.data_dir, recover="2")
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        path = "/collections/s__2/snapshots/recover"
+        recovering = pool.submit(server.http.put, path, json={"location": location})
+        eventually((server.data_dir / f"{MET}.recover").exists)
+        assert server.call("DELETE", "/collections/s__2") is True
+        answer = recovering.result()
+
+    lift(server.data_dir)
+    assert (answer.status_code, answer.json()["status"]["error"]) == (404, "Not found: shard 0 not found")
+    assert names(server) == {"s__1"}
+    assert server.call("DELETE", "/collections/s__2") is False
+    recover(server, "s__2", location=location)
+    assert points_of(server, "s__2") == points_of(server, "s__1")

@@ -321,7 +321,23 @@ class KeysDamaged(KeysUnavailable):
 
 
 class EmbedderUnavailable(TransientError):
-    """The embedding provider cannot be reached or refuses for now."""
+    """The embedding provider cannot be reached, or fails on this request for now.
+
+    Attributes:
+        may_be_one_text: True if one of several texts can be the cause, so that the others may succeed without it.
+    """
+
+    may_be_one_text = False
+
+
+class EmbedderFailed(EmbedderUnavailable):
+    """The provider responded, but with an internal error in place of vectors."""
+
+    may_be_one_text = True
+
+
+class EmbedderAnswerInvalid(EmbedderFailed):
+    """The provider returned vectors that cannot be stored: all zeros, not finite, or beyond float32."""
 
 
 class ModelUnavailable(TransientError):

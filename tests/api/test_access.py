@@ -289,6 +289,18 @@ def test_a_shared_namespace_is_closed_to_whom_the_groups_scope_is(shared: Stack)
     assert ask(shared, "member", "GET", path).json()["user_id"] == "group:team"
 
 
+def test_the_shared_namespace_of_all_is_closed_without_the_scope_global(shared: Stack) -> None:
+    path = "/v1/agents/probe/items?namespace=shared&namespace=global&key=k"
+    sent = {"content": "c", "vector": VECTOR}
+
+    assert ask(shared, "writer", "PUT", path, sent).status_code == 403
+    assert ask(shared, "member", "PUT", path, sent).status_code == 200
+    assert ask(shared, "reader", "GET", path).status_code == 403
+    assert ask(shared, "member", "GET", path).json()["user_id"] == "global"
+    assert ask(shared, "writer", "DELETE", path).status_code == 403
+    assert ask(shared, "member", "DELETE", path).status_code == 204
+
+
 class SlowReviews(Reviews):
     """Says nothing of those it does not know until it may."""
 

@@ -48,9 +48,24 @@ def test_what_was_remembered_is_found(stack: Stack, user: str) -> None:
     assert stored.output.startswith("ADD ")
     heading, columns, row = told.output.splitlines()
     assert heading == "1 of 1 memories, by generation 3"
-    assert columns.split() == ["SCORE", "TYPE", "CREATED", "CONTENT", "ID"]
+    assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "CONTENT"]
     assert "pays by invoice" in row
-    assert row.endswith(stored.output.split()[1])
+    assert row.split()[0] == stored.output.split()[1]
+
+
+@pytest.mark.parametrize(("given", "stored"), [("high", 0.75), ("0.9", 0.9), ("1", 1)])
+def test_importance_is_a_level_or_a_number(stack: Stack, user: str, given: str, stored: float) -> None:
+    run(stack, "remember", "words", "a fact", "--user", user, "--importance", given)
+    found = json.loads(run(stack, "search", "words", "a fact", "--user", user, "-o", "json").output)
+
+    assert [memory["importance"] for memory in found["results"]] == [stored]
+
+
+def test_an_unknown_level_is_refused_with_the_known_ones(stack: Stack, user: str) -> None:
+    refused = run(stack, "remember", "words", "a fact", "--user", user, "--importance", "hihg")
+
+    assert refused.exit_code == 1
+    assert "critical" in refused.output
 
 
 @pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])

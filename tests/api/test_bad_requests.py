@@ -123,6 +123,9 @@ BAD_SEARCHES: list[tuple[str, Any, str]] = [
     ("top_k", True, "top_k"),
     ("threshold", "0.5", "threshold"),
     ("threshold", 1e300, "threshold"),
+    ("min_similarity", 1.1, "min_similarity"),
+    ("min_similarity", "0.5", "min_similarity"),
+    ("min_similarity", True, "min_similarity"),
     ("min_priority", 1.1, "min_priority"),
     ("min_priority", 0.5, "min_priority"),
     ("types", [], "types"),
@@ -290,7 +293,7 @@ def test_what_is_not_there_is_404(client: httpx.Client, method: str, path: str) 
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("PUT", MEMORIES, {"GET", "POST"}), ("GET", SEARCH, {"POST"}), ("DELETE", "/v1/agents", {"GET"})],
+    [("PUT", MEMORIES, {"GET", "HEAD", "POST"}), ("GET", SEARCH, {"POST"}), ("DELETE", "/v1/agents", {"GET", "HEAD"})],
 )
 def test_other_methods_are_405(client: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
     answer = client.request(method, path)

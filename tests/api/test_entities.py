@@ -245,7 +245,7 @@ def test_what_is_erased_is_named_nowhere(desk: Desk) -> None:
     desk.say("Anna Schmidt met Carl Novak.")
     desk.relate("Anna Schmidt", "uses", "Redis")
 
-    answer = desk.ask("POST", "/forget", json={"user_id": desk.user})
+    answer = desk.ask("POST", "/forget", json={"user_id": desk.user, "everything": True})
 
     assert answer.json()["counts"]["total"] == 1
     assert desk.names() == []

@@ -72,7 +72,7 @@ def test_a_collection_that_is_gone_is_not_told_as_qdrant_being_away(tmp_path: pa
         ("POST", "/v1/agents/probe/search", {"user_id": "u", "vector": [1.0] * 8}),
         ("GET", "/v1/agents/probe/memories?user_id=u", None),
         ("POST", "/v1/agents/probe/memories", BODY),
-        ("POST", "/v1/agents/probe/forget", {"user_id": "u"}),
+        ("POST", "/v1/agents/probe/forget", {"user_id": "u", "everything": True}),
     ]
     with dev_qdrant(tmp_path) as qdrant, httpx.Client(base_url=qdrant) as http, ExitStack() as stack:
         create_collection(qdrant, PROBE)

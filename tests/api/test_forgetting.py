@@ -17,6 +17,40 @@ FORGET, RECEIPTS, MEMORIES = (f"/v1/agents/probe/{name}" for name in ("forget", 
 VECTOR = [1.0] * 8
 
 
+# A condition that got lost on the way to the API, or says nothing.
+EMPTY: list[dict[str, Any]] = [
+    {},
+    {"everything": False},
+    {"filters": {}},
+    {"filters": {}, "everything": True},
+    {"filters": {}, "older_than": "2999-01-01T00:00:00Z"},
+    *({"filters": empty} for empty in (None, [], "", 0, False)),
+    *({"filters": {group: empty}} for group in ("AND", "OR", "NOT") for empty in ([], {}, None, [{}], [[]], [None])),
+    {"filters": {"AND": [{"OR": [{"NOT": []}]}]}},
+    {"filters": {"NOT": [{"AND": []}]}},
+    {"filters": {"NOT": [{"NOT": [{}]}]}},
+    {"filters": {"AND": [{"type": "fact"}, {}]}},
+    *({"filters": {field: {}}} for field in ("type", "metadata.seen", "created_at", "importance", "tags")),
+    *({"filters": {field: {"in": []}}} for field in ("type", "metadata.seen", "tags")),
+    *({"filters": {"metadata.seen": {"contains": empty}}} for empty in ("", " ", "\t\n", "?!", "\u200b")),
+    {"filters": {"metadata.seen": {"eq": ""}}},
+    *({"older_than": empty} for empty in (None, "", {}, [])),
+    {"older_than": None, "everything": True},
+    {"older_than": None, "filters": {"type": "fact"}},
+    {"zone": None},
+    {"zone": None, "crypto": True},
+    {"crypto": True},
+    {"zone": "SENSITIVE", "crypto": True, "everything": True},
+    {"filters": {"type": "fact"}, "everything": True},
+    {"older_than": "2999-01-01T00:00:00Z", "everything": True},
+    *({"everything": value} for value in (None, "true", 1, "", [], {})),
+]
+
+
+def whole(user: str) -> dict[str, Any]:
+    return {"user_id": user, "everything": True}
+
+
 def store(client: httpx.Client, user: str, content: str, **more: Any) -> str:
     answer = client.post(MEMORIES, json={"user_id": user, "content": content, "vector": VECTOR, **more})
     assert answer.status_code == 201, answer.text
@@ -27,8 +61,8 @@ def test_a_dry_run_tells_and_a_run_answers_with_a_receipt(client: httpx.Client, 
     ids = sorted([store(client, user, "a", type="fact"), store(client, user, "b", type="task")])
     counts = {"total": 2, "types": {"fact": 1, "task": 1}}
 
-    told = client.post(FORGET, json={"user_id": user, "dry_run": True}).json()
-    receipt = client.post(FORGET, json={"user_id": user}).json()
+    told = client.post(FORGET, json={"user_id": user, "everything": True, "dry_run": True}).json()
+    receipt = client.post(FORGET, json=whole(user)).json()
 
     assert told == {"dry_run": True, "counts": counts, "ids": ids, "more": 0}
     assert receipt.keys() == {"id", "counts", "keys_deleted", "sha256", "at"}
@@ -40,11 +74,51 @@ def test_a_dry_run_tells_and_a_run_answers_with_a_receipt(client: httpx.Client, 
 def test_the_same_key_gives_the_same_receipt_and_another_body_is_a_conflict(client: httpx.Client, user: str) -> None:
     headers = {"Idempotency-Key": user}
 
-    first, again = (client.post(FORGET, json={"user_id": user}, headers=headers).json() for _ in range(2))
+    first, again = (client.post(FORGET, json=whole(user), headers=headers).json() for _ in range(2))
     other = client.post(FORGET, json={"user_id": user, "older_than": "2020-01-01T00:00:00Z"}, headers=headers)
 
     assert first == again
     assert other.status_code == 409
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True], ids=["run", "dry run"])
+@pytest.mark.parametrize("said", EMPTY, ids=json.dumps)
+def test_an_empty_condition_erases_nothing(
+    client: httpx.Client, user: str, said: dict[str, Any], is_dry_run: bool
+) -> None:
+    store(client, user, "a", type="fact", pinned=True)
+
+    answer = client.post(FORGET, json={"user_id": user, **said, "dry_run": is_dry_run})
+
+    assert answer.status_code == 422, answer.text
+    assert len(client.get(MEMORIES, params={"user_id": user}).json()["results"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "words"),
+    [
+        ({}, "everything", "required without a condition"),
+        ({"everything": False}, "everything", "required without a condition"),
+        ({"filters": {}}, "filters", "is empty"),
+        ({"older_than": None}, "older_than", "is empty"),
+        ({"everything": True, "filters": {"type": "fact"}}, "everything", "cannot be combined with filters"),
+    ],
+)
+def test_a_refused_forget_names_the_field_and_the_fix(
+    client: httpx.Client, user: str, said: dict[str, Any], field: str, words: str
+) -> None:
+    [error] = client.post(FORGET, json={"user_id": user, **said}).json()["errors"]
+
+    assert error["field"] == field
+    assert words in error["message"]
+
+
+def test_a_condition_of_the_first_moment_is_not_empty(client: httpx.Client, user: str) -> None:
+    store(client, user, "a", type="fact")
+
+    answer = client.post(FORGET, json={"user_id": user, "older_than": "1970-01-01T00:00:00Z"})
+
+    assert (answer.status_code, answer.json()["counts"]["total"]) == (200, 0)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +139,7 @@ def test_what_is_wrong_is_named_and_nothing_is_erased(client: httpx.Client, body
 
 
 def test_receipts_are_listed_with_what_chose(client: httpx.Client, user: str) -> None:
-    for more in ({}, {"older_than": "2020-01-01T00:00:00Z"}, {"filters": {"tags": "x"}}):
+    for more in ({"everything": True}, {"older_than": "2020-01-01T00:00:00Z"}, {"filters": {"tags": "x"}}):
         assert client.post(FORGET, json={"user_id": user, **more}).is_success
 
     page = client.get(RECEIPTS, params={"user_id": user, "limit": 2}).json()
@@ -98,7 +172,7 @@ def test_the_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
 
 async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None:
     async with AsyncClient(stack.api_url) as api:
-        receipts = [await api.agent("probe").forget(user) for _ in range(2)]
+        receipts = [await api.agent("probe").forget_everything(user) for _ in range(2)]
         listed = [receipt async for receipt in api.agent("probe").receipts(user_id=user, limit=1)]
         with pytest.raises(ApiError, match="filters"):
             await api.agent("probe").would_forget(user, filters={"nothing": 1})
@@ -109,8 +183,8 @@ async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None
 def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) -> None:
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
-    told = run(stack, "forget", "words", "--user", user, "--dry-run")
-    done = run(stack, "forget", "words", "--user", user, "--yes")
+    told = run(stack, "forget", "words", "--user", user, "--everything", "--dry-run")
+    done = run(stack, "forget", "words", "--user", user, "--everything", "--yes")
     listed = run(stack, "receipts", "words", "--user", user, "-o", "json")
 
     assert told.output.startswith("would erase 1 memories; nothing was changed")
@@ -121,17 +195,64 @@ def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) 
     assert receipt["sha256"] in run(stack, "receipts", "words").output.replace("\n", "")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        *(("--filters", text) for text in ("{}", "null", "[]", '""', "0", "false", '{"AND": []}', '{"NOT": [{}]}')),
+        ("--older-than", ""),
+        ("--zone", "", "--crypto"),
+        ("--crypto",),
+        ("--everything", "--filters", "{}"),
+        ("--everything", "--filters", '{"type": "fact"}'),
+        ("--everything", "--older-than", "2999-01-01T00:00:00Z"),
+        ("--everything", "--zone", "SENSITIVE", "--crypto"),
+    ],
+    ids=" ".join,
+)
+def test_the_command_line_erases_nothing_by_an_empty_condition(
+    stack: Stack, user: str, options: tuple[str, ...]
+) -> None:
+    run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
+
+    for last in ("--yes", "--dry-run"):
+        assert run(stack, "forget", "words", "--user", user, *options, last).exit_code != 0
+    assert kept(stack, user) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"crypto": True},
+        *({"filters": empty} for empty in ({}, None, [], "")),
+        *({"older_than": empty} for empty in (None, "")),
+        {"zone": None},
+        {"filters": {"type": "fact"}, "older_than": None},
+    ],
+    ids=str,
+)
+async def test_the_clients_send_no_empty_condition(stack: Stack, user: str, options: dict[str, Any]) -> None:
+    with Client("http://127.0.0.1:1") as api:
+        for call in (api.agent("words").user(user).forget, api.agent("words").user(user).would_forget):
+            with pytest.raises(ValueError, match="forget_everything"):
+                call(**options)
+    async with AsyncClient("http://127.0.0.1:1") as later:
+        with pytest.raises(ValueError, match="forget_everything"):
+            await later.agent("words").user(user).forget(**options)
+
+
 def kept(stack: Stack, user: str) -> int:
     with Client(stack.api_url) as api:
-        return int(api.agent("words").would_forget(user).counts["total"])
+        return int(api.agent("words").would_forget_everything(user).counts["total"])
 
 
 def test_without_a_terminal_nothing_is_erased_and_the_way_out_is_named(stack: Stack, user: str) -> None:
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
-    done = run(stack, "forget", "words", "--user", user)
+    done = run(stack, "forget", "words", "--user", user, "--everything")
     # A "yes" that comes through a pipe is nobody's answer.
-    piped = run(stack, "forget", "words", "--user", user, typed="y\n")
+    piped = run(stack, "forget", "words", "--user", user, "--everything", typed="y\n")
 
     for told in (done, piped):
         assert told.exit_code == 2
@@ -147,7 +268,7 @@ def test_on_a_terminal_the_counts_are_shown_and_the_answer_counts(
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
     code, output, errors = on_terminal(
-        "forget", "words", "--user", user, "--url", stack.api_url, "-o", "json", answer=answer
+        "forget", "words", "--user", user, "--everything", "--url", stack.api_url, "-o", "json", answer=answer
     )
 
     assert code == status, errors

@@ -10,6 +10,7 @@ import httpx
 import jwt
 import pytest
 
+from agentmemory_client import AsyncClient, Client
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.user_tokens import PREFIX
 from agentmemory_operator.agents.callers import Callers
@@ -543,6 +544,92 @@ class TestListOfUsers:
     @pytest.mark.parametrize("name", ["plain", "mover"])
     def test_it_takes_admin(self, site: Site, name: str) -> None:
         assert site.ask(name, "GET", "/users").status_code == 403
+
+
+class TestOneUser:
+    def test_a_user_is_created_by_a_name_and_counts_its_memories(self, site: Site) -> None:
+        user = f"named-{uuid4().hex[:8]}"
+        before = site.ask("chief", "GET", f"/users/{user}")
+
+        created = site.ask("chief", "PUT", f"/users/{user}", json={"name": "Zoë 💡"}).json()
+        for month in ("01", "03"):
+            site.store("mover", user_id=user, created_at=f"2025-{month}-01T00:00:00Z")
+        renamed = site.ask("chief", "PUT", f"/users/{user}", json={"name": "Zoë O."}).json()
+
+        assert before.status_code == 404
+        nothing = {"memories": 0, "oldest": None, "newest": None}
+        assert created == {"user_id": user, "name": "Zoë 💡", "created_at": created["created_at"]} | nothing
+        times = {"oldest": "2025-01-01T00:00:00.000Z", "newest": "2025-03-01T00:00:00.000Z"}
+        assert renamed == created | {"name": "Zoë O.", "memories": 2} | times
+        assert site.ask("chief", "GET", f"/users/{user}").json() == renamed
+
+    def test_a_user_with_memories_and_no_name_has_neither_name_nor_time(self, site: Site) -> None:
+        user = f"unnamed-{uuid4().hex[:8]}"
+        site.store("mover", user_id=user)
+
+        answer = site.ask("chief", "GET", f"/users/{user}").json()
+
+        assert (answer["name"], answer["created_at"], answer["memories"]) == (None, None, 1)
+
+    def test_a_name_is_no_memory_and_goes_with_the_user(self, site: Site) -> None:
+        user = f"gone-{uuid4().hex[:8]}"
+        site.ask("chief", "PUT", f"/users/{user}", json={"name": "The Team"})
+        listed = site.ask("chief", "GET", "/memories", params={"user_id": user}).json()["results"]
+        part = site.ask("chief", "POST", "/forget", json={"user_id": user, "older_than": "2999-01-01T00:00:00Z"})
+        kept = site.ask("chief", "GET", f"/users/{user}")
+
+        site.ask("chief", "POST", "/forget", json={"user_id": user, "everything": True})
+
+        assert (listed, part.json()["counts"]["total"], kept.json()["name"]) == ([], 0, "The Team")
+        assert site.ask("chief", "GET", f"/users/{user}").status_code == 404
+        assert user not in {one["user_id"] for one in pages(site)}
+
+    @pytest.mark.parametrize(
+        "body", [{}, {"name": None}, {"name": ""}, {"name": " "}, {"name": "a" * 257}, {"nick": "x"}]
+    )
+    def test_a_name_that_is_none_is_refused(self, site: Site, body: dict[str, Any]) -> None:
+        user = f"wrong-{uuid4().hex[:8]}"
+
+        assert site.ask("chief", "PUT", f"/users/{user}", json=body).status_code == 422
+        assert site.ask("chief", "GET", f"/users/{user}").status_code == 404
+
+    @pytest.mark.parametrize("user", ["group:", "group:a b", "%20", "a%00b"])
+    def test_a_user_that_is_none_is_refused(self, site: Site, user: str) -> None:
+        assert site.ask("chief", "PUT", f"/users/{user}", json={"name": "x"}).status_code == 422
+
+    def test_an_id_with_a_slash_is_one_user(self, site: Site) -> None:
+        user = f"a/b-{uuid4().hex[:8]}"
+        quoted = user.replace("/", "%2F")
+
+        assert site.ask("chief", "PUT", f"/users/{quoted}", json={"name": "x"}).json()["user_id"] == user
+
+    def test_a_name_travels_with_an_export_and_replaces_none(self, site: Site) -> None:
+        source, target = (f"{name}-{uuid4().hex[:8]}" for name in ("from", "to"))
+        made = site.ask("chief", "PUT", f"/users/{source}", json={"name": "Ada"}).json()
+        lines = site.ask("chief", "GET", "/export", params={"user_id": source}).content
+
+        for _ in range(2):
+            answer = site.ask("chief", "POST", "/import", params={"user_id": target}, content=lines, headers=NDJSON)
+            assert answer.json()["counts"]["failed"] == 0, answer.text
+            found = site.ask("chief", "GET", f"/users/{target}").json()
+            assert (found["name"], found["created_at"]) == ("Ada", made["created_at"])
+        site.ask("chief", "PUT", f"/users/{target}", json={"name": "Own"})
+        site.ask("chief", "POST", "/import", params={"user_id": target}, content=lines, headers=NDJSON)
+
+        assert site.ask("chief", "GET", f"/users/{target}").json()["name"] == "Own"
+
+    async def test_the_clients_read_and_name(self, site: Site) -> None:
+        user = f"client-{uuid4().hex[:8]}"
+        url = str(site.http.base_url)
+        with Client(url, token="token-chief") as api:
+            named = api.agent("voices").user(user).set_name("Ada")
+        async with AsyncClient(url, token="token-chief") as api:
+            read = await api.agent("voices").user(user).details()
+
+        assert (named.name, read) == ("Ada", named)
+
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 def pages(site: Site, **parameters: Any) -> list[dict[str, Any]]:

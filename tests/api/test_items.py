@@ -137,10 +137,28 @@ def test_a_shared_namespace_is_a_groups_where_no_user_is_named(client: httpx.Cli
     assert client.get(ITEMS, params=shared | {"user_id": user}).json()["content"] == "a user's own"
     assert client.get(KEYS, params={"namespace": shared["namespace"]}).json()["results"] == ["k"]
     assert client.get("/v1/agents/words/stats", params={"user_id": group}).json()["total"] == 1
-    erased = client.post("/v1/agents/words/forget", json={"user_id": group})
+    erased = client.post("/v1/agents/words/forget", json={"user_id": group, "everything": True})
     assert erased.status_code == 200, erased.text
     assert client.get(ITEMS, params=shared).status_code == 404
     assert client.get(ITEMS, params=shared | {"user_id": user}).status_code == 200
+
+
+def test_the_shared_namespace_of_all_is_the_scope_global(client: httpx.Client, user: str) -> None:
+    shared = {"namespace": ["shared", "global", user], "key": "k"}
+    content = f"the office closes at {user}"
+    client.put(ITEMS, params=shared, json={"content": content})
+    client.put(ITEMS, params=shared | {"user_id": user}, json={"content": "a user's own"})
+
+    assert client.get(ITEMS, params=shared).json()["user_id"] == "global"
+    assert client.get(ITEMS, params=shared | {"user_id": "global"}).json()["content"] == content
+    assert client.get(ITEMS, params=shared | {"user_id": "group:global"}).status_code == 404
+    assert client.get(ITEMS, params=shared | {"user_id": user}).json()["content"] == "a user's own"
+    assert client.get(KEYS, params={"namespace": shared["namespace"]}).json()["results"] == ["k"]
+    question = {"query": content, "user_id": f"not {user}", "namespace": ["shared", "global"], "threshold": -1}
+    found = client.post("/v1/agents/words/search", json=question).json()["results"]
+    assert content in [one["content"] for one in found]
+    assert client.delete(ITEMS, params=shared).status_code == 204
+    assert client.get(ITEMS, params=shared).status_code == 404
 
 
 BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
@@ -174,7 +192,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"category": ""}, "category", "at least 1 character"),
     ({}, {"parent_id": "none"}, "parent_id", "must be the ID of a memory"),
     ({"namespace": ["shared", "a team"]}, {}, "namespace[1]", "is not a group"),
-    ({"namespace": ["docs", "api"]}, {}, "user_id", "'shared' and a group"),
+    ({"namespace": ["docs", "api"]}, {}, "user_id", "'shared' and 'global' or a group"),
 ]
 
 
@@ -205,3 +223,86 @@ def test_tools_are_described_for_an_agent_or_for_any(client: httpx.Client) -> No
     assert "enum" not in mcp[0]["inputSchema"]["properties"]["type"]
     assert client.get("/v1/tools", params={"agent": "nobody"}).status_code == 404
     assert client.get("/v1/tools", params={"format": "xml"}).status_code == 422
+
+
+BATCH = f"{ITEMS}/batch"
+
+
+def put_all(client: httpx.Client, items: list[dict[str, Any]], **headers: str) -> list[dict[str, Any]]:
+    answer = client.post(BATCH, json={"items": items}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    results: list[dict[str, Any]] = answer.json()["results"]
+    assert len(results) == len(items)
+    return results
+
+
+def test_a_batch_puts_each_item_as_a_put_of_its_own_does(client: httpx.Client, user: str) -> None:
+    items = [place(user, key=f"k{number}", content=f"item {number}", tags=["t"]) for number in range(40)]
+    put(client, "was there", **place(user, key="k3"))
+
+    results = put_all(client, items)
+
+    assert [one["key"] for one in results] == [item["key"] for item in items]
+    assert [number for number, one in enumerate(results) if "replaced the item" in one["message"]] == [3]
+    for item, one in list(zip(items, results, strict=True))[::13]:
+        stored = client.get(ITEMS, params=place(user, key=item["key"])).json()
+        assert (stored["id"], stored["content"], stored["tags"]) == (one["memory_id"], item["content"], ["t"])
+    assert set(client.get(KEYS, params=place(user)).json()["results"]) == {item["key"] for item in items}
+    question = {"user_id": user, "query": "item 7", "namespace": ["memories"], "threshold": -1, "top_k": 1}
+    assert [one["key"] for one in client.post("/v1/agents/words/search", json=question).json()["results"]] == ["k7"]
+
+
+def test_bad_items_of_a_batch_lose_themselves_alone(client: httpx.Client, user: str) -> None:
+    items = [
+        place(user, key="a", content="good"),
+        place(user, key="b", content=" "),
+        place(user, key="c", content="x" * 8193),
+        place(user, key="d", content="c", nonsense=1),
+        {"namespace": ["one"], "user_id": user, "content": "c"},
+        {"namespace": ["no", "owner"], "content": "c"},
+        {"namespace": ["memories", user], "user_id": "another", "content": "c"},
+        place(user, key="e", content="good"),
+    ]
+
+    results = put_all(client, items)
+
+    told = [one["error"]["status"] if "error" in one else one["key"] for one in results]
+    assert told == ["a", 422, 422, 422, 422, 422, 404, "e"]
+    assert [one["error"]["errors"][0]["field"] for one in results if one.get("error", {}).get("errors")] == [
+        "content",
+        "content",
+        "nonsense",
+        "namespace",
+        "user_id",
+    ]
+    assert set(client.get(KEYS, params=place(user)).json()["results"]) == {"a", "e"}
+
+
+def test_items_of_one_key_are_put_in_their_order(client: httpx.Client, user: str) -> None:
+    contents = [f"state {number}" for number in range(12)]
+
+    put_all(client, [place(user, key="k", content=content) for content in contents])
+
+    assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == contents[-1]
+    versions = client.get(f"{ITEMS}/versions", params=place(user, key="k")).json()["results"]
+    assert [one["content"] for one in versions] == contents[-2:-4:-1]
+
+
+def test_a_batch_that_is_repeated_under_its_key_replaces_nothing_later(client: httpx.Client, user: str) -> None:
+    items = [place(user, key="k", content="first"), place(user, content="without a key")]
+    first = put_all(client, items, **{"Idempotency-Key": "batch"})
+    put(client, "later", **place(user, key="k"))
+
+    again = put_all(client, items, **{"Idempotency-Key": "batch"})
+
+    assert [one["memory_id"] for one in again] == [one["memory_id"] for one in first]
+    assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == "later"
+    assert len(client.get(KEYS, params=place(user)).json()["results"]) == 2
+
+
+@pytest.mark.parametrize("items", [[], "x", None, [{}] * 1001], ids=["none", "text", "null", "many"])
+def test_a_batch_that_is_none_is_refused_whole(client: httpx.Client, items: object) -> None:
+    answer = client.post(BATCH, json={"items": items})
+
+    assert answer.status_code in (413, 422)
+    assert answer.json()["errors"][0]["field"] == "items"

@@ -86,8 +86,9 @@ async def test_a_service_that_lacks_a_field_is_asked_without_and_once(
     assert len(service.bodies) == first + 1
 
 
-async def test_json_within_a_fence_is_read(service: ScriptedModel, make: Make) -> None:
-    fenced = {"message": {"content": '```json\n{"ids": []}\n```'}, "finish_reason": "stop"}
+async def test_json_after_thoughts_in_a_fence_is_read(service: ScriptedModel, make: Make) -> None:
+    text = '<think>Perhaps {"ids": ["x"]}</think>\n```JSON\n{"ids": []}\n```'
+    fenced = {"message": {"content": text}, "finish_reason": "stop"}
     service.faults = [JSONResponse({"choices": [fenced]})]
 
     assert (await asked(make())).answer == {"ids": []}
@@ -119,10 +120,8 @@ async def test_what_is_no_answer_is_told_without_its_text(mode: str, service: Sc
     "answer",
     [
         {"ids": ["far too long an id"]},
-        {"ids": ["a"] * 4},
         {"ids": [1]},
         {"more": []},
-        {"ids": [], "x": 1},
         [],
         "text",
         1,
@@ -133,6 +132,14 @@ async def test_an_answer_of_another_schema_is_refused(answer: Any, service: Scri
 
     with pytest.raises(ModelAnswerInvalid, match="is unusable"):
         await asked(make())
+
+
+async def test_parts_of_another_schema_are_dropped_and_counted(service: ScriptedModel, make: Make) -> None:
+    service.answers = {"perfect": lambda _: {"ids": ["a", "far too long an id", 1, "b"], "x": 1}}
+
+    completion = await asked(make())
+
+    assert (completion.answer, completion.dropped) == ({"ids": ["a", "b"]}, 2)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import httpx
 import httpx2
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from agentmemory_operator.entrypoints.api.mcp.calls import ANSWER_CHARS, CONTENT_CHARS, NOTE
-from tests.support.web.api_stack import Stack
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import Stack, create_collection, running_api
 
 ROOT = Path(__file__).parents[2]
 MODES = ("legacy", "auto")
@@ -220,3 +225,81 @@ async def test_the_python_of_the_page_runs(stack: Stack) -> None:
 
     exec("async def main():\n    " + code.replace("\n", "\n    "), names)
     await names["main"]()
+
+
+def arguments_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that a tool's schema accepts, the rules of its types included."""
+    validator = Draft202012Validator(schema)
+    return values_of(schema).filter(validator.is_valid)
+
+
+def values_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    match schema["type"]:
+        case "object" if "properties" in schema:
+            parts = {name: values_of(part) for name, part in schema["properties"].items()}
+            needed = {name: parts.pop(name) for name in schema["required"]}
+            return st.fixed_dictionaries(needed, optional=parts)
+        case "object":
+            return st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.floats(-9, 9) | st.text())
+        case "array":
+            most = min(schema["maxItems"], 3)
+            return st.lists(values_of(schema["items"]), min_size=schema.get("minItems", 0), max_size=most)
+        case "integer":
+            whole = st.integers(schema["minimum"], schema["maximum"])
+            return whole | whole.map(float)
+        case "string" if schema.get("format") == "date-time":
+            return st.datetimes(datetime(1980, 1, 1), datetime(2999, 1, 1)).map(lambda time: f"{time.isoformat()}Z")
+        case _:
+            return st.from_regex(re.compile(schema["pattern"])).filter(lambda text: len(text) <= schema["maxLength"])
+
+
+TYPED = agent_document("typed", preset="cognitive", embedding={"provider": "wordllama", "dimensions": 64})
+
+
+@pytest.fixture(scope="module")
+def typed(qdrant_url: str) -> Iterator[Stack]:
+    """An agent whose types demand fields of their memories."""
+    create_collection(qdrant_url, TYPED)
+    with running_api(qdrant_url, TYPED) as running:
+        yield running
+
+
+@pytest.mark.parametrize("agent", ["words", "typed"])
+async def test_every_tool_takes_what_its_schema_accepts(stack: Stack, typed: Stack, user: str, agent: str) -> None:
+    """Calls drawn from the schemas that `tools/list` publishes; among them integers with a point and all parameters."""
+    async with connected(typed if agent == "typed" else stack, Agent=agent, User=user) as client:
+        tools = (await client.list_tools()).tools
+        drawn: dict[str, set[str]] = {}
+        for tool in tools:
+            for arguments in drawn_from(arguments_of(tool.input_schema), 60):
+                called = await client.call_tool(tool.name, arguments)
+                assert not called.is_error, (tool.name, arguments, text_of(called))
+                named = {f"{name} {type(value).__name__}" for name, value in arguments.items()}
+                drawn[tool.name] = drawn.get(tool.name, set()) | named
+    assert {"top_k float", "top_k int", "at_time str", "types list"} <= drawn["search"]
+    assert {"status_value str", "valid_from str", "knowledge_category str", "type str"} <= drawn["remember"]
+
+
+def drawn_from(strategy: st.SearchStrategy[Any], number: int) -> list[Any]:
+    values: list[Any] = []
+
+    @settings(max_examples=number, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def draw(value: Any) -> None:
+        values.append(value)
+
+    draw()
+    return values
+
+
+async def test_what_was_true_at_a_time_is_found(stack: Stack, user: str) -> None:
+    async with connected(stack, Agent="words", User=user) as client:
+        stated = {"content": "Ada lives in Rome", "type": "fact", "valid_from": "2026-01-01T00:00:00Z"}
+        await client.call_tool("remember", stated)
+        before = await client.call_tool("search", {"query": "Rome", "at_time": "2025-06-01T00:00:00Z"})
+        after = await client.call_tool("search", {"query": "Rome", "at_time": "2026-06-01T00:00:00Z"})
+
+    assert before.structured_content["memories"] == []
+    assert [memory["content"] for memory in after.structured_content["memories"]] == ["Ada lives in Rome"]

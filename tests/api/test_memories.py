@@ -78,6 +78,7 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "valid_from": "2025-11-21T08:00:00.123Z",
         "valid_to": "2998-01-01T00:00:00.000Z",
         "expires_at": "2999-01-01T00:00:00.000Z",
+        "version": None,
         "supersedes": None,
         "supersedes_ids": [],
         "superseded_by": None,

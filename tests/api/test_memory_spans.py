@@ -62,7 +62,7 @@ def test_each_operation_has_its_name_and_its_numbers(traced: Traced, user: str) 
         item = {"namespace": ["memories", user], "key": "k"}
         put = client.put(f"{agent}/items", params=item, json={"content": CONTENT, "vector": VECTOR}).raise_for_status()
         ids.append(put.json()["memory_id"])
-        client.post(f"{agent}/forget", json=of_user).raise_for_status()
+        client.post(f"{agent}/forget", json=of_user | {"everything": True}).raise_for_status()
 
     common = {"gen_ai.provider.name": "agentmemory", "gen_ai.memory.store.id": "probe"}
     count, id_ = "gen_ai.memory.record.count", "gen_ai.memory.record.id"

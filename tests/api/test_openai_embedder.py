@@ -1,6 +1,8 @@
 """The OpenAI embedder against a service that speaks real HTTP."""
 
+import base64
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -8,7 +10,14 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
-from agentmemory_operator.errors import EmbedderUnavailable, RequestInvalid, SpecInvalid
+from agentmemory_operator.connections.embedders import embed_each
+from agentmemory_operator.errors import (
+    EmbedderAnswerInvalid,
+    EmbedderFailed,
+    EmbedderUnavailable,
+    RequestInvalid,
+    SpecInvalid,
+)
 from tests.support.patience import Patience
 from tests.support.web.http_server import serve
 from tests.support.web.services import FakeOpenAI, embedding_of, failure
@@ -246,6 +255,69 @@ async def test_an_answer_that_holds_no_embeddings_is_refused(
 
     with pytest.raises(SpecInvalid):
         await embedder().embed(["a"])
+
+
+def packed(*last: float) -> str:
+    return base64.b64encode(array("f", [0.0] * (8 - len(last)) + list(last)).tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("embedding", "fault"),
+    [
+        (f'"{packed()}"', "all zeros"),
+        (f'"{packed(float("inf"))}"', "not finite"),
+        (f'"{packed(float("nan"))}"', "not finite"),
+        ("[0, 0, 0, 0, 0, 0, 0, 0.0]", "all zeros"),
+        ("[0, 0, 0, 0, 0, 0, 0, 1e-45]", "all zeros"),
+        ("[0, 0, 0, 0, 0, 0, 1, 3.5e38]", "not within float32"),
+        ("[1e308, 1e308, 1e308, 1e308, 1e308, 1e308, 1e308, 1e308]", "not within float32"),
+    ],
+)
+async def test_unusable_vectors_are_retried_then_refused(
+    service: FakeOpenAI, embedder: Make, embedding: str, fault: str
+) -> None:
+    text = f'{{"object": "list", "data": [{{"index": 0, "embedding": {embedding}}}]}}'
+    service.faults = [PlainTextResponse(text, media_type="application/json")] * 5
+
+    with pytest.raises(EmbedderAnswerInvalid, match=rf"embedding service http\S+ answered .*{fault}"):
+        await embedder().embed(["a"])
+
+    assert len(service.bodies) == 5
+
+
+async def test_a_usable_vector_after_zeros_is_taken(service: FakeOpenAI, embedder: Make) -> None:
+    service.faults = [JSONResponse({"object": "list", "data": [ROW | {"embedding": [0.0] * 8}], "model": "m"})]
+
+    assert await embedder().embed(["a"]) == [embedding_of("a", 8)]
+
+
+ERROR_BODIES = [{"error": {"message": "overloaded"}}, {"error": "busy"}, {"object": "error", "message": "CUDA"}]
+
+
+@pytest.mark.parametrize("body", ERROR_BODIES, ids=str)
+async def test_an_error_with_status_200_is_retried(service: FakeOpenAI, embedder: Make, body: Any) -> None:
+    service.faults = [JSONResponse(body), JSONResponse(body)]
+
+    assert await embedder().embed(["a"]) == [embedding_of("a", 8)]
+
+
+async def test_a_lasting_error_with_status_200_is_named(service: FakeOpenAI, embedder: Make) -> None:
+    service.faults = [JSONResponse(ERROR_BODIES[0])] * 5
+
+    with pytest.raises(EmbedderFailed, match="answered 200 with an error") as raised:
+        await embedder().embed(["a"])
+
+    assert "overloaded" not in str(raised.value)
+
+
+async def test_a_text_that_the_service_fails_on_fails_alone(service: FakeOpenAI, embedder: Make) -> None:
+    service.fails_on = "long"
+
+    embedded = await embed_each(embedder(batch_size=16), ["a", "b", "long", *map(str, range(13))])
+
+    assert isinstance(embedded.pop("long"), EmbedderFailed)
+    assert embedded == {text: embedding_of(text, 8) for text in embedded}
+    assert len(embedded) == 15
 
 
 def test_openai_itself_needs_a_key() -> None:

@@ -16,6 +16,7 @@ VECTOR = [1.0] * 8
 PLACE = "namespace=memories&namespace=shape"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "http-api.md"
 OPERATIONS = {
+    "/": {"get": "getRoot"},
     "/healthz": {"get": "getHealth"},
     "/metrics": {"get": "getMetrics"},
     "/readyz": {"get": "getReadiness"},
@@ -33,6 +34,7 @@ OPERATIONS = {
     "/v1/agents/{agent}/stats": {"get": "getStats"},
     "/v1/agents/{agent}/search": {"post": "searchMemories"},
     "/v1/agents/{agent}/items": {"put": "putItem", "get": "getItem", "delete": "deleteItem"},
+    "/v1/agents/{agent}/items/batch": {"post": "putItems"},
     "/v1/agents/{agent}/items/versions": {"get": "listItemVersions"},
     "/v1/agents/{agent}/relations": {"put": "putRelation"},
     "/v1/agents/{agent}/entities": {"get": "listEntities"},
@@ -48,6 +50,7 @@ OPERATIONS = {
     "/v1/agents/{agent}/hooks/{name}": {"post": "receiveHook"},
     "/v1/agents/{agent}/receipts": {"get": "listReceipts"},
     "/v1/agents/{agent}/users": {"get": "listUsers"},
+    "/v1/agents/{agent}/users/{user_id}": {"get": "getUser", "put": "putUser"},
     "/v1/agents/{agent}/tokens": {"post": "createUserToken"},
 }
 """The names that generated clients give their methods: a change breaks their callers."""
@@ -170,10 +173,12 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
         ("patch", "/v1/agents/{agent}/memories/{id}"): "ChangeIn",
         ("post", "/v1/agents/{agent}/search"): "SearchIn",
         ("put", "/v1/agents/{agent}/items"): "ItemIn",
+        ("post", "/v1/agents/{agent}/items/batch"): "ItemsIn",
         ("put", "/v1/agents/{agent}/relations"): "RelationIn",
         ("patch", "/v1/agents/{agent}/entities/{name}"): "EntityChangeIn",
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
         ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
+        ("put", "/v1/agents/{agent}/users/{user_id}"): "UserIn",
         ("post", "/v1/agents/{agent}/tokens"): "TokenIn",
         ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn or ConversationIn",
         ("post", "/v1/agents/{agent}/import"): "LineIn",
@@ -206,7 +211,9 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
         ("GET", f"/v1/agents/probe/keys?{PLACE}", None, schemas.KeysOut),
         ("GET", f"/v1/agents/probe/namespaces?{PLACE}", None, schemas.NamespacesOut),
         ("PUT", f"/v1/agents/probe/items?{PLACE}", {"content": "c", "vector": VECTOR}, schemas.ItemStoredOut),
+        ("POST", "/v1/agents/probe/items/batch", {"items": [{}]}, schemas.ItemsStoredOut),
         ("GET", f"/v1/agents/probe/items/versions?{PLACE}&key=k", None, schemas.ProblemOut),
+        ("GET", "/", None, schemas.RootOut),
         ("GET", "/healthz", None, schemas.HealthOut),
         ("GET", "/problems/conflict", None, schemas.ProblemTypeOut),
     ],
@@ -215,7 +222,11 @@ def test_answers_have_the_described_shape(
     client: httpx.Client, method: str, path: str, body: dict[str, Any] | None, model: type[BaseModel]
 ) -> None:
     client.post("/v1/agents/probe/memories", json={"user_id": "shape", "content": "c", "vector": VECTOR})
-    sent = body if body is None or "memories" in body or method == "PUT" else {"user_id": "shape"} | body
+    sent = (
+        body
+        if body is None or not {"memories", "items"}.isdisjoint(body) or method == "PUT"
+        else {"user_id": "shape"} | body
+    )
 
     model.model_validate(client.request(method, path, json=sent).json())
 

@@ -48,7 +48,7 @@ def test_an_export_ends_with_its_counts_and_comes_back_whole(client: httpx.Clien
 
     answer = client.get(EXPORT, params={"user_id": user, "vectors": "true"})
     *lines, end = answer.text.splitlines()
-    client.post("/v1/agents/probe/forget", json={"user_id": user})
+    client.post("/v1/agents/probe/forget", json={"user_id": user, "everything": True})
     told = imported(client, user, answer.content, include_erased="true")
 
     assert answer.headers["content-type"].startswith("application/x-ndjson")

@@ -97,10 +97,10 @@ def test_an_administrator_alone_exports_in_plain_text(site: Site) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("writer", {"user_id": "ada"}),
+        ("writer", {"user_id": "ada", "everything": True}),
         ("writer", {"user_id": "ada", "zone": "SENSITIVE"}),
         ("writer", {"zone": "PROFESSIONAL"}),
-        ("of-ada", {"user_id": "bob"}),
+        ("of-ada", {"user_id": "bob", "everything": True}),
         ("of-ada", {"zone": "PROFESSIONAL"}),
     ],
 )

@@ -172,7 +172,9 @@ async def test_what_is_locked_keeps_nothing_else_from_it_and_is_looked_at_again_
 ) -> None:
     gone = [turned.store(f"{user}-gone", f"{SECRET} {number}", "SENSITIVE") for number in range(3)]
     copies = [turned.point(memory_id) for memory_id in gone]
-    turned.client.post(f"/v1/agents/{AGENT}/forget", json={"user_id": f"{user}-gone", "crypto": True})
+    turned.client.post(
+        f"/v1/agents/{AGENT}/forget", json={"user_id": f"{user}-gone", "everything": True, "crypto": True}
+    )
     body = {"points": [copy | {"vector": {}} for copy in copies]}
     httpx.put(f"{turned.stack.qdrant_url}/collections/{alias_of(AGENT)}/points?wait=true", json=body)
     memory_id = turned.store(user, SECRET, "SENSITIVE")

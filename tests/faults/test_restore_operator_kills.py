@@ -110,7 +110,7 @@ class Agent:
         try:
             agent = await open_collection(points, settings, CallerVectors(SIZE), clock, cluster_id=self._cluster_id)
             erasing = Erasing(clock)
-            await Forgetting(clock, erasing).forget(agent, ForgetRequest(scope=Scope(user_id=ERASED)))
+            await Forgetting(clock, erasing).forget(agent, ForgetRequest(scope=Scope(user_id=ERASED, is_whole=True)))
         finally:
             await points.close()
 

@@ -141,7 +141,7 @@ def forget(place: Place, load: Load, processes: Processes, user: str, *, after_s
 
 
 def ask_to_forget(url: str, user: str) -> httpx.Response:
-    return httpx.post(f"{url}{PATH}/forget", json={"user_id": user, "crypto": True}, timeout=30)
+    return httpx.post(f"{url}{PATH}/forget", json={"user_id": user, "everything": True, "crypto": True}, timeout=30)
 
 
 def check_the_end(place: Place, load: Load, processes: Processes, forgotten: set[str]) -> None:

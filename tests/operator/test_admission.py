@@ -32,7 +32,7 @@ FULL_STATUS = AgentMemoryStatus(
             observed_generation=3,
         ),
     ),
-    collection=CollectionStatus(alias="agent_memory_probe", points=7, state="green"),
+    collection=CollectionStatus(alias="agent_memory_probe", memories=7, points=9, state="green"),
     effective=EffectiveStatus(
         preset="cortex",
         hnsw=HnswStatus(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
@@ -163,11 +163,11 @@ def test_kubectl_explains_every_field(control_plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("resource", "wide", "headings"),
     [
-        ("amem", False, "NAME READY SYNCED REASON POINTS LAST-SNAPSHOT AGE"),
+        ("amem", False, "NAME READY SYNCED REASON MEMORIES LAST-SNAPSHOT AGE"),
         (
             "amem",
             True,
-            "NAME READY SYNCED REASON POINTS LAST-SNAPSHOT AGE AGENT PRESET ALIAS PHYSICAL STATE DRIFT GENERATION",
+            "NAME READY SYNCED REASON MEMORIES LAST-SNAPSHOT AGE AGENT PRESET ALIAS PHYSICAL STATE DRIFT GENERATION",
         ),
         ("qconn", False, "NAME URL READY VERSION PEERS AGE"),
     ],

@@ -88,7 +88,7 @@ class TestCreation:
         assert "finalizers" not in found["metadata"]
         assert "annotations" not in found["metadata"]
 
-    def test_kubectl_shows_readiness_and_points_and_of_a_held_plan_the_reason(self, workspace: Workspace) -> None:
+    def test_kubectl_shows_readiness_and_memories_and_of_a_held_plan_the_reason(self, workspace: Workspace) -> None:
         workspace.create_ready()
         table = ("get", "amem", "-n", workspace.namespace)
         serving = workspace.control_plane.kubectl(*table).stdout.splitlines()
@@ -97,9 +97,23 @@ class TestCreation:
 
         held = workspace.control_plane.kubectl(*table).stdout.splitlines()
 
-        assert serving[0].split() == ["NAME", "READY", "SYNCED", "REASON", "POINTS", "LAST-SNAPSHOT", "AGE"]
+        assert serving[0].split() == ["NAME", "READY", "SYNCED", "REASON", "MEMORIES", "LAST-SNAPSHOT", "AGE"]
         assert serving[1].split()[:4] == ["memory", "True", "True", "0"]
         assert held[1].split()[:5] == ["memory", "True", "False", "RebuildNotAllowed", "0"]
+
+    def test_the_number_of_memories_is_right_at_the_next_pass(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(7)
+        path, tombstone = f"/collections/{workspace.alias}/points/payload", {"deletedAt": 1}
+        body = {"points": [1, 2, 3], "payload": tombstone}
+        workspace.qdrant.post(path, params={"wait": "true"}, json=body).raise_for_status()
+
+        workspace.request_pass()
+
+        wait_until(lambda: workspace.status()["collection"].get("memories") == 4, seconds=10, what="the number")
+        assert workspace.status()["collection"]["points"] == 7
+        table = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace).stdout.splitlines()
+        assert table[1].split()[:4] == ["memory", "True", "True", "4"]
 
     def test_kubectl_shows_why_an_object_is_not_ready_and_which_agent_it_is(self, workspace: Workspace) -> None:
         workspace.create(connectionRef={"name": "nowhere"}, preset="brain")

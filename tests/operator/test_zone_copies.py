@@ -234,7 +234,7 @@ def test_no_copy_holds_what_is_sealed_and_none_is_read_once_the_key_is_deleted(
 
     receipts = [
         json.loads(bank.run("forget", slug, *of, "--crypto", "--yes", "--output", "json"))
-        for of in (("--user", "ada"), ("--zone", "PROFESSIONAL"))
+        for of in (("--user", "ada", "--everything"), ("--zone", "PROFESSIONAL"))
     ]
 
     assert [sorted(receipt["keys_deleted"]) for receipt in receipts] == [["PERSONAL", "SENSITIVE"], ["PROFESSIONAL"]]

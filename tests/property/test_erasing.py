@@ -107,7 +107,8 @@ class Erasing(Stepping):
     @rule(is_whole=st.booleans(), is_at_once=OFTEN)
     def forget(self, is_whole: bool, is_at_once: bool) -> None:
         filters = {} if is_whole else {"tags": "x"}
-        request = ForgetRequest(scope=Scope(user_id="u", criterion=read_filters(filters)), filters=filters)
+        scope = Scope(user_id="u", criterion=read_filters(filters), is_whole=is_whole)
+        request = ForgetRequest(scope=scope, filters=filters)
         known = set(self.acknowledged) if is_whole else self.acknowledged & self.tagged
         process = self.start(lambda world: world.forgetting.forget(world.agent, request))
         self.forgets[process] = known

@@ -269,6 +269,8 @@ class Moving:
         facts = [row for row in living.values() if row["type"] == "fact" and not row.get("supersededById")]
         assert len(facts) <= 1, "a fact has two newest versions"
         for id_, row in living.items():
+            if successor := row.get("supersededById"):
+                assert successor in living, "a memory is hidden by a version that is not there"
             if before := living.get(row.get("supersedesId") or ""):
                 assert before.get("supersededById") == id_, "a chain has two newest versions"
 

@@ -9,7 +9,7 @@ import asyncio
 import random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.collections.rules.epochs import epoch_in
@@ -145,6 +145,10 @@ class Restored(Moving):
 
 
 @settings(ORDERS, max_examples=25)
+# A late step 3 in a collection that was recovered since; a memory that was joined, deleted and refused; a late link.
+@example(seed=595931)
+@example(seed=2000359)
+@example(seed=234)
 @given(seed=st.integers(0, 2**32))
 def test_no_order_of_calls_shows_what_was_refused_or_loses_what_was_acknowledged(seed: int) -> None:
     asyncio.run(Restored(random.Random(seed)).run())

@@ -47,7 +47,7 @@ def perform(scene: Scene) -> None:
     show_bad_tokens(scene)
     talk_to_a_broken_embedder(conversation, slug, user, scene.embedder, EMBEDDER_FAULTS[1:])
     talk_to_a_broken_server(conversation, slug, user, scene.proxy, QDRANT_FAULTS)
-    conversation.send(200, "POST", f"/v1/agents/{slug}/forget", json={"user_id": user})
+    conversation.send(200, "POST", f"/v1/agents/{slug}/forget", json={"user_id": user, "everything": True})
 
 
 def talk_of_vectors(scene: Scene, user: str) -> None:

@@ -76,7 +76,7 @@ class SharedAgent:
 
     def forget(self, name: str) -> int:
         """Return how a dry run of the destroying request is answered."""
-        return self._send("POST", "forget", name, {"user_id": "u", "dry_run": True})
+        return self._send("POST", "forget", name, {"user_id": "u", "everything": True, "dry_run": True})
 
     def standing(self) -> dict[str, tuple[int, int, int]]:
         """Return how everybody's reading, writing and destroying is answered."""

@@ -91,8 +91,8 @@ def everything(id_: str) -> dict[str, Callable[[Served], httpx.Response]]:
         "batch": lambda of: of.post("/memories/batch", {"memories": [MEMORY]}),
         "edit": lambda of: of.client.patch(f"/v1/agents/{of.slug}{one}", params=user, json={"importance": 1}),
         "delete": lambda of: of.client.delete(f"/v1/agents/{of.slug}{one}", params=user),
-        "forget": lambda of: of.post("/forget", user),
-        "rehearse": lambda of: of.post("/forget", user | {"dry_run": True}),
+        "forget": lambda of: of.post("/forget", user | {"everything": True}),
+        "rehearse": lambda of: of.post("/forget", user | {"everything": True, "dry_run": True}),
         "put": lambda of: of.client.put(
             f"/v1/agents/{of.slug}/items",
             params=[("namespace", "memories"), ("namespace", "ada"), ("key", "k")],

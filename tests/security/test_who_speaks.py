@@ -52,6 +52,13 @@ SPOKEN: dict[Endpoint, dict[str, Any]] = {
         "params": {"namespace": ["memories", "ada"], "key": "k"},
         "json": {"content": FORGED, "vector": VECTOR, "author": "system"},
     },
+    ("POST", "/v1/agents/{agent}/items/batch"): {
+        "json": {
+            "items": [
+                {"namespace": ["memories", "ada"], "content": FORGED, "vector": VECTOR, "author": "system"},
+            ]
+        }
+    },
     ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): {
         "params": {"user_id": "ada"},
         "json": {"content": FORGED, "vector": VECTOR, "author": "system"},
@@ -59,6 +66,7 @@ SPOKEN: dict[Endpoint, dict[str, Any]] = {
     ("PUT", "/v1/agents/{agent}/relations"): {
         "json": {"user_id": "ada", "source": FORGED, "relation": "uses", "target": "Acme", "author": "system"}
     },
+    ("PUT", "/v1/agents/{agent}/users/{user_id}"): {"json": {"name": FORGED, "author": "system"}},
     ("PATCH", "/v1/agents/{agent}/entities/{name}"): {
         "params": {"user_id": "ada"},
         "json": {"name": FORGED, "author": "system"},

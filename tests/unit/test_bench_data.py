@@ -9,6 +9,7 @@ import pytest
 
 from bench.dialogues import OWN, Answered, read_set
 from bench.evidence import interval, rows, variants
+from bench.languages import read_set as read_sentences
 
 Json = dict[str, Any]
 
@@ -106,3 +107,13 @@ def test_each_ranking_is_compared_with_one_that_is_measured() -> None:
 
     assert len(set(names)) == len(names)
     assert {variant.beside for variant in variants() if variant.beside} <= set(names)
+
+
+@pytest.mark.parametrize("texts", read_sentences(), ids=lambda texts: texts["language"])
+def test_each_question_about_a_sentence_has_an_answer(texts: Json) -> None:
+    memories = texts["memories"]
+    answers = [question["answer"] for question in texts["questions"]]
+
+    assert len(set(memories)) == 30
+    assert len(set(answers)) == len(answers) == 15
+    assert set(answers) <= set(range(30))

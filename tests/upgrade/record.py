@@ -58,7 +58,7 @@ class Story:
         well(self._api.put(f"{self._path}/items", params=place, json=item))
         well(self._api.delete(f"{self._path}/memories/{gone}", params={"user_id": "ada"}))
         self._store("is somebody else", user="bob")
-        well(self._api.post(f"{self._path}/forget", json={"user_id": "bob"}))
+        well(self._api.post(f"{self._path}/forget", json={"user_id": "bob", "everything": True}))
         for memory in (self._ids[0], self._ids[1], changed, gone):
             self._ask("GET", f"/memories/{memory}", params={"user_id": "ada"})
         self._ask("GET", f"/memories/{changed}/history", params={"user_id": "ada"})

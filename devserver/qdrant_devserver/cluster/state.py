@@ -5,7 +5,7 @@ import contextlib
 import logging
 import pathlib
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,7 @@ class State:
     faults: InjectedFaults
     consensus: Consensus
     removals: set[asyncio.Task[None]] = field(default_factory=set)
+    recoveries: dict[str, set[object]] = field(default_factory=dict)
     jobs: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -67,6 +68,19 @@ class State:
                 set_replicas(collection.record, shard, dict.fromkeys(states, INITIALIZING))
             collection.save()
             self.start(_activate(collection, slow_s))
+
+    @contextlib.contextmanager
+    def recovery(self, name: str) -> Iterator[Callable[[], bool]]:
+        """Give what returns whether the collection that is recovered was deleted in the meantime."""
+        token = object()
+        self.recoveries.setdefault(name, set()).add(token)
+        try:
+            yield lambda: token not in self.recoveries.get(name, ())
+        finally:
+            if (running := self.recoveries.get(name)) is not None:
+                running.discard(token)
+                if not running:
+                    del self.recoveries[name]
 
     async def remove(self, collection: ServedCollection) -> None:
         """Delete a collection; its files go in the background."""

@@ -1,6 +1,7 @@
 """Translate filters for the engine, refusing the shapes that the server refuses."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import qdrant_edge as edge
@@ -34,6 +35,13 @@ _NO_CONDITION = (
     "https://qdrant.tech/documentation/concepts/filtering/#filtering-conditions"
 )
 _NO_MATCH = "data did not match any variant of untagged enum MatchInterface"
+
+TEXT_INDEXED: ContextVar[frozenset[str]] = ContextVar("text_indexed", default=frozenset())
+"""Fields with a text index, of the collection that a request is about.
+
+Only there the server compares words. Elsewhere a text match is a case-sensitive substring match; the engine compares
+words in both cases.
+"""
 
 
 class _Truth:
@@ -114,7 +122,7 @@ def is_condition(document: Document) -> bool:
     return not _CONDITION_FIELDS.isdisjoint(document)
 
 
-def _field_condition(document: Document, path: str) -> edge.FieldCondition:
+def _field_condition(document: Document, path: str) -> Condition:
     key = require(document, "key")
     if not isinstance(key, str):
         raise malformed("invalid type for `key`, expected a string")
@@ -126,7 +134,20 @@ def _field_condition(document: Document, path: str) -> edge.FieldCondition:
     parts |= {name: read_flag(document, name) for name in ("is_empty", "is_null") if document.get(name) is not None}
     if not parts:
         raise invalid(f"{path}.__all__", "Validation error: At least one field condition must be specified [{}]")
+    if key not in TEXT_INDEXED.get() and isinstance(parts.get("match"), _TEXT_MATCHES):
+        return _substring_condition(key, document["match"])
     return edge.FieldCondition(key, **parts)
+
+
+def _substring_condition(key: str, match: Document) -> Condition:
+    """A text match as the server answers it without a text index; of `text_any` any word as it is written."""
+    if "text_any" not in match:
+        text = _words(match["text"] if "text" in match else match["phrase"])
+        return edge.FieldCondition(key, match=edge.MatchSubstring(text))
+    words: list[Condition] = [
+        edge.FieldCondition(key, match=edge.MatchSubstring(word)) for word in match["text_any"].split()
+    ]
+    return edge.Filter(should=words) if words else edge.HasIdCondition(set())
 
 
 def _match(value: Json, path: str) -> "edge.MatchType":
@@ -218,9 +239,15 @@ def _payload_key(value: Json, path: str) -> str:
 
 def _nested(value: Json, path: str) -> edge.NestedCondition:
     document = read_object(value, path)
-    inner = read_object(require(document, "filter"), f"{path}.nested.filter")
-    with nested_conditions():
-        return edge.NestedCondition(_payload_key(document, path), _filter(inner, f"{path}.nested.filter"))
+    key, inner = _payload_key(document, path), read_object(require(document, "filter"), f"{path}.nested.filter")
+    within = f"{key.removesuffix('[]')}[]."
+    indexed = frozenset(field.removeprefix(within) for field in TEXT_INDEXED.get() if field.startswith(within))
+    outside = TEXT_INDEXED.set(indexed)
+    try:
+        with nested_conditions():
+            return edge.NestedCondition(key, _filter(inner, f"{path}.nested.filter"))
+    finally:
+        TEXT_INDEXED.reset(outside)
 
 
 def _has_vector(value: Json, path: str) -> edge.HasVectorCondition:
@@ -252,4 +279,5 @@ _MATCHES: dict[str, Callable[[Json], "edge.MatchType"]] = {
     "any": lambda value: edge.MatchAny(_variants(value)),
     "except": lambda value: edge.MatchExcept(_variants(value)),
 }
+_TEXT_MATCHES = (edge.MatchText, edge.MatchTextAny, edge.MatchPhrase)
 _CONDITION_FIELDS = frozenset({"key", *_KINDS, *_CLAUSES})

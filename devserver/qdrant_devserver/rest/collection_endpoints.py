@@ -95,9 +95,10 @@ async def patch_collection(request: Request) -> bool:
 async def delete_collection(request: Request) -> bool:
     """DELETE /collections/{name}; an alias is not followed."""
     state = state_of(request)
-    collection = state.catalogue.collections.get(request.path_params["name"])
+    name = request.path_params["name"]
+    collection, is_recovered = state.catalogue.collections.get(name), state.recoveries.pop(name, None) is not None
     if collection is None:
-        return False
+        return is_recovered
     await state.remove(collection)
     return True
 

@@ -13,6 +13,7 @@ from qdrant_devserver.cluster.peers import Peer
 from qdrant_devserver.cluster.state import State
 from qdrant_devserver.error_answers import ErrorAnswer, collection_missing, malformed, malformed_parameter
 from qdrant_devserver.fields import Document, read_object
+from qdrant_devserver.points.filters import TEXT_INDEXED
 from qdrant_devserver.points.value_conditions import CONDITIONS, Conditions
 from qdrant_devserver.storage.collection import ServedCollection
 
@@ -82,7 +83,7 @@ def peer_of(request: Request) -> Peer:
 
 
 def collection_of(request: Request) -> ServedCollection:
-    """The collection that the path names, directly or by an alias, as far as the peer knows.
+    """The collection that the path names, directly or by an alias, as far as the peer knows; filters are read for it.
 
     Raises:
         ErrorAnswer: 404, it knows none, or one that is gone.
@@ -90,7 +91,9 @@ def collection_of(request: Request) -> ServedCollection:
     collection = known_to(request).resolve(request.path_params["name"])
     if collection.deleted:
         raise collection_missing(request.path_params["name"])
-    CONDITIONS.set(Conditions(state_of(request).features, frozenset(collection.record.payload_schema)))
+    schemas = collection.record.payload_schema
+    CONDITIONS.set(Conditions(state_of(request).features, frozenset(schemas)))
+    TEXT_INDEXED.set(frozenset(field for field, schema in schemas.items() if schema["data_type"] == "text"))
     return collection
 
 

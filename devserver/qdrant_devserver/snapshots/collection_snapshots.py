@@ -24,7 +24,7 @@ from qdrant_devserver.cluster.peers import (
 )
 from qdrant_devserver.cluster.state import State
 from qdrant_devserver.engine_faults import engine_errors
-from qdrant_devserver.error_answers import engine_failure, wrong_input
+from qdrant_devserver.error_answers import engine_failure, not_found, wrong_input
 from qdrant_devserver.features import minor_of
 from qdrant_devserver.fields import Document
 from qdrant_devserver.points.updates import write_access
@@ -109,10 +109,14 @@ async def recover_collection(state: State, name: str, archive: pathlib.Path, pee
         sha256: what the archive has to have, if that is known.
 
     Raises:
-        ErrorAnswer: 400, another checksum, a snapshot of another version or another shape than the collection; 500, a
-            broken archive or a full disk. Whatever was there is as before.
+        ErrorAnswer: 400, another checksum, a snapshot of another version or another shape than the collection; 404, the
+            collection was deleted meanwhile; 500, a broken archive or a full disk. Whatever was there is as before.
     """
     async with _unpacked(state, archive, sha256) as (building, manifest):
+        with state.recovery(name) as is_deleted:
+            await state.faults.meet("recover")
+            if is_deleted():
+                raise not_found("shard 0 not found")
         record = Record(**manifest["record"])
         if state.cluster.is_enabled:
             await _recover_local(state, name, building, peer, manifest)
@@ -132,6 +136,7 @@ async def recover_shard(
     """
     check_local(collection, shard, peer)
     async with _unpacked(state, archive, sha256) as (building, manifest):
+        await state.faults.meet("recover")
         check_part(collection.record, manifest, shard)
         await restore_shards(state, collection, building, peer, (shard,))
 
@@ -150,7 +155,6 @@ async def _unpacked(
         await check_sum(archive, sha256)
         manifest = await asyncio.to_thread(unpack_archive, archive, building)
         _check_version(manifest["version"], state.features.version)
-        await state.faults.meet("recover")
         yield building, manifest
     except ArchiveBroken as error:
         raise engine_failure(str(error)) from error

@@ -16,6 +16,7 @@ from agentmemory_operator.spec.access import (
     verbs_of,
 )
 from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.spec.names import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class AgentRights:
         Raises:
             Forbidden: one of them is a user or a scope that is not the caller's.
         """
-        for user_id in users:
+        for user_id in map(canonical, users):
             # What only begins as a scope is nobody's: who reads the request says so.
             if is_well_formed(user_id) and not self.scopes.allow(user_id):
                 raise Forbidden(self._why_not(user_id), field=field)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import FieldError
+from agentmemory_operator.errors import FieldError, Forbidden
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.spec.memory_types import MemoryType
 
@@ -19,14 +19,18 @@ def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
     """What is wrong with a caller's vector: its size, or numbers that the engine cannot store."""
     if len(vector) != size:
         return [FieldError("vector", f"has {len(vector)} dimensions, but the agent's vectors have {size}")]
+    fault = vector_fault(vector)
+    return [FieldError("vector", fault)] if fault else []
+
+
+def vector_fault(vector: Vector) -> str:
+    """Return why the engine cannot store or compare a vector; empty if it can."""
     if _has_ordinary_length(vector):
-        return []
+        return ""
     largest = max(map(abs, vector))
     if not all(map(math.isfinite, vector)) or largest > FLOAT32_MAX:
-        return [FieldError("vector", "contains a number that is not finite or not within float32")]
-    if largest < FLOAT32_MIN_NORMAL:
-        return [FieldError("vector", "is all zeros: it has no direction")]
-    return []
+        return "contains a number that is not finite or not within float32"
+    return "is all zeros: it has no direction" if largest < FLOAT32_MIN_NORMAL else ""
 
 
 def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
@@ -73,10 +77,29 @@ def type_of(agent: Agent, name: str) -> MemoryType | None:
     return next((type_ for type_ in agent.settings.ranking.endings if type_.name == name), None)
 
 
+def expiry_errors(kind: MemoryType | None, expires_at: int | None) -> list[FieldError]:
+    """An error if memories of the type never expire, and this one should."""
+    if expires_at is None or kind is None or not kind.never_expires:
+        return []
+    rule = f"memories of type {kind.name!r} never expire (types[].immutable without ttl)"
+    return [FieldError("expires_at", f"not allowed: {rule}: omit it, or store the memory as another type")]
+
+
 def is_immutable(agent: Agent, row: Mapping[str, Any]) -> bool:
     """Whether callers may neither supersede nor change a stored memory, by the rules of its type."""
     kind = type_of(agent, row["type"])
     return kind is not None and kind.immutable
+
+
+def check_deletable(agent: Agent, row: Mapping[str, Any], *, is_admin: bool) -> None:
+    """Check that a caller may delete a stored memory.
+
+    Raises:
+        Forbidden: Its type is immutable, and the caller is no administrator.
+    """
+    if is_immutable(agent, row) and not is_admin:
+        rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
+        raise Forbidden(f"memory {row['id']} can only be deleted with the verb admin: {rule}")
 
 
 def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:

@@ -78,10 +78,12 @@ class Announcing:
 
     Attributes:
         announce_s: see ANNOUNCE_S.
+        late_s: seconds that a write may take to arrive; None is the time limit of a call to the server.
         monotonic, sleep: seconds of this process.
     """
 
     announce_s: float = ANNOUNCE_S
+    late_s: float | None = None
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -104,6 +106,10 @@ class Announcing:
         """Wait until every process knows of it."""
         while (left_s := made.known_s - self.monotonic()) > 0:
             await self.sleep(left_s)
+
+    async def wait_for_late_writes(self, server: Server) -> None:
+        """Wait until a write that was sent before the change has arrived."""
+        await self.sleep(server.endpoint.timeout_s if self.late_s is None else self.late_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,25 +17,55 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from agentmemory_operator.connections.link import Renewable
-from agentmemory_operator.errors import AgentMemoryError, RequestInvalid, SpecInvalid
+from agentmemory_operator.errors import AgentMemoryError, EmbedderUnavailable, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Completion, Embedder, LanguageModel
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.spec.effective.embedding import Prefixes
 
+PROBE_TEXT = "a text"
+MAX_HALVING_S = 30.0
+"""Time after which texts whose batch failed are not tried in smaller batches any more."""
 
-async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Vector | RequestInvalid]:
-    """A vector for each text, in one call; where the provider refuses one, the others get theirs."""
+Embedded = Vector | RequestInvalid | EmbedderUnavailable
+
+
+async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embedded]:
+    """Return the vector of each text, or the provider's error about that text alone.
+
+    A batch that the provider refuses or fails on is halved until the texts at fault are found. If no batch succeeds,
+    a text of ours shows whether the fault is the provider's.
+
+    Raises:
+        EmbedderUnavailable: If the provider cannot be reached, or fails on every text.
+    """
     distinct = list(dict.fromkeys(texts))
-    if not distinct:
-        return {}
-    try:
-        return dict(zip(distinct, await embedder.embed(distinct), strict=True))
-    except RequestInvalid as error:
-        if len(distinct) == 1:
-            return {distinct[0]: error}
-        half = len(distinct) // 2
-        return await embed_each(embedder, distinct[:half]) | await embed_each(embedder, distinct[half:])
+    embedded: dict[str, Embedded] = {}
+    batches = [distinct] if distinct else []
+    deadline_s = asyncio.get_running_loop().time() + MAX_HALVING_S
+    works = False
+    while batches:
+        batch = batches.pop()
+        try:
+            embedded |= zip(batch, await embedder.embed(batch), strict=True)
+            works = True
+            continue
+        except RequestInvalid as exc:
+            error: RequestInvalid | EmbedderUnavailable = exc
+        except EmbedderUnavailable as exc:
+            if not exc.may_be_one_text or len(distinct) == 1:
+                raise
+            error = exc
+        is_late = asyncio.get_running_loop().time() > deadline_s
+        if len(batch) > 1 and not is_late:
+            half = len(batch) // 2
+            batches += [batch[half:], batch[:half]]
+            continue
+        if not works and isinstance(error, EmbedderUnavailable):
+            await embedder.embed([PROBE_TEXT])
+        works = True
+        embedded |= dict.fromkeys(batch, error)
+    return embedded
 
 
 ENTRY_BYTES = 320
@@ -215,6 +245,43 @@ def _digest(text: str) -> Key:
 
 def _unpacked(vector: Packed) -> Vector:
     return memoryview(vector).cast("f").tolist()
+
+
+class GatheringEmbedder:
+    """Embeds in one call what several callers ask for at the same time; while one is under way, the next gathers.
+
+    One serves one request: it keeps every vector, and what made a call fail is raised from then on.
+    """
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+        self._wanted: dict[str, None] = {}
+        self._done: dict[str, Embedded] = {}
+        self._error: AgentMemoryError | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def dimensions(self) -> int:
+        """Length of every vector."""
+        return self._inner.dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector a text, in order."""
+        self._wanted |= {text: None for text in texts if text not in self._done}
+        async with self._turn:
+            if self._error is not None:
+                raise self._error
+            if any(text not in self._done for text in texts):
+                wanted, self._wanted = self._wanted | dict.fromkeys(texts), {}
+                try:
+                    self._done |= await embed_each(self._inner, list(wanted))
+                except AgentMemoryError as error:
+                    self._error = error
+                    raise
+        outcomes = [self._done[text] for text in texts]
+        if refused := [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]:
+            raise refused[0]
+        return [outcome for outcome in outcomes if not isinstance(outcome, AgentMemoryError)]
 
 
 class PrefixedEmbedder:

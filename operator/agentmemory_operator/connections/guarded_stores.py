@@ -60,6 +60,7 @@ class _Collections(_Guarded):
         {
             "tenant_of",
             "target",
+            "count_memories",
             "drop_index",
             "placement",
             "move_replica",

@@ -70,7 +70,7 @@ class RunReport:
         read: memories that the model was shown.
         left: batches that a limit left for the next run.
         invalid: answers that could not be used; their memories are read again by the next run.
-        dropped: how often the model named what it was not shown.
+        dropped: Parts of answers that were left out: ids that the model was not shown, and items of a wrong form.
         stopped_by: the limit that ended it.
     """
 
@@ -141,7 +141,7 @@ class Consolidation:
         async with self._applying():
             agent = await self._open_agent()
             plan = plan_of(agent, shown, done.answer)
-            report.dropped += plan.dropped
+            report.dropped += plan.dropped + done.dropped
             report.tally += intended(plan) if order.is_dry else await carry_out(agent, plan, order.id)
 
 

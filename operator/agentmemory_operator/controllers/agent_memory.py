@@ -19,7 +19,7 @@ from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers, connection_of
 from agentmemory_operator.consolidation.schedule import Consolidating
-from agentmemory_operator.controllers.bootstrap import check_creation, count_to_reseal, count_unlisted
+from agentmemory_operator.controllers.bootstrap import check_creation, count_memories, count_to_reseal, count_unlisted
 from agentmemory_operator.controllers.connection import ConnectionPasses
 from agentmemory_operator.controllers.deletion import FINALIZER, POLICIES, Release
 from agentmemory_operator.controllers.events import events_of
@@ -297,7 +297,8 @@ class Passes:
                 done = await self._bring_about(key, document, memory, store)
             unlisted = await count_unlisted(memory, done.observed, store)
             to_reseal = await count_to_reseal(memory, done.observed, store, self.clock.now_ms())
-            return replace(done, unlisted=unlisted, to_reseal=to_reseal)
+            memories = await count_memories(done.observed, store)
+            return replace(done, memories=memories, unlisted=unlisted, to_reseal=to_reseal)
 
         return await self.connections.use(memory, bring_about)
 

@@ -6,8 +6,8 @@ An agent gets no empty collection while one is restored for it, nor where it beg
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import Observed
-from agentmemory_operator.errors import NotFound, RestoreUnderWay, SpecInvalid, TransientError
+from agentmemory_operator.collections.rules.collection import Observed, limits_in_force
+from agentmemory_operator.errors import NotFound, RestoreUnderWay, SpecInvalid, StoreRejected, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Cluster
@@ -21,6 +21,9 @@ from agentmemory_operator.spec.kinds.conditions import Reason, condition_of, is_
 
 # Of a name of 253 letters, what leaves room for the rest.
 _MOST_LETTERS = 230
+
+LISTED_MAX = 20_000
+"""Memories that a pass lists to count them: ten calls."""
 
 
 async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, cluster: Cluster) -> None:
@@ -77,6 +80,20 @@ def bootstrap_of(memory: AgentMemory, snapshot: str) -> Json:
         "metadata": {"name": name, "namespace": metadata.namespace},
         "spec": {"target": {"name": metadata.name}, "source": {"snapshotRef": {"name": snapshot}}},
     }
+
+
+async def count_memories(observed: Observed, store: CollectionStore) -> int | None:
+    """Count the memories of a collection; None if the server refuses.
+
+    If the strict mode forbids exact counts, memories are listed to count them; more than `LISTED_MAX` are estimated.
+    """
+    if not observed.points:
+        return 0
+    may_be_exact = limits_in_force(observed.collection.strict_mode).get("search_allow_exact") is not False
+    try:
+        return await store.count_memories(observed.physical, exact=may_be_exact or observed.points <= LISTED_MAX)
+    except (NotFound, StoreRejected):
+        return None
 
 
 async def count_unlisted(memory: AgentMemory, observed: Observed, store: CollectionStore) -> Mapping[str, int]:

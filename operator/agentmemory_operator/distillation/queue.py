@@ -128,6 +128,7 @@ class DistillationQueue:
         for fate, number in (
             ("stored", len(done.stored)),
             ("unsourced", done.unsourced),
+            ("malformed", done.malformed),
             ("proposed", done.proposed),
         ):
             self.meter.made(fate, number)

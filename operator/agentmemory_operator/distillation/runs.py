@@ -66,12 +66,14 @@ class Distilled:
         stored: memories that are there now.
         proposed: memories that wait for an approval.
         unsourced: memories that were dropped; see `rules/answers.py`.
+        malformed: Parts of answers that were dropped because they do not match the schema.
         is_over: it will not be begun again.
     """
 
     stored: list[str] = field(default_factory=list)
     proposed: int = 0
     unsourced: int = 0
+    malformed: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     is_over: bool = False
@@ -132,6 +134,7 @@ class Run:
             self._count(completion.tokens_in, completion.tokens_out)
             answer = read_answer(completion.answer, part)
             self.done.unsourced += answer.unsourced
+            self.done.malformed += completion.dropped
             await self._lease()
             await self._store(record, answer.facts, place)
             place += len(answer.facts)

@@ -3,27 +3,26 @@
 An alias is a spelling that stands for another name of the same scope. A relation becomes stronger each time it is put.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entities.rules.sheet import (
     ALIASES_MAX,
+    NO_SHEET,
     RELATIONS_MAX,
     EntitySheet,
     Relation,
     RelationName,
     sheet_from_payload,
     sheet_id,
-    sheet_to_payload,
+    sheet_to_facts,
 )
-from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid, StoreUnavailable
-from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
-from agentmemory_operator.memories.point_pages import read_row, upsert_where
+from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid
+from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.rules.entities import fold
-from agentmemory_operator.memories.rules.filters import equals, only
-from agentmemory_operator.memories.rules.record import EDIT_KEY, SHEET_KEY, STORED_KEY, Payload
+from agentmemory_operator.memories.rules.record import SHEET_KEY, Payload
+from agentmemory_operator.memories.stored import UserPoint, change_point
+from agentmemory_operator.ports.base import Json
 
 
 async def read_sheet(agent: Agent, user_id: str) -> EntitySheet:
@@ -44,26 +43,25 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
         OutcomeUnknown: it may have been changed.
     """
     check_enabled(agent)
-    id_ = sheet_id(agent.id_scope, user_id)
-    for _ in range(MAX_ATTEMPTS):
-        row = await read_row(agent, id_)
+    after = NO_SHEET
+
+    def changed(row: Payload | None) -> Json | None:
+        nonlocal after
         before = sheet_from_payload(row)
         after = change(before)
         if after == before:
-            return before
+            return None
         if after.is_full:
             raise Conflict(
                 f"{user_id} has {RELATIONS_MAX:,} relations or {ALIASES_MAX:,} aliases, which is the limit:"
                 " only existing relations can be strengthened, and names merged"
             )
-        mark = secrets.token_hex(8)
-        await _write(agent, _payload(agent, after, row, id_=id_, user_id=user_id) | {EDIT_KEY: mark}, row)
-        with midway():
-            there = await read_row(agent, id_)
-        if there and there.get(EDIT_KEY) == mark:
-            agent.sizes.forget(user_id)
-            return after
-    raise StoreUnavailable("the entities of this user are being changed concurrently: retry")
+        return sheet_to_facts(after)
+
+    id_ = sheet_id(agent.id_scope, user_id)
+    await change_point(agent, UserPoint(id=id_, user_id=user_id, key=SHEET_KEY, name="entities"), changed)
+    agent.sizes.forget(user_id)
+    return after
 
 
 def check_enabled(agent: Agent) -> None:
@@ -81,26 +79,6 @@ def check_enabled(agent: Agent) -> None:
                 )
             ]
         )
-
-
-def _payload(agent: Agent, sheet: EntitySheet, row: Payload | None, *, id_: str, user_id: str) -> Payload:
-    """The payload of a changed sheet; one in the place of an erased one begins now."""
-    now_ms = agent.clock.now_ms()
-    is_same = row is not None and SHEET_KEY in row
-    since_ms: Any = row[STORED_KEY] if row is not None and is_same else now_ms
-    said = sheet_to_payload(
-        sheet, id_=id_, agent_id=agent.settings.slug, user_id=user_id, since_ms=since_ms, now_ms=now_ms
-    )
-    return said | {"rev": (row["rev"] if row else 0) + 1}
-
-
-async def _write(agent: Agent, payload: Payload, row: Payload | None) -> None:
-    point = {"id": payload["id"], "vector": {}, "payload": payload}
-    if row is None:
-        await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
-    else:
-        unchanged = only(payload["id"], equals("rev", row["rev"]))
-        await agent.store.batch(agent.alias, [upsert_where(point, unchanged)], strong=True)
 
 
 async def put_aliases(agent: Agent, user_id: str, names: Mapping[str, str]) -> EntitySheet:

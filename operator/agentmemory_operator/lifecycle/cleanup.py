@@ -20,7 +20,7 @@ from agentmemory_operator.collections.rules.rebuild_record import record_from_js
 from agentmemory_operator.errors import NotFound, StoreRejected, TransientError
 from agentmemory_operator.lifecycle.removals import PHASES, Going, Phase, RemovalTally, find
 from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, Removal, Row, allowance, braked
-from agentmemory_operator.lifecycle.rules.tombstones import purgeable
+from agentmemory_operator.lifecycle.rules.tombstones import PURGEABLE_KEYS, is_purgeable, purgeable
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED, both
@@ -205,12 +205,13 @@ async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = LEAS
     One over which something is written meanwhile stays: the removal asks once more whether it is a tombstone.
     """
     filter_, count = purgeable(before_ms), 0
-    body = {"filter": filter_, "limit": PAGE, "with_payload": False, "with_vector": False}
+    body = {"filter": filter_, "limit": PAGE, "with_payload": list(PURGEABLE_KEYS), "with_vector": False}
     async for points in read_pages(agent, body):
-        if points:
-            await agent.store.delete(agent.alias, both(filter_, {"has_id": [point["id"] for point in points]}))
+        ids = [point["id"] for point in points if is_purgeable(point["payload"], before_ms)]
+        if ids:
+            await agent.store.delete(agent.alias, both(filter_, {"has_id": ids}))
             await asyncio.sleep(rest_s)
-        count += len(points)
+        count += len(ids)
     return count
 
 

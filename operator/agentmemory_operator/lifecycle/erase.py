@@ -27,7 +27,7 @@ from agentmemory_operator.lifecycle.rules.erasure import (
 )
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.filters import Filter, both
+from agentmemory_operator.memories.rules.filters import Condition, Filter, both
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.keywords import IS_DUE
 from agentmemory_operator.memories.rules.links import LINK_KEYS, neighbours
@@ -62,7 +62,7 @@ KEYS = (
     TOMBSTONE_KEY,
     ERASURE_KEY,
 )
-"""What of a payload an erasure reads; no text."""
+"""What of a payload an erasure reads, beside `Scope.keys`; no text."""
 
 
 Spares = Callable[[Sequence[Row]], Awaitable[Set[str]]]
@@ -238,12 +238,22 @@ class Erasing:
 
 
 async def _find(agent: Agent, scope: Scope, until_ms: int) -> AsyncIterator[_Found]:
-    """Yield what is to be erased; where a head goes, its earlier versions go with it: none may answer again."""
-    filter_ = scope.filter_at(until_ms)
-    body = {"filter": filter_, "limit": PAGE, "with_payload": list(KEYS), "with_vector": False}
+    """Yield what is to be erased; where a head goes, its earlier versions go with it: none may answer again.
+
+    The engine finds candidates; `Scope.covers` decides.
+    """
+    async for rows in _covered(agent, scope, until_ms):
+        if rows:
+            yield _Found(rows) if scope.is_whole else _Found(rows, await _earlier(agent, rows, scope, until_ms))
+
+
+async def _covered(agent: Agent, scope: Scope, until_ms: int, *conditions: Condition) -> AsyncIterator[list[Row]]:
+    filter_ = both(scope.filter_at(until_ms, agent.settings.indexes), *conditions)
+    keys = list(dict.fromkeys([*KEYS, *scope.keys]))
+    body = {"filter": filter_, "limit": PAGE, "with_payload": keys, "with_vector": False}
     async for points in read_pages(agent, body):
         rows = [point["payload"] | {"id": point["id"]} for point in points]
-        yield _Found(rows) if scope.is_whole else _Found(rows, await _earlier(agent, rows, filter_))
+        yield [row for row in rows if scope.covers(row, until_ms)]
 
 
 async def earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
@@ -255,14 +265,13 @@ async def earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
     return {row["id"]: row for chain in walked.values() for row in chain[:-1]}
 
 
-async def _earlier(agent: Agent, rows: Sequence[Row], filter_: Filter) -> list[Row]:
-    """The earlier versions of the heads among rows, without those that the filter names itself."""
+async def _earlier(agent: Agent, rows: Sequence[Row], scope: Scope, until_ms: int) -> list[Row]:
+    """The earlier versions of the heads among rows, without those that the scope covers itself."""
     earlier = await earlier_versions(agent, rows)
     named: set[str] = set()
     for ids in chunks_of(sorted(earlier), PAGE):
-        body = {"filter": both(filter_, {"has_id": list(ids)}), "limit": len(ids), "with_payload": False}
-        async for points in read_pages(agent, body):
-            named.update(point["id"] for point in points)
+        async for found in _covered(agent, scope, until_ms, {"has_id": list(ids)}):
+            named.update(row["id"] for row in found)
     return [row for memory_id, row in earlier.items() if memory_id not in named]
 
 

@@ -11,7 +11,7 @@ from agentmemory_operator.collections.previous import is_of, live_behind
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import Erasures
-from agentmemory_operator.memories import chains
+from agentmemory_operator.memories import restored_chains
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.spec.effective.settings import effective_settings
@@ -78,10 +78,14 @@ class RestoredErasures:
 
 
 async def settle_unfinished(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """End what is pending: a version that no other one names its successor is given up.
+    """Undo what is pending in contents that are about to be served; see `memories/restored_chains.py`.
 
-    Whoever stored it may have been told since that somebody else was faster. In the collection it was given up then;
-    here it would come to be the successor that he was told it is not.
+    Its writer may have been answered since that somebody else was faster. In the collection it was given up then; here
+    it would come to be seen.
     """
-    agent = await open_copy(server.points, effective_settings(memory), physical, clock)
-    await chains.settle(agent)
+    await restored_chains.settle_chains(await open_copy(server.points, effective_settings(memory), physical, clock))
+
+
+async def repair_late(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
+    """Repair links of which a write that was meant for the contents before left one end in those that are served."""
+    await restored_chains.repair_links(await open_copy(server.points, effective_settings(memory), physical, clock))

@@ -6,7 +6,7 @@ Copies of the collection follow by what the erasure leaves there (`erasure_repla
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
@@ -15,12 +15,15 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid, StoreUnavailable
 from agentmemory_operator.lifecycle.erase import Erasing, Erasure, ErasurePreview
 from agentmemory_operator.lifecycle.rules.erasure import (
+    KEYS_FOUND_KEY,
+    NO_RECEIPT,
     WRITERS_AHEAD_MS,
     Counts,
     ErasureReceipt,
     Scope,
     hash_request,
     hash_user,
+    keys_to_delete,
     memories_erased_by,
     receipt_from_payload,
     receipt_id,
@@ -126,19 +129,27 @@ class Forgetting:
     async def _carry_out(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
         erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + WRITERS_AHEAD_MS)
+        # Before any key is deleted: a repeated request finds none, and its receipt has to list them all the same.
+        zones = await _note_keys(agent, id_, request, now_ms=began_ms)
         if request.deletes_keys_first:
-            await _delete_keys(agent, request)
+            zones |= await _delete_keys(agent, request)
         await self._erasing.erase(agent, replace(erasure, takes_what_it_sees=True))
         # Once more: somebody may have stored something under a new one.
-        await _delete_keys(agent, request)
+        zones |= await _delete_keys(agent, request)
         for attempt in range(MAX_ATTEMPTS):
-            receipt = await self._issue(agent, erasure, request, is_first=not attempt)
+            receipt = await self._issue(agent, erasure, request, zones, is_first=not attempt)
             if not await self._erasing.erase(agent, erasure):
                 return receipt
         raise StoreUnavailable("this user's memories are being written concurrently: retry")
 
-    async def _issue(self, agent: Agent, erasure: Erasure, request: ForgetRequest, *, is_first: bool) -> ErasureReceipt:
-        """Write the receipt of what bears the erasure's id; of two that do, both get the first one's."""
+    async def _issue(
+        self, agent: Agent, erasure: Erasure, request: ForgetRequest, zones: Set[str], *, is_first: bool
+    ) -> ErasureReceipt:
+        """Write the receipt of what bears the erasure's id; of two that do, both get the first one's.
+
+        Args:
+            zones: Zones whose keys existed and are deleted.
+        """
         scope, slug = request.scope, agent.settings.slug
         told = await _told(agent, erasure.id)
         receipt = ErasureReceipt(
@@ -153,7 +164,7 @@ class Forgetting:
             sha256=told.digest.hexdigest(),
             request_hash=hash_request(erasure.id, scope, request.filters),
             zone=scope.zone,
-            keys_deleted=request.zones if agent.zone_keys else (),
+            keys_deleted=tuple(zone for zone in request.zones if zone in zones),
         )
         point = {"id": receipt.id, "vector": {}, "payload": receipt_to_payload(receipt)}
         if is_first:
@@ -161,6 +172,9 @@ class Forgetting:
         else:
             await agent.store.upsert(agent.alias, [point], update_filter=only(receipt.id), strong=True)
         row = await read_row(agent, receipt.id)
+        if row and RECEIPT_KEY not in row:
+            await agent.store.upsert(agent.alias, [point], update_filter=only(receipt.id, NO_RECEIPT), strong=True)
+            row = await read_row(agent, receipt.id)
         return receipt_from_payload(row) if row else receipt
 
     async def _same_request(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt | None:
@@ -173,12 +187,25 @@ class Forgetting:
         return receipt
 
 
-async def _delete_keys(agent: Agent, request: ForgetRequest) -> None:
-    """Delete the keys of what is forgotten, where the agent may have some."""
+async def _note_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: int) -> set[str]:
+    """Return the zones with keys to delete, as the first attempt of this request found them, and store them."""
+    if agent.zone_keys is None:
+        return set()
+    zones = await agent.zone_keys.zones_with_keys(request.scope.user_id, request.zones)
+    if zones:
+        point = {"id": id_, "vector": {}, "payload": keys_to_delete(id_, zones, now_ms)}
+        await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+    row = await read_row(agent, id_)
+    return {*zones, *((row or {}).get(KEYS_FOUND_KEY) or ())}
+
+
+async def _delete_keys(agent: Agent, request: ForgetRequest) -> set[str]:
+    """Delete the keys of the erased memories, if the agent may have some; return the zones that had keys."""
     if agent.zone_keys is not None:
-        await agent.zone_keys.destroy(request.scope.user_id, request.zones)
-    elif request.deletes_keys_first:
+        return {*await agent.zone_keys.destroy(request.scope.user_id, request.zones)}
+    if request.deletes_keys_first:
         raise RequestInvalid([FieldError("crypto", "this API has no zone keys: omit crypto")])
+    return set()
 
 
 @dataclass(slots=True)

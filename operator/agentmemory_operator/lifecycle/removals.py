@@ -29,7 +29,6 @@ from agentmemory_operator.lifecycle.rules.cleanup import (
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import STORED, Filter, both, equals
 from agentmemory_operator.memories.rules.links import predecessors
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 
 PAGE = 500
 USERS_PAGE = 5_000
@@ -72,13 +71,14 @@ async def find(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncI
 async def _earlier_versions(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
     async for page in pages(agent, candidates(rules, heads=False), limit=PAGE):
         for row in page:
-            if reason := own_reason(row, rules):
+            if row.get("supersededById") and (reason := own_reason(row, rules)):
                 yield Going(((row, reason),))
 
 
 async def _heads(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
     async for page in pages(agent, candidates(rules, heads=True), limit=PAGE):
-        chains = await walk(agent, [row for row in page if own_reason(row, rules)])
+        heads = [row for row in page if not row.get("supersededById") and own_reason(row, rules)]
+        chains = await walk(agent, heads)
         for chain in chains.values():
             if with_chain(chain) or lasting_length(chain, rules) < len(chain):
                 yield _going(chain, rules, is_dry=found.is_dry)
@@ -125,7 +125,8 @@ async def _least_valuable(
     pinned = await agent.store.count(agent.alias, both(of_user, IS_PINNED))
     rows: list[Row] = []
     async for page in pages(agent, of_user, limit=PAGE):
-        evictable = [row for row in page if not row.get("pinned") and row["id"] not in found.gone]
+        own = [row for row in page if row["userId"] == user_id]
+        evictable = [row for row in own if not row.get("pinned") and row["id"] not in found.gone]
         rows = heapq.nsmallest(number + pinned, [*rows, *evictable], key=lambda row: value_rank(row, rules))
     chains = await walk(agent, [row for row in rows if not row.get("supersededById")] if pinned else [])
     for row in rows:
@@ -160,17 +161,17 @@ async def walk(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]]:
     chains = {head["id"]: [head] for head in heads}
     links = {head_id: predecessors(chain[0]) for head_id, chain in chains.items()}
     while wanted := sorted({before for several in links.values() for before in several}):
-        points = await agent.store.retrieve(agent.alias, wanted, keys=(*ROW_KEYS, TOMBSTONE_KEY))
+        points = await agent.store.retrieve(agent.alias, wanted, keys=ROW_KEYS)
         rows = {point["id"]: point["payload"] for point in points}
         for head_id, several in links.items():
             found = [rows[before] for before in several if before in rows]
-            chains[head_id] += [row for row in found if TOMBSTONE_KEY not in row and as_row(row)]
+            chains[head_id] += [row for row in found if as_row(row)]
             links[head_id] = tuple(before for row in found for before in predecessors(row))
     return {head_id: chain[::-1] for head_id, chain in chains.items()}
 
 
 async def pages(agent: Agent, filter_: Filter, *, limit: int) -> AsyncIterator[list[Row]]:
-    """Yield the rows behind a filter, page by page."""
+    """Yield the rows behind a filter of memories that are not pending, page by page."""
     body = {"filter": filter_, "limit": limit, "with_payload": list(ROW_KEYS), "with_vector": False}
     async for points in read_pages(agent, body):
-        yield [row for point in points if (row := as_row(point["payload"]))]
+        yield [row for point in points if (row := as_row(point["payload"])) and not row.get("pending")]

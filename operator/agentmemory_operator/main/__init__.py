@@ -1,6 +1,7 @@
 """Composition root. What a verb needs is imported when it runs: vendor packages take a second and tens of MB."""
 
 import gc
+import io
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -20,15 +21,38 @@ from agentmemory_operator.settings import SettingInvalid, Settings
 if TYPE_CHECKING:
     from agentmemory_client import AsyncClient
 
+WRONG_USAGE = 2
 RUNNING = "agentmemory_operator.adapters.folder.running"
 
 
 def run() -> None:
     """Run the command line; the entry point of `agentmemory` and `kubectl-agentmemory`."""
+    _check_arguments()
     with _ending_at_a_setting():
         settings = Settings.from_env(os.environ)
     cli = build_cli(_verbs(settings))
-    cli(prog_name=called_as(), complete_var=COMPLETE)
+    try:
+        cli(prog_name=called_as(), complete_var=COMPLETE)
+    except Exception as exc:
+        if settings.log_level == "debug":
+            raise
+        printable_lines = import_module("agentmemory_operator.spec.printable").printable_lines
+        if isinstance(exc, OSError):
+            sys.exit(f"{PROGRAM}: {printable_lines(str(exc))}")
+        words = printable_lines(f"{type(exc).__name__}: {exc}")
+        sys.exit(f"{PROGRAM}: unexpected error: {words} (AGENTMEMORY_LOG_LEVEL=debug shows where)")
+
+
+def _check_arguments() -> None:
+    """End the process if an argument is not text; let output replace characters that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for place, argument in enumerate(sys.argv[1:], 1):
+        # Python keeps bytes that it cannot decode as lone surrogates.
+        if not argument.isprintable() and any("\ud800" <= char <= "\udfff" for char in argument):
+            sys.stderr.write(f"{PROGRAM}: argument {place} is not valid {sys.getfilesystemencoding()}: {argument!a}\n")
+            sys.exit(WRONG_USAGE)
 
 
 def complete_for_kubectl() -> None:

@@ -54,19 +54,23 @@ async def join(agent: Agent, row: _Row) -> bool:
     """Make a pending row the head after the versions that it supersedes, or give it up.
 
     Returns:
-        Whether it is stored; False means that a predecessor is gone or superseded by another.
+        Whether it is stored, though it may have been deleted since; False means that a predecessor is gone or
+        superseded by another.
     """
     for _ in range(MAX_TURNS if "identityId" in row else MAX_ATTEMPTS + len(predecessors(row))):
-        rows = await _read_all(agent, (*predecessors(row), row["id"]))
+        rows = await read_rows(agent, (*predecessors(row), row["id"]))
         now = rows.get(row["id"])
-        if now is None or TOMBSTONE_KEY in now:
-            return False
-        if not now.get("pending"):
-            return True
+        if now is None or TOMBSTONE_KEY in now or not now.get("pending"):
+            return now is not None and was_shown(now)
         if predecessors(now) == predecessors(row):
             await _advance(agent, now, rows)
         row = now
     raise _contended(row)
+
+
+def was_shown(row: _Row) -> bool:
+    """Whether a row that is not pending was ever seen: the change log has it, but not what was given up."""
+    return TOMBSTONE_KEY not in row or LOGGED_KEY in row
 
 
 async def head(agent: Agent, identity_id: str) -> Payload | None:
@@ -138,18 +142,6 @@ async def sweep(agent: Agent) -> int:
     return completed
 
 
-async def settle(agent: Agent) -> None:
-    """Finish every step that has begun in a copy, and give up the versions that nothing leads to."""
-    body = {"filter": {"must": [IS_PENDING]}, "limit": SWEEP_PAGE, "with_payload": True}
-    async for points in read_pages(agent, body):
-        for row in (point["payload"] for point in points):
-            olds = await _read_all(agent, predecessors(row))
-            if TOMBSTONE_KEY in row or any(old.get("supersededById") == row["id"] for old in olds.values()):
-                await complete(agent, row)
-            else:
-                await _give_up(agent, row)
-
-
 async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
     """Take the next step of a pending row that wants to follow others."""
     for before in predecessors(row):
@@ -159,12 +151,12 @@ async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
             continue
         is_root = before == row.get("identityId")
         if old is not None and successor is None and (is_root or TOMBSTONE_KEY not in old):
-            return await _link(agent, old, row)
-        return await _turn(agent, row) if "identityId" in row else await _give_up(agent, row)
+            return await link(agent, old, row)
+        return await _turn(agent, row) if "identityId" in row else await abandon(agent, row)
     return await _change(agent, row, _shown(agent), IS_PENDING)
 
 
-async def _link(agent: Agent, old: _Row, row: _Row) -> None:
+async def link(agent: Agent, old: _Row, row: _Row) -> None:
     """Let a row follow an old version, if the row still wants to now that the old one has been read."""
     now = await read_row(agent, row["id"])
     if now is None or now["rev"] != row["rev"]:
@@ -203,7 +195,7 @@ async def _linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
     return [row for row in found if row and not row.get("pending") and TOMBSTONE_KEY not in row]
 
 
-async def _give_up(agent: Agent, row: _Row) -> None:
+async def abandon(agent: Agent, row: _Row) -> None:
     """Make a pending row a tombstone, and take back what late writers may still do with its predecessor.
 
     Nobody has seen it, so the change log does not have it either.
@@ -260,8 +252,8 @@ async def _close_over(agent: Agent, tombstone: _Row) -> None:
 
 async def _pass_over(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
     """Link one version before a tombstone with what lives after it; tell whether they were."""
-    newer = await _standing(agent, older or tombstone, tombstone.get("identityId"))
-    is_led = not older or await _lead(agent, older, newer)
+    newer = await next_live(agent, older or tombstone, tombstone.get("identityId"))
+    is_led = not older or await relink(agent, older, newer)
     if newer is None:
         return is_led
     wanted, is_stored = await _wanted(agent, tombstone, older, newer)
@@ -281,7 +273,7 @@ async def _wanted(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row
     if "identityId" in newer:
         # It follows one, and may name another that its writer wanted it to follow at first.
         return before, True
-    rows = await _read_all(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)])
+    rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)])
     kept = [id_ for id_, row in rows.items() if _follows(newer, row)]
     ids = [id_ for id_ in predecessors(newer) if id_ in (*kept, tombstone["id"], *before)]
     return replaced(ids, tombstone["id"], before), all(newer["id"] in successors(rows[id_]) for id_ in kept)
@@ -294,7 +286,7 @@ def _follows(newer: _Row, before: _Row) -> bool:
     return bool(newer.get("pending")) or newer["id"] in successors(before)
 
 
-async def _lead(agent: Agent, older: _Row, newer: _Row | None) -> bool:
+async def relink(agent: Agent, older: _Row, newer: _Row | None) -> bool:
     """Let a version be followed by the next that lives; tell whether it was."""
     if older.get("supersededById") == (newer and newer["id"]):
         return True
@@ -334,7 +326,7 @@ def midway() -> Iterator[None]:
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
 
-async def _standing(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:
+async def next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:
     """The nearest version after a row that lives; the root of an identity stands for ever."""
     while next_id := row.get("supersededById"):
         found = await read_row(agent, next_id)
@@ -358,7 +350,8 @@ async def _standing_before(agent: Agent, row: _Row, root_id: str | None) -> list
     return list(standing.values())
 
 
-async def _read_all(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
+async def read_rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
+    """Read the rows that exist, by id."""
     points = await agent.store.retrieve(agent.alias, ids) if ids else []
     return {point["id"]: point["payload"] for point in points}
 

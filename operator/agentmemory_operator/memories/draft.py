@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import Any, Literal
 from uuid import uuid4
 
-from agentmemory_operator.agents.checks import check_types, scaled, type_of
+from agentmemory_operator.agents.checks import check_types, expiry_errors, scaled, type_of
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.connections.embedders import embed_each
+from agentmemory_operator.connections.embedders import Embedded, embed_each
 from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavailable, RequestInvalid
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.hierarchy import missing_parents
@@ -182,9 +182,7 @@ def _said(memory: IncomingMemory) -> tuple[Any, ...]:
     )
 
 
-def _vector_of(
-    memory: IncomingMemory, agent: Agent, embedded: Mapping[str, Vector | RequestInvalid]
-) -> Vector | RequestInvalid | None:
+def _vector_of(memory: IncomingMemory, agent: Agent, embedded: Mapping[str, Embedded]) -> Embedded | None:
     if not has_vector(agent, memory.zone):
         return None
     if memory.vector is None:
@@ -197,7 +195,9 @@ def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
     if memory.supersedes is not None and not is_id(memory.supersedes):
         errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the ID of a memory"))
     errors.extend(_place_errors(memory))
-    errors.extend(_event_errors(memory, _kind_of(memory, agent)))
+    kind = _kind_of(memory, agent)
+    errors.extend(_event_errors(memory, kind))
+    errors.extend(expiry_errors(kind, memory.expires_at))
     errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
     errors.extend(zone_errors(agent, memory.zone, memory.user_id))
     return errors + vector_errors(agent, memory.vector, memory.zone)

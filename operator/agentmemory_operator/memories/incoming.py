@@ -9,10 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.rules.criteria import METADATA
 from agentmemory_operator.memories.rules.record import StatedMemory
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule, Steps, scrub, scrub_object
 from agentmemory_operator.runtime.slices import in_slices
 
+_FRACTION = (
+    "{key}: not found by filters: its index is of type integer, and the value is not one: store a whole number,"
+    " or set type: float in spec.index.payloadIndexes"
+)
 SCRUBBED = ("content", "context", "status_value", "metadata")
 
 
@@ -52,7 +57,7 @@ class Clean:
     """A memory without secrets, as `clean` alone makes it.
 
     Attributes:
-        warnings: of which kinds some were taken out, for the answer.
+        warnings: of which kinds some were taken out, and which numbers filters will not find, for the answer.
     """
 
     memory: IncomingMemory
@@ -64,7 +69,7 @@ async def clean(agent: Agent, memories: Sequence[IncomingMemory]) -> list[Clean]
 
     All strings of a request are one work, in slices: others have their turn between them.
     """
-    return await in_slices(_all_clean(memories, agent.secret_rules))
+    return await in_slices(_all_clean(memories, agent))
 
 
 async def clean_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -72,12 +77,22 @@ async def clean_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[s
     return (await in_slices(scrub_object(metadata, agent.secret_rules))).value if agent.secret_rules else metadata
 
 
-def _all_clean(memories: Sequence[IncomingMemory], rules: Sequence[SecretRule]) -> Steps[list[Clean]]:
-    cleaned = []
+def _all_clean(memories: Sequence[IncomingMemory], agent: Agent) -> Steps[list[Clean]]:
+    rules, cleaned = agent.secret_rules, []
+    integers = [key for key, type_ in agent.settings.indexes.items() if type_ == "integer" and key.startswith(METADATA)]
     for memory in memories:
-        cleaned.append((yield from _clean(memory, rules)) if rules else Clean(memory))
+        clean = (yield from _clean(memory, rules)) if rules else Clean(memory)
+        fractions = [_FRACTION.format(key=key) for key in integers if _has_float(memory.metadata, key)]
+        cleaned.append(replace(clean, warnings=(*clean.warnings, *fractions)) if fractions else clean)
         yield
     return cleaned
+
+
+def _has_float(metadata: Mapping[str, Any], key: str) -> bool:
+    value: Any = metadata
+    for name in key.removeprefix(METADATA).split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return any(isinstance(part, float) for part in (value if isinstance(value, list) else [value]))
 
 
 def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[Clean]:

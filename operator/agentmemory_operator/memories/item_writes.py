@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
 
-from agentmemory_operator.agents.checks import scaled
+from agentmemory_operator.agents.checks import is_immutable, scaled
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import session_keywords
@@ -141,9 +141,17 @@ class ItemWrite:
         return is_same and self.replaces(row, now_ms)
 
     def refusal(self, row: Payload | None, now_ms: int) -> Conflict | None:
-        """Why the item cannot be put on what lies there: its place in a hierarchy stays, so that none is a circle."""
+        """The reason why the item cannot replace the stored one: that is immutable, or has another parent.
+
+        The place in a hierarchy stays, so that no circle is made.
+        """
         wanted = self._item.parent_id
-        if wanted is None or row is None or not self.replaces(row, now_ms) or row.get("parentId") == wanted:
+        if row is None or not self.replaces(row, now_ms):
+            return None
+        if is_immutable(self._agent, row):
+            rule = f"items of type {row['type']!r} are immutable (types[].immutable)"
+            return Conflict(f"key: the item under {self._address.key!r} cannot be replaced: {rule}: use another key")
+        if wanted is None or row.get("parentId") == wanted:
             return None
         return Conflict(
             f"parent_id: the item under key {self._address.key!r} has another parent or none, which cannot be changed:"

@@ -13,31 +13,38 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeGuard
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from agentmemory_operator.agents.checks import check_deletable, expiry_errors, type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.rebuild_costs import TOKENS_MAX
+from agentmemory_operator.connections.embedders import GatheringEmbedder
 from agentmemory_operator.errors import (
     AgentMemoryError,
+    CollectionMoved,
     FieldError,
     NotFound,
     OutcomeUnknown,
     RequestInvalid,
     StoreUnavailable,
+    TransientError,
 )
 from agentmemory_operator.memories.chains import midway
 from agentmemory_operator.memories.hierarchy import check_parent
 from agentmemory_operator.memories.item_writes import ItemContent, ItemWrite, Outcome, Turn, cleaned, turn_of
 from agentmemory_operator.memories.point_pages import read_memories, read_pages, read_row
 from agentmemory_operator.memories.rules.ids import is_id, keyed_id
-from agentmemory_operator.memories.rules.item_versions import versions_of
+from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, number_of, versions_of
 from agentmemory_operator.memories.rules.items import (
     Address,
     buried,
     check_content,
     is_live,
+    item_type,
     items_below,
     items_in,
     marks_of,
@@ -47,9 +54,12 @@ from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, re
 from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
 from agentmemory_operator.memories.zoned import id_scope, known_id_scope, vector_errors
 from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.runtime.tasks import side_by_side
 
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
 MAX_ATTEMPTS = 100
+# Of a batch: each takes three calls of the engine.
+PUT_AT_ONCE = 8
 PAGE = 1000
 
 
@@ -65,6 +75,9 @@ class Put:
     key: str
     outcome: Outcome
     warnings: tuple[str, ...] = ()
+
+
+PlacedItem = tuple[Address, ItemContent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +122,14 @@ class Items:
             RequestInvalid: the content is too long, the vector does not fit, or the agent does not take the zone.
             KeysUnavailable: the key of the zone cannot be had now.
             NotFound: the user has no such parent.
-            Conflict: the idempotency key came with another body, or the item that is there has another parent.
+            Conflict: the idempotency key came with another body, or the stored item has another parent, or is of an
+                immutable type.
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: it may have been written.
         """
         limit = agent.settings.max_content_tokens or TOKENS_MAX
-        if errors := [*check_content(item.content, limit), *vector_errors(agent, item.vector, address.zone)]:
+        errors = [*check_content(item.content, limit), *vector_errors(agent, item.vector, address.zone)]
+        if errors := errors + expiry_errors(type_of(agent, item_type(agent.settings.ranking)), item.expires_at):
             raise RequestInvalid(errors)
         item, warnings = await cleaned(agent, item)
         scope = await id_scope(agent, address.zone, address.user_id)
@@ -126,6 +141,36 @@ class Items:
         agent.sizes.forget(address.user_id)
         return Put(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
 
+    async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[Put | AgentMemoryError]:
+        """Put each item; one result an item, in order: put, or the error that kept this one out.
+
+        Items of one address are put one after the other. Contents of several items are embedded in one call.
+
+        Raises:
+            TransientError: no item was written, and all may be if they are put again.
+        """
+        groups: dict[Address, list[int]] = {}
+        for place, (address, _) in enumerate(items):
+            groups.setdefault(address, []).append(place)
+        agent = replace(agent, embedder=GatheringEmbedder(agent.embedder))
+
+        async def put_in_order(places: Sequence[int]) -> list[tuple[int, Put | AgentMemoryError]]:
+            return [(place, await self._put_or_refuse(agent, *items[place])) for place in places]
+
+        done = await side_by_side(map(put_in_order, groups.values()), at_once=PUT_AT_ONCE)
+        outcomes = dict(chain.from_iterable(done))
+        unwritten = [one for one in outcomes.values() if _is_unwritten(one)]
+        if len(unwritten) == len(outcomes):
+            # Where the agent's collection was replaced, the caller opens the agent again.
+            raise next((one for one in unwritten if isinstance(one, CollectionMoved)), unwritten[0])
+        return [outcomes[place] for place in range(len(items))]
+
+    async def _put_or_refuse(self, agent: Agent, address: Address, item: ItemContent) -> Put | AgentMemoryError:
+        try:
+            return await self.put(agent, address, item)
+        except AgentMemoryError as error:
+            return error
+
     async def get(self, agent: Agent, address: Address) -> MemoryRecord:
         """An item.
 
@@ -135,7 +180,7 @@ class Items:
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
             raise _not_there(address)
-        return record_of(row)
+        return record_of(row | {NUMBER_KEY: number_of(row)})
 
     async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
         """What puts have replaced of an item, newest first, as far as it is kept.
@@ -148,11 +193,15 @@ class Items:
             raise _not_there(address)
         return versions_of(row, keep=agent.settings.keep_versions)
 
-    async def delete(self, agent: Agent, address: Address) -> None:
+    async def delete(self, agent: Agent, address: Address, *, is_admin: bool = False) -> None:
         """Delete an item.
+
+        Args:
+            is_admin: Items of immutable types may be deleted too.
 
         Raises:
             NotFound: there is none, or it is expired.
+            Forbidden: Its type is immutable, and only administrators may delete it.
             StoreUnavailable: it was not deleted.
             OutcomeUnknown: it may have been deleted.
         """
@@ -161,6 +210,7 @@ class Items:
             now_ms = self._clock.now_ms()
             if row is None or not is_live(row, agent.settings.ranking.endings, now_ms):
                 raise _not_there(address)
+            check_deletable(agent, row, is_admin=is_admin)
             await entomb(agent, [grave_of(row, buried(row, mark, now_ms))])
             return True
 
@@ -264,6 +314,11 @@ class Items:
 
     def _turn(self, memory_id: str) -> asyncio.Lock:
         return self._turns.setdefault(memory_id, asyncio.Lock())
+
+
+def _is_unwritten(outcome: Put | AgentMemoryError) -> TypeGuard[TransientError]:
+    """Whether an item was not written, and may be if it is put again."""
+    return isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
 
 
 async def _id_of(agent: Agent, address: Address) -> str:

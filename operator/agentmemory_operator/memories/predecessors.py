@@ -117,4 +117,5 @@ async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks
             return None
         is_joined = not row.get("pending") or await chains.join(agent, row)
         await session_keywords.settle(agent, [record.id, *replaced])
-        return await read_row(agent, record.id) if is_joined else None
+        row = await read_row(agent, record.id) if is_joined else None
+        return None if row is None or TOMBSTONE_KEY in row else row

@@ -120,8 +120,8 @@ class Remember:
             row = before or await read_row(agent, record.id)
             if conflict := other_request(row, record):
                 raise conflict
-            # Somebody else may have given it up already.
-            if row is None or TOMBSTONE_KEY in row or (row.get("pending") and not await chains.join(agent, row)):
+            # Another process may have given it up already, or joined it and deleted it since.
+            if row is None or not await chains.join(agent, row):
                 raise superseded(record.supersedes_id)
         return stored_of(record.id, record.supersedes_id, update_count=row.get(UPDATES_KEY) or 0)
 

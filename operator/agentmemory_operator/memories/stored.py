@@ -1,4 +1,4 @@
-"""What is stored: read, list, count, change and delete memories.
+"""What is stored: read, list, count, change and delete memories; change points with facts beside them.
 
 Changed in place is everything about a memory but what it says, and what follows from that.
 """
@@ -7,17 +7,17 @@ import base64
 import binascii
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.agents.checks import is_immutable
+from agentmemory_operator.agents.checks import check_deletable, is_immutable
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import Conflict, FieldError, Forbidden, NotFound, RequestInvalid, StoreUnavailable
+from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.incoming import clean_metadata
-from agentmemory_operator.memories.point_pages import change_row, read_memories, read_row
+from agentmemory_operator.memories.point_pages import change_row, read_memories, read_row, upsert_where
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
@@ -27,6 +27,7 @@ from agentmemory_operator.memories.rules.filters import (
     Selection,
     both,
     equals,
+    only,
     visible,
 )
 from agentmemory_operator.memories.rules.ids import is_id
@@ -36,6 +37,7 @@ from agentmemory_operator.memories.rules.record import (
     EDIT_KEY,
     LOGGED_KEY,
     SHOWN,
+    STORED_KEY,
     TOMBSTONE_KEY,
     MemoryRecord,
     Payload,
@@ -156,9 +158,7 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
         row = await own_row(agent, memory_id, user_id=user_id)
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: delete its newest version first")
-        if is_immutable(agent, row) and not is_admin:
-            rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
-            raise Forbidden(f"memory {memory_id} can only be deleted with the verb admin: {rule}")
+        check_deletable(agent, row, is_admin=is_admin)
         if await _try_bury(agent, row):
             await session_keywords.settle(agent, [memory_id, *predecessors(row)])
             return agent.sizes.forget(user_id)
@@ -270,3 +270,58 @@ def _bad_cursor(cursor: str) -> RequestInvalid:
         f"{cursor!r} is not a next_cursor of this list: start without one, or repeat the parameters of the first page"
     )
     return RequestInvalid([FieldError("cursor", message)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserPoint:
+    """Where facts about a user are stored beside the user's memories: in one point of each kind.
+
+    Attributes:
+        key: Payload key of the facts.
+        name: Of the facts, for messages.
+    """
+
+    id: str
+    user_id: str
+    key: str
+    name: str
+
+
+async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload | None], Json | None]) -> None:
+    """Write the facts that `change` makes of the payload; None leaves the point as it is.
+
+    Args:
+        change: May be called several times. Its argument is None if there is no point.
+
+    Raises:
+        StoreUnavailable: If other writers change the point all the time.
+        OutcomeUnknown: The point may have been changed.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        row = await read_row(agent, place.id)
+        facts = change(row)
+        if facts is None:
+            return
+        mark = secrets.token_hex(8)
+        point = {"id": place.id, "vector": {}, "payload": _facts_payload(agent, place, facts, row) | {EDIT_KEY: mark}}
+        if row is None:
+            await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+        else:
+            unchanged = only(place.id, equals("rev", row["rev"]))
+            await agent.store.batch(agent.alias, [upsert_where(point, unchanged)], strong=True)
+        with midway():
+            there = await read_row(agent, place.id)
+        if there and there.get(EDIT_KEY) == mark:
+            return
+    raise StoreUnavailable(f"{place.name} of this user: changed concurrently all the time, retry")
+
+
+def _facts_payload(agent: Agent, place: UserPoint, facts: Json, row: Payload | None) -> Payload:
+    """Build the payload of changed facts: a tombstone for readers of memories, that is erased with the user."""
+    now_ms = agent.clock.now_ms()
+    # An erasure up to a later time takes the point as a whole; one in the place of an erased one begins now.
+    since_ms = row[STORED_KEY] if row is not None and place.key in row else now_ms
+    marks = {"id": place.id, "agentId": agent.settings.slug, "userId": place.user_id, "pending": False}
+    # Deleted at no time that anybody asks for.
+    times = {"updatedAt": now_ms, STORED_KEY: since_ms, TOMBSTONE_KEY: 0}
+    return marks | times | {"rev": (row["rev"] if row else 0) + 1, place.key: facts}

@@ -97,6 +97,14 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """The exact number of points that are not tombstones; 0 when the collection is gone."""
         ...
 
+    async def count_memories(self, physical: str, *, exact: bool = True) -> int:
+        """The number of memories, as the API counts them: without tombstones and writes that are not complete.
+
+        Args:
+            exact: False takes the server's estimate, which also a strict mode that forbids exact counts allows.
+        """
+        ...
+
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
         ...

@@ -43,13 +43,15 @@ class Completion:
     """One answer.
 
     Attributes:
-        answer: of the schema that was asked for; nothing else about it was checked.
-        tokens_in, tokens_out: what the call used, as the service says, else an estimate; each at least 1.
+        answer: Matches the schema of the request; nothing else about it was checked.
+        tokens_in, tokens_out: Tokens of the call as the service counts them, else an estimate; each at least 1.
+        dropped: Number of parts of the model's answer that did not match the schema and were left out.
     """
 
     answer: dict[str, Any]
     tokens_in: int
     tokens_out: int
+    dropped: int = 0
 
 
 class LanguageModel(Protocol):
@@ -68,7 +70,7 @@ class LanguageModel(Protocol):
 
         Raises:
             ModelUnavailable: the service is away or throttles, after retries.
-            ModelAnswerInvalid: no JSON came, or none of the schema, or it was cut off, or the service refused.
+            ModelAnswerInvalid: If the answer has no JSON that matches the schema, was cut off, or was refused.
             SpecInvalid: the service refuses for good (key, model, URL), or may not be connected to.
         """
         ...

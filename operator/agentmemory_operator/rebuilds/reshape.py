@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Collection, KeywordSource
 from agentmemory_operator.connections.embedders import embed_each
-from agentmemory_operator.errors import RebuildPaused, RequestInvalid, SpecInvalid
+from agentmemory_operator.errors import EmbedderUnavailable, RebuildPaused, RequestInvalid, SpecInvalid
 from agentmemory_operator.memories.rules.comparison import PointId, vectors_of
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.ids import chunks_of
@@ -118,6 +118,9 @@ class Reshaping:
         if refused := [id_ for id_, text in texts.items() if isinstance(vectors[text], RequestInvalid)]:
             way = "edit or delete them, or choose another model"
             raise _unfit(refused, f"content that the embedding provider rejects, probably because of its length: {way}")
+        for vector in vectors.values():
+            if isinstance(vector, EmbedderUnavailable):
+                raise vector
         return {id_: cast("Vector", vectors[text]) for id_, text in texts.items()}
 
     def _copied_words(self, points: Sequence[Json]) -> Mapping[PointId, Any]:

@@ -142,6 +142,8 @@ class InPlace:
         if self.claims is not None:
             await self.claims.serve_from(job.slug, epoch)
         await server.snapshots.write_metadata(physical, _closing(job, epoch) | {MOVING_KEY: None})
+        # A late write would match revisions of the snapshot; now the safety snapshot has it.
+        await self.announcing.wait_for_late_writes(server)
         return "the API answers 503"
 
     async def _recover(self, task: RestoreRun) -> str:

@@ -10,7 +10,7 @@ from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_p
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, repair_late, settle_unfinished
 from agentmemory_operator.memories.point_scan import count_changed
 from agentmemory_operator.restores.job import RestoreJob
 from agentmemory_operator.restores.rules.checks import records_from, records_to_json, rolled_back
@@ -52,10 +52,10 @@ class Rollback:
         await self._check_live(server, alias, restored, previous)
         await job.write(rolling_back_status(job.status, job.moment))
         await self._reapply(server, restored, previous, memory)
-        records = records_from(await server.snapshots.metadata(restored))
-        taken_back = records_to_json(rolled_back(records, job.identity))
+        await settle_unfinished(server, previous, memory, job.book.clock)
+        records = rolled_back(records_from(await server.snapshots.metadata(restored)), job.identity)
         # What it said when it was replaced is over.
-        taken_back |= dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
+        taken_back = records_to_json(records) | dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
         await server.snapshots.write_metadata(previous, taken_back)
 
         async def check() -> None:
@@ -102,6 +102,8 @@ class Rollback:
     async def _settle(self, job: RestoreJob, server: Server, memory: AgentMemory, previous: str) -> None:
         restored = str(job.physical)
         await self._reapply(server, restored, previous, memory)
+        await self.announcing.wait_for_late_writes(server)
+        await repair_late(server, previous, memory, job.book.clock)
         until, changed = job.keep_until, 0
         if await server.snapshots.metadata(restored) is not None:
             ended = job.status.get("endTime")

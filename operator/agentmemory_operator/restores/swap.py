@@ -24,7 +24,7 @@ from agentmemory_operator.collections.rules.desired import terms_of
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.rebuild_record import copied_elsewhere
 from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, settle_unfinished
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, repair_late, settle_unfinished
 from agentmemory_operator.memories.point_scan import count_changed, count_deleted, newest_change
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.job import RestoreRun
@@ -227,6 +227,8 @@ class Swap:
         if previous and await self._is_kept(task, previous):
             since_ms = task.source.begun_ms or 0
             await self.erasures.carry(task.server, previous, task.physical, task.memory, since_ms=since_ms)
+            await self.announcing.wait_for_late_writes(task.server)
+            await repair_late(task.server, task.physical, task.memory, job.book.clock)
             changed = await self._changed(task, previous)
             replaced = {} if changed is None else {"writesSince": changed}
             told, until = _told(changed), job.keep_until

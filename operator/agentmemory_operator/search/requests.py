@@ -21,6 +21,7 @@ class SearchRequest:
         selection: which memories compete.
         top_k: 1..10,000; None is the object's `limit`.
         threshold: on the combined score; None is the object's `scoreThreshold`.
+        min_similarity: -1..1; None is the object's `minSimilarity`.
         min_priority: 0..1, only with the model Priority; None is the object's `minPriority`.
         hybrid: search by words too; None does where there are keywords and a query.
         weights: in the place of the object's, of the model Weighted; None are the object's.
@@ -34,6 +35,7 @@ class SearchRequest:
     vector: Sequence[float] | None = None
     top_k: int | None = None
     threshold: float | None = None
+    min_similarity: float | None = None
     min_priority: float | None = None
     hybrid: bool | None = None
     weights: Weights | None = None
@@ -47,6 +49,8 @@ def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
     ranking = agent.settings.ranking
     if request.weights is not None:
         ranking = replace(ranking, weights=request.weights)
+    if request.min_similarity is not None:
+        ranking = replace(ranking, min_similarity=request.min_similarity)
     if request.min_priority is None or not isinstance(ranking.model, Priority):
         return ranking
     return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
@@ -83,6 +87,9 @@ def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     """What is wrong with a request, as this agent is."""
     errors = check_types(request.selection.types, agent, field="types")
     errors += _check_top_k(request, agent) + _check_weights(request, agent.settings.ranking)
+    if request.min_similarity is not None and not agent.settings.ranking.allows_overrides:
+        way_out = "omit it, or set spec.scoring.allowOverrides to true"
+        errors.append(FieldError("min_similarity", f"this agent does not allow requests to change it: {way_out}"))
     if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
         way_out = "omit it, or set spec.scoring.model to Priority"
         errors.append(FieldError("min_priority", f"this agent's scoring model has no priority: {way_out}"))

@@ -15,14 +15,13 @@ from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_whole
-from agentmemory_operator.memories.rules.filters import Condition, Filter, both, equals_any, unindexed_keys, visible
+from agentmemory_operator.memories.rules.filters import Filter, unindexed_keys
 from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, record_of
-from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.search.along import memories_along
-from agentmemory_operator.search.counts import count_eligible
+from agentmemory_operator.search.eligible import find_eligible
 from agentmemory_operator.search.neighbours import Neighbours, read_neighbours
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
 from agentmemory_operator.search.rerank import read_again
@@ -50,7 +49,6 @@ from agentmemory_operator.search.rules.score import (
 from agentmemory_operator.search.rules.score_trees import LEFT_OUT
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
-from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 
 
 class Hit(NamedTuple):
@@ -169,16 +167,15 @@ class Recall:
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_Look", Vector]:
         """How the search looks, and for what: what has to be counted, embedded and read for that, at the same time."""
-        endings = agent.settings.ranking.endings
-        filter_ = both(visible(request.selection, now_ms, endings), *_searchable(agent))
-        count = partial(count_eligible, agent, request.selection, filter_)
+        narrow = partial(find_eligible, agent, request.selection, now_ms)
         follow = partial(memories_along, self._graphs, agent, request, _fusion(agent, request))
         if request.vector is not None:
             # Mostly nothing is waited for: tasks would cost more than they save.
-            vector, eligible, along = scaled(request.vector, distance=agent.distance), await count(), await follow()
+            vector, narrowed, along = scaled(request.vector, distance=agent.distance), await narrow(), await follow()
         else:
             embedding = embed_question(agent.embedder, request.query or "")
-            vector, eligible, along = await asyncio.gather(embedding, count(), follow())
+            vector, narrowed, along = await asyncio.gather(embedding, narrow(), follow())
+        filter_, eligible = narrowed
         return _look(agent, request, filter_, eligible=eligible, along=along, now_ms=now_ms), vector
 
 
@@ -247,12 +244,6 @@ def _look(
         solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
         along=along,
     )
-
-
-def _searchable(agent: Agent) -> list[Condition]:
-    """The condition of being found by meaning: memories of some zones have no vector."""
-    hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
-    return [{"must_not": [equals_any(ZONE_KEY, hidden)]}] if hidden else []
 
 
 def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:

@@ -1,4 +1,4 @@
-"""List who has memories: the engine counts by user, and says of each on a page the first and the last time."""
+"""List users and scopes, read and name one: the engine counts the memories of each."""
 
 import base64
 import binascii
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.memories.point_pages import read_whole
+from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
+from agentmemory_operator.memories.point_pages import read_row, read_whole
 from agentmemory_operator.memories.rules.filters import Filter, both, equals, equals_any
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
+from agentmemory_operator.memories.rules.profile import UserProfile, profile_from_payload, profile_id, profile_to_facts
+from agentmemory_operator.memories.rules.record import PROFILE_KEY, TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.stored import UserPoint, change_point
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.search.rules.counts import state_filters
 
@@ -34,6 +36,22 @@ class UserCount:
     memories: int
     oldest: int
     newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserDetails:
+    """A user or scope: its profile, and its memories that a search can find.
+
+    Attributes:
+        profile: None of a user that nobody has named.
+        oldest, newest: createdAt of a memory, Unix milliseconds; None without memories.
+    """
+
+    user_id: str
+    profile: UserProfile | None
+    memories: int
+    oldest: int | None
+    newest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +88,60 @@ async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> 
         UserCount(user_id=name, memories=counts[name], oldest=oldest, newest=newest) for name, (oldest, newest) in times
     )
     return UserPage(users, _cursor_of(page[-1]) if len(names) > limit else None, is_truncated)
+
+
+async def read_user(agent: Agent, user_id: str) -> UserDetails:
+    """Read a user or scope.
+
+    Raises:
+        NotFound: If it has neither a name nor memories that a search can find.
+    """
+    active = state_filters(None, agent.settings.ranking.endings, agent.clock.now_ms())["active"]
+    profile = await read_profile(agent, user_id)
+    memories = await agent.store.count(agent.alias, both(active, equals("userId", user_id)))
+    times = dict(await _times(agent, active, [user_id])) if memories else {}
+    if profile is None and not memories:
+        raise NotFound(f"there is no user {user_id!r}: it has no memories, and PUT with a name creates it")
+    oldest, newest = times.get(user_id, (None, None))
+    return UserDetails(user_id=user_id, profile=profile, memories=memories, oldest=oldest, newest=newest)
+
+
+async def name_user(agent: Agent, user_id: str, name: str) -> None:
+    """Name a user or scope; create it if it does not exist.
+
+    Raises:
+        StoreUnavailable: If others change its name all the time.
+        OutcomeUnknown: The name may have been changed.
+    """
+
+    def renamed(row: Payload | None) -> Json | None:
+        before = profile_from_payload(row)
+        after = UserProfile(name, before.created_at if before else agent.clock.now_ms())
+        return None if after == before else profile_to_facts(after)
+
+    await change_point(agent, _profile_of(agent, user_id), renamed)
+
+
+async def import_profile(agent: Agent, user_id: str, profile: UserProfile) -> None:
+    """Store the profile of an export unless the user has one.
+
+    Raises:
+        StoreUnavailable, OutcomeUnknown: See `name_user`.
+    """
+
+    def added(row: Payload | None) -> Json | None:
+        return None if profile_from_payload(row) else profile_to_facts(profile)
+
+    await change_point(agent, _profile_of(agent, user_id), added)
+
+
+async def read_profile(agent: Agent, user_id: str) -> UserProfile | None:
+    """Read the profile of a user or scope."""
+    return profile_from_payload(await read_row(agent, profile_id(agent.id_scope, user_id)))
+
+
+def _profile_of(agent: Agent, user_id: str) -> UserPoint:
+    return UserPoint(id=profile_id(agent.id_scope, user_id), user_id=user_id, key=PROFILE_KEY, name="the name")
 
 
 async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agentmemory_operator.spec.names import canonical
+
 GLOBAL, GROUP_PREFIX = "global", "group:"
 SCOPE_PATTERN = r"^(global|group:[A-Za-z0-9][A-Za-z0-9._-]{0,62})$"
 _SCOPE = re.compile(SCOPE_PATTERN)
@@ -32,7 +34,7 @@ class Scopes:
     Attributes:
         names: the shared ones.
         is_any: all shared ones there are: the modes without identities.
-        users: None is every user.
+        users: in NFC; None is every user.
     """
 
     names: frozenset[str] = frozenset()
@@ -40,14 +42,15 @@ class Scopes:
     users: frozenset[str] | None = None
 
     def allow(self, user_id: str) -> bool:
-        """Whether the caller may act for this user or scope."""
+        """Whether the caller may act for this user or scope, in any spelling."""
+        user_id = canonical(user_id)
         if is_shared(user_id):
             return self.is_any or user_id in self.names
         return self.users is None or user_id in self.users
 
     def only(self, user_id: str) -> "Scopes":
         """Of these the one user or scope, nobody where that is none of them."""
-        mine = frozenset({user_id} if self.allow(user_id) else ())
+        mine = frozenset({canonical(user_id)} if self.allow(user_id) else ())
         return Scopes(names=mine, users=frozenset()) if is_shared(user_id) else Scopes(users=mine)
 
     def allowed(self, scopes: Iterable[str]) -> tuple[str, ...]:
@@ -152,7 +155,7 @@ class Subject:
 
     Attributes:
         scopes: the shared ones that its verbs hold for, beside users' own memories.
-        users: those whose memories its verbs hold for; None is everybody's.
+        users: those whose memories its verbs hold for, in NFC; None is everybody's.
     """
 
     namespace: str

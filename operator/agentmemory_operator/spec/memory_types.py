@@ -72,6 +72,11 @@ class MemoryType:
     meaning: str = ""
 
     @property
+    def never_expires(self) -> bool:
+        """Whether its memories stay until an administrator deletes them: immutable, and without a time to live."""
+        return self.immutable and self.ttl is None
+
+    @property
     def lasts_a_session(self) -> bool:
         """Whether its memories go when their session ends."""
         return self.ttl is not None and self.ttl.mode == "Session"

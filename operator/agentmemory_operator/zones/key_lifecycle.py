@@ -7,7 +7,8 @@ no wrapping key.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from agentmemory_operator.errors import KeysUnavailable
 from agentmemory_operator.zones.known_shards import KnownShards
@@ -67,6 +68,26 @@ def _with_successor(shard: Shard, key_id: str, wrapping: WrappingKeys, now_ms: i
 SHARDS_AT_ONCE = 16
 
 Chosen = Callable[[KeyEntry], bool]
+Visit = Callable[[str], Awaitable[tuple[set[str], bool]]]
+"""Handles the chosen keys of a shard by its name; returns their ids, and whether the shard is closed."""
+
+
+async def find_scope(shards: KnownShards, ring: Ring, scope: str) -> set[str]:
+    """Find the keys of a scope; return their ids.
+
+    Raises:
+        KeysUnavailable: the store is away.
+    """
+    return await _in_scope(scope, partial(_chosen_of, shards, ring, chosen=lambda entry: entry.scope == scope))
+
+
+async def find_zone(shards: KnownShards, ring: Ring, zone: str) -> set[str]:
+    """Find all keys of a zone, of every owner that an agent had there; return their ids.
+
+    Raises:
+        KeysUnavailable: the store is away.
+    """
+    return await _in_all(partial(_chosen_of, shards, ring, chosen=lambda entry: entry.zone == zone))
 
 
 async def destroy_scope(shards: KnownShards, ring: Ring, scope: str) -> set[str]:
@@ -77,11 +98,7 @@ async def destroy_scope(shards: KnownShards, ring: Ring, scope: str) -> set[str]
     Raises:
         KeysUnavailable: the store is away; some may be destroyed.
     """
-    gone: set[str] = set()
-    for level in range(LEVELS):
-        destroyed, _ = await _without(shards, ring, shard_at(scope, level), lambda entry: entry.scope == scope)
-        gone |= destroyed
-    return gone
+    return await _in_scope(scope, partial(_without, shards, ring, chosen=lambda entry: entry.scope == scope))
 
 
 async def destroy_zone(shards: KnownShards, ring: Ring, zone: str) -> set[str]:
@@ -90,18 +107,38 @@ async def destroy_zone(shards: KnownShards, ring: Ring, zone: str) -> set[str]:
     Raises:
         KeysUnavailable: the store is away; some may be destroyed.
     """
-    gone: set[str] = set()
+    return await _in_all(partial(_without, shards, ring, chosen=lambda entry: entry.zone == zone))
+
+
+async def _in_scope(scope: str, visit: Visit) -> set[str]:
+    """Visit each shard that may hold keys of a scope; return the ids found."""
+    found: set[str] = set()
+    for level in range(LEVELS):
+        ids, _ = await visit(shard_at(scope, level))
+        found |= ids
+    return found
+
+
+async def _in_all(visit: Visit) -> set[str]:
+    """Visit all shards of an agent; return the ids found."""
+    ids: set[str] = set()
     names: Sequence[str] = (FIRST_SHARD,)
     while names:
         now, names = names[:SHARDS_AT_ONCE], names[SHARDS_AT_ONCE:]
-        found = await asyncio.gather(*(_without(shards, ring, name, lambda entry: entry.zone == zone) for name in now))
-        gone = gone.union(*(destroyed for destroyed, _ in found))
+        found = await asyncio.gather(*map(visit, now))
+        ids = ids.union(*(part for part, _ in found))
         closed = (name for name, (_, is_closed) in zip(now, found, strict=True) if is_closed)
         names = [*names, *(below for name in closed for below in shards_below(name))]
-    return gone
+    return ids
 
 
-async def _without(shards: KnownShards, ring: Ring, name: str, chosen: Chosen) -> tuple[set[str], bool]:
+async def _chosen_of(shards: KnownShards, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
+    """Read a shard; return the ids of the chosen keys, and whether the shard is closed."""
+    shard = await shards.now(ring, name)
+    return {key_id for key_id, entry in shard.entries.items() if chosen(entry)}, shard.is_closed
+
+
+async def _without(shards: KnownShards, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
     """Take keys out of a shard; return their ids, and whether the shard is closed."""
     gone: set[str] = set()
 

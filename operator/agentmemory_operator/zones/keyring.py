@@ -22,7 +22,7 @@ from typing import TypeVar
 from agentmemory_operator.errors import KeysUnavailable
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.zones.key_lifecycle import destroy_scope, destroy_zone, is_due, rotated
+from agentmemory_operator.zones.key_lifecycle import destroy_scope, destroy_zone, find_scope, find_zone, is_due, rotated
 from agentmemory_operator.zones.known_shards import KnownShards
 from agentmemory_operator.zones.known_wrapping import KnownWrapping
 from agentmemory_operator.zones.rules.entries import (
@@ -250,6 +250,22 @@ class Keyring:
                     " cannot be read, send them again",
                     retry_after_s=_RETRY_AFTER_S,
                 )
+
+    async def has_keys(self, keys: AgentKeys, *, owner: str, zone: str) -> bool:
+        """Return whether an owner has keys in a zone. No wrapping key is asked for.
+
+        Raises:
+            KeysUnavailable: the keys are away.
+        """
+        return bool(await find_scope(self._shards, keys.ring, scope_hash(zone, owner)))
+
+    async def has_zone_keys(self, keys: AgentKeys, zone: str) -> bool:
+        """Return whether anybody has keys in a zone. No wrapping key is asked for.
+
+        Raises:
+            KeysUnavailable: the keys are away.
+        """
+        return bool(await find_zone(self._shards, keys.ring, zone))
 
     async def destroy(self, keys: AgentKeys, *, owner: str, zones: Collection[str]) -> list[str]:
         """Destroy all keys of an owner in zones; return their ids. No wrapping key is asked for.

@@ -20,7 +20,6 @@ from agentmemory_operator.zones.rules.sealing import (
     HASH_KEY,
     PROFESSIONAL,
     SEALED_KEY,
-    USER_ZONES,
     ZONE_KEY,
     Envelope,
     Payload,
@@ -78,15 +77,33 @@ class ZoneKeys:
         """
         return await self.keyring.known(self.keys, zone, self.owner_of(zone, user_id))
 
-    async def destroy(self, user_id: str, zones: Sequence[str]) -> None:
+    async def zones_with_keys(self, user_id: str, zones: Sequence[str]) -> list[str]:
+        """Return the zones that `destroy` would find keys in.
+
+        Raises:
+            KeysUnavailable: they cannot be reached now.
+        """
+        return [zone for zone in zones if await self._has_keys(user_id, zone)]
+
+    async def _has_keys(self, user_id: str, zone: str) -> bool:
+        if zone == PROFESSIONAL:
+            return await self.keyring.has_zone_keys(self.keys, zone)
+        return await self.keyring.has_keys(self.keys, owner=user_id, zone=zone)
+
+    async def destroy(self, user_id: str, zones: Sequence[str]) -> list[str]:
         """Delete the keys of a user for good; of PROFESSIONAL those of every organisation that the object ever named.
+
+        Returns the zones that had keys.
 
         Raises:
             KeysUnavailable: they cannot be reached now; some may be gone.
         """
-        if PROFESSIONAL in zones:
-            await self.keyring.destroy_zone(self.keys, PROFESSIONAL)
-        await self.keyring.destroy(self.keys, owner=user_id, zones=[zone for zone in zones if zone in USER_ZONES])
+        return [zone for zone in zones if await self._destroyed(user_id, zone)]
+
+    async def _destroyed(self, user_id: str, zone: str) -> list[str]:
+        if zone == PROFESSIONAL:
+            return await self.keyring.destroy_zone(self.keys, zone)
+        return await self.keyring.destroy(self.keys, owner=user_id, zones=[zone])
 
     async def reading(self, ids: set[str]) -> Mapping[str, DataKey]:
         """The keys with these ids, without those that are gone.

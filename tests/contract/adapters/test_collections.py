@@ -353,6 +353,16 @@ async def test_memories_under_keys_of_before_are_counted_without_tombstones_and_
     assert [await place.store.count_sealed_before(place.physical, ms) for ms in (1_000, 1_001, 2_001)] == [0, 3, 5]
 
 
+async def test_memories_are_counted_as_the_api_counts_them(place: Place) -> None:
+    await place.reconcile()
+    for number, payload in ((3, {}), (2, {"supersededById": "x"}), (4, {"deletedAt": 1}), (1, {"pending": True})):
+        place.add_points(number, type="fact", **payload)
+
+    assert await place.store.count_memories(place.physical) == 5
+    assert await place.store.count(place.physical) == 6
+    assert 0 < await place.store.count_memories(place.physical, exact=False) <= 10
+
+
 async def test_points_are_counted_exactly_and_without_tombstones(place: Place) -> None:
     await place.create()
     place.add_points(3, userId="u")
@@ -521,6 +531,7 @@ CALLS: dict[str, Callable[[QdrantCollections], Awaitable[object]]] = {
     "observe": lambda store: store.observe("a", "a__1"),
     "apply": lambda store: store.apply("a__1", UpdateHnsw(m=4)),
     "count": lambda store: store.count("a__1"),
+    "count_memories": lambda store: store.count_memories("a__1"),
     "count_unlisted": lambda store: store.count_unlisted("a__1", ["fact"]),
     "count_sealed_before": lambda store: store.count_sealed_before("a__1", 1),
     "content_lengths": lambda store: store.content_lengths("a__1", 2),

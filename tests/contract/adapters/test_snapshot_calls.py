@@ -211,6 +211,23 @@ async def test_what_is_gone_is_told_or_is_no_error() -> None:
             await store.write_metadata(NAME, {})
 
 
+@pytest.mark.parametrize(
+    ("message", "error"), [("shard 0 not found", StoreUnavailable), ("Snapshot not found", StoreRejected)]
+)
+async def test_a_recovery_whose_collection_is_deleted_is_to_be_repeated(message: str, error: type[Exception]) -> None:
+    def answer() -> Response:
+        method, target, *_ = server.calls[-1]
+        is_recovery = "/recover" in target or "/upload" in target
+        gone = JSONResponse({"status": {"error": f"Not found: {message}"}}, 404)
+        return gone if is_recovery or method == "GET" else JSONResponse({"result": True})
+
+    server = Server(answer)
+    async with server.opened() as store:
+        for call in (store.recover(NAME, "file", sha256=None), store.upload(NAME, pieces(b"one"), sha256=None)):
+            with pytest.raises(error, match=message):
+                await call
+
+
 async def test_a_placeholder_that_stands_is_no_error() -> None:
     async with Server(lambda: words(409)).opened() as store:
         await store.create_placeholder(NAME)

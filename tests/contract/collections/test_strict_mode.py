@@ -76,6 +76,8 @@ async def test_counts_list_what_may_not_be_counted_in_pages_that_are_allowed(wor
 
     assert await store.count(world.agent.alias, None) == 30
     assert await collections.count(f"{world.agent.alias}__1") == 29
+    assert await collections.count_memories(f"{world.agent.alias}__1") == 29
+    assert 0 < await collections.count_memories(f"{world.agent.alias}__1", exact=False) <= 30
     assert await collections.count("agent_memory_nobody__1") == 0
     tasks = await store.count(world.agent.alias, by_type)
     assert await store.facet(world.agent.alias, "type", EVERYTHING, limit=10) == {"fact": 30 - tasks, "task": tasks}
@@ -138,7 +140,7 @@ async def test_statistics_cleanups_and_erasures_go_on(world: World) -> None:
 
     removed = await clean(world, Lifecycle(max_memories_per_user=20, max_removal_percent=100))
     assert sum(removed.values()) == 10
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert await world.rows() == []
 
 

@@ -73,7 +73,7 @@ async def delete_some(world: World, user_id: str) -> None:
 async def forget_one(world: World, user_id: str) -> None:
     for number in range(OF_USER):
         await world.add(f"{user_id} {number}", user_id=user_id, type="fact")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id=user_id)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id=user_id, is_whole=True)))
 
 
 @pytest.mark.usefixtures("amid_snapshots")
@@ -127,7 +127,7 @@ async def receipts(world: World) -> int:
 async def test_while_vectors_are_seen_nothing_is_said_to_be_forgotten(world: World, deaf: World) -> None:
     await world.add("of the user", session_id="s", type="fact")
     await world.add("of another", user_id="other")
-    request = ForgetRequest(scope=Scope(user_id="u"), idempotency_key="k")
+    request = ForgetRequest(scope=Scope(user_id="u", is_whole=True), idempotency_key="k")
 
     with pytest.raises(OutcomeUnknown, match="still has the vectors of 1 deleted memories"):
         await deaf.forgetting.forget(deaf.agent, request)

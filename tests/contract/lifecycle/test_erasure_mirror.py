@@ -58,7 +58,7 @@ class MirroredAgent:
         return [line for whole, _ in self.objects.objects.values() for line in whole.splitlines()]
 
     async def forget(self, user: str) -> None:
-        scope = Scope(user_id=user)
+        scope = Scope(user_id=user, is_whole=True)
         await self.world.forgetting.forget(self.world.agent, ForgetRequest(scope=scope, filters={}))
 
     async def reapply(self, *, since_ms: int = 0, slug: str = "") -> int:

@@ -91,7 +91,8 @@ async def site(qdrant_url: str) -> AsyncIterator[CopiedAgent]:
 
 
 async def forget(site: CopiedAgent, filters: dict[str, Any] | None = None, **more: Any) -> None:
-    scope = Scope(user_id="u", criterion=read_filters(filters or {}), **more)
+    criterion = read_filters(filters or {})
+    scope = Scope(user_id="u", criterion=criterion, is_whole=criterion is None and not more, **more)
     await site.world.forgetting.forget(site.world.agent, ForgetRequest(scope=scope, filters=filters or {}))
 
 

@@ -39,7 +39,7 @@ async def forget(world: RestoreWorld, user: str = "u") -> None:
         agent = await open_collection(
             server.points, settings, embedder, world.clock, cluster_id=world.cluster.cluster_id
         )
-        request = ForgetRequest(scope=Scope(user_id=user), filters={})
+        request = ForgetRequest(scope=Scope(user_id=user, is_whole=True), filters={})
         await Forgetting(world.clock, erasing).forget(agent, request)
 
     await world.with_server(work)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION, Scope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
@@ -22,9 +23,13 @@ from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, count_stored, delete_head, read_memory
 from agentmemory_operator.memories.working import Session
 from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.search.users import name_user, read_profile
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.zones.keyring import AgentKeys, Keyring
+from agentmemory_operator.zones.sealed_store import ZoneKeys
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
 from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
+from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")
 
@@ -40,7 +45,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 
 def everything(user_id: str = "u", **more: Any) -> ForgetRequest:
-    return ForgetRequest(scope=Scope(user_id=user_id), **more)
+    return ForgetRequest(scope=Scope(user_id=user_id, is_whole=True), **more)
 
 
 def some(filters: dict[str, Any] | None = None, *, older_than: int | None = None, **more: Any) -> ForgetRequest:
@@ -73,6 +78,7 @@ async def fill(world: World, user_id: str = "u") -> int:
     await world.items.put(world.agent, address(user_id), item(SECRET))
     memory = IncomingMemory(user_id=user_id, content=SECRET, session_id="s", vector=vector_of("w"))
     await world.working.keep(world.agent, memory)
+    await name_user(world.agent, user_id, f"{SECRET} of {user_id}")
     return 9
 
 
@@ -92,6 +98,7 @@ async def check_nothing_left(world: World, user_id: str = "u") -> None:
     assert await world.working.read(world.agent, Session(user_id, "s")) == ()
     with pytest.raises(NotFound):
         await world.items.get(world.agent, address(user_id))
+    assert await read_profile(world.agent, user_id) is None
 
 
 async def test_of_an_erased_user_nothing_is_left_and_of_others_everything(world: World) -> None:
@@ -322,3 +329,59 @@ async def test_an_access_that_was_noted_is_not_written_to_what_was_erased(world:
     assert world.counts.waiting == 0
     await world.counts.flush()
     assert "accessCount" not in (await points(world))[memory_id]
+
+
+def with_keys(world: World) -> tuple[Agent, ZoneKeys]:
+    """Return the agent with a key store, as every API process has one, and the keys in it."""
+    keyring = Keyring(FakeKeyShards(), world.clock)
+    keys = ZoneKeys(keyring, AgentKeys(RING, FakeWrapping()), "bot", "acme")
+    return replace(world.agent, zone_keys=keys), keys
+
+
+@pytest.mark.parametrize("had", [(), ("SENSITIVE",), ("PERSONAL",), ("SENSITIVE", "PERSONAL")], ids=str)
+@pytest.mark.parametrize("goes_first", [False, True])
+async def test_a_receipt_lists_only_keys_that_existed(world: World, had: tuple[str, ...], goes_first: bool) -> None:
+    agent, keys = with_keys(world)
+    for zone in had:
+        await keys.writing(zone, "u")
+    await keys.writing("SENSITIVE", "other")
+
+    receipt = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
+    again = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
+
+    assert (receipt.keys_deleted, again.keys_deleted) == (had, ())
+    assert await keys.zones_with_keys("u", had) == []
+    assert await keys.zones_with_keys("other", ["SENSITIVE"]) == ["SENSITIVE"]
+
+
+async def test_a_receipt_of_the_organisation_lists_its_key_once(world: World) -> None:
+    agent, keys = with_keys(world)
+    request = ForgetRequest(scope=Scope(user_id=ORGANISATION, zone="PROFESSIONAL"), deletes_keys_first=True)
+    none = await world.forgetting.forget(agent, request)
+    await keys.writing("PROFESSIONAL", "u")
+
+    receipts = [await world.forgetting.forget(agent, request) for _ in range(2)]
+
+    assert [receipt.keys_deleted for receipt in (none, *receipts)] == [(), ("PROFESSIONAL",), ()]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("goes_first", [False, True])
+async def test_a_killed_forget_lists_the_keys_that_it_deleted(world: World, goes_first: bool, moment: Moment) -> None:
+    agent, keys = with_keys(world)
+    at, was_late, is_killed = 0, False, True
+    while is_killed:
+        await world.add(SECRET)
+        await keys.writing("PERSONAL", "u")
+        request = everything(idempotency_key=f"k{at}", deletes_keys_first=goes_first)
+        crashing = replace(agent, store=CrashingStore(world.agent.store, at, moment))
+        try:
+            receipt = await world.forgetting.forget(crashing, request)
+            is_killed = False
+        except TransientError:
+            was_late |= await keys.zones_with_keys("u", ["PERSONAL"]) == []
+            receipt = await world.forgetting.forget(agent, request)
+        assert receipt.keys_deleted == ("PERSONAL",)
+        at += 1
+        world.clock.move(ms=10_000)
+    assert was_late, "some attempt was killed after it had deleted the key"

@@ -24,6 +24,7 @@ from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
+from agentmemory_operator.search.users import name_user, read_profile
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -163,7 +164,7 @@ async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves
     # The one from before the rebuild fits no more.
     await life.snapshot("after")
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert await life.heard() == [*told, ("erased", None)]
     await life.with_server(life.sweeper().sweep)
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
@@ -184,20 +185,22 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
     memory = await (await life.now()).add("Ada Byron met Carl Novak.", vector=VECTOR)
     await put_relation(agent, "u", "Ada Byron", "works_on", "Engine Number One")
     await put_aliases(agent, "u", {"the countess": "Ada Byron"})
-    told = await read_sheet(agent, "u")
+    await name_user(agent, "u", "Ada B.")
+    told, profile = await read_sheet(agent, "u"), await read_profile(agent, "u")
     assert (len(told.relations), len(told.aliases)) == (1, 1)
 
     async def check(collection: str) -> None:
-        """The memory and the sheet say what they said, and nothing else shows the sheet."""
+        """The memory, the sheet and the name are as they were, and nothing else shows the last two."""
         world = await life.now()
         [record] = await world.rows()
         assert [entity.name for entity in record.entities] == ["u", "Ada Byron", "Carl Novak"]
         assert await read_sheet(world.agent, "u") == told
-        assert len(life.rows(collection)) == 2
+        assert await read_profile(world.agent, "u") == profile
+        assert len(life.rows(collection)) == 3
         assert await life.log() == [("stored", memory)]
         assert len(await life.exported()) == 1
         await life.with_server(life.sweeper().sweep)
-        assert len(life.rows(collection)) == 2
+        assert len(life.rows(collection)) == 3
 
     await check(f"{life.alias}__1")
     lines = [*await life.exported(), render_sheet_line(told)]
@@ -213,10 +216,11 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
 
     await life.snapshot("after", points={"before": 1, "after": 1})
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert receipt.counts.total == 1
     await life.with_server(life.sweeper().sweep)
     assert await read_sheet((await life.now()).agent, "u") == NO_SHEET
+    assert await read_profile((await life.now()).agent, "u") is None
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
     await life.with_server(life.sweeper().sweep)
 
@@ -273,7 +277,7 @@ async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_not
 
     await life.snapshot("after", points={"before": 4, "after": 4})
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert receipt.counts.total == 4
     await life.with_server(life.sweeper().sweep)
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))

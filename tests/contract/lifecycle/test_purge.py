@@ -46,7 +46,7 @@ async def rows(world: World) -> AsyncIterator[dict[str, Any]]:
 async def test_tombstones_go_and_receipts_and_memories_stay(world: World) -> None:
     await world.add("stays", user_id="other")
     await world.add("goes")
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     world.clock.move(ms=1)
 
     assert await purge(world) == 1
@@ -99,7 +99,7 @@ async def test_since_when_they_are_kept_goes_back_along_what_was_rebuilt_and_is_
 
 async def test_after_a_purge_the_same_is_stored_anew(world: World) -> None:
     await world.add("open", type="status", subject="ticket")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     world.clock.move(ms=60_000)
     await purge(world)
 
@@ -128,7 +128,7 @@ async def test_a_cleanup_purges_once_it_knows_the_snapshots_and_none_needs_them(
         return len([row async for row in rows(world) if "erasureId" in row])
 
     await world.add("old")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert await left() == 1
     world.clock.move(ms=LEAST_KEPT_MS + 1)
     table.put(snapshot)

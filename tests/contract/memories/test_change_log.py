@@ -117,7 +117,7 @@ async def test_a_forgotten_user_leaves_one_entry_that_names_nobody(logged: World
     other = await world.add("of somebody else", user_id="v")
     # What is of one moment lies in the order of its ids.
     world.clock.move(ms=1)
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     world.clock.move(ms=SETTLED_MS)
     found, _ = await read(world)
     assert [(change.kind, change.id, change.user_id) for change in found] == [
@@ -206,7 +206,7 @@ async def test_a_restore_has_its_place_among_the_changes_by_its_time(logged: Wor
     _, cursor = await read(world)
     memory = await world.add("tea", user_id="v")
     world.clock.move(ms=1_000)
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     world.clock.move(ms=1_000)
     restored = restore(world)
     world.clock.move(ms=1_000)

@@ -137,7 +137,7 @@ class Race:
                     self.acknowledged.add(head)
                 case "forget":
                     await writer.add(f"of another {self.chance.random()}", user_id="v")
-                    await writer.forgetting.forget(writer.agent, ForgetRequest(scope=Scope(user_id="v")))
+                    await writer.forgetting.forget(writer.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
         except AgentMemoryError:
             pass
 

@@ -2,19 +2,27 @@
 
 import json
 from dataclasses import replace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line
-from agentmemory_operator.errors import Conflict, Forbidden, NotFound
+from agentmemory_operator.errors import Conflict, Forbidden, NotFound, RequestInvalid
 from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.cleanup import Removal, own_reason, rules_of
 from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
 from agentmemory_operator.memories.transfer.import_batch import Line
 from agentmemory_operator.memories.transfer.imports import import_lines
+from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_settings
+from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import BRAIN, CORTEX
 from tests.support.engine.agents import EVERYTHING, World, every_right, search_request, vector_of
+from tests.support.spec.plans import probe
 
 TYPES = (MemoryType("fact", 34), MemoryType("decision", None, immutable=True))
 
@@ -27,9 +35,163 @@ async def decision(world: World) -> str:
     return await world.add("we use Python", type="decision", author="ada")
 
 
-def test_decisions_are_immutable_in_the_brain_alone() -> None:
-    assert [type_.name for type_ in BRAIN.types if type_.immutable] == ["decision"]
+@pytest.fixture
+def brain(world: World) -> World:
+    """The world with the rules of the preset `brain`."""
+    brain = effective_settings(probe({"preset": "brain"}))
+    settings = replace(world.agent.settings, ranking=brain.ranking, deduplicate=brain.deduplicate)
+    world.agent = replace(world.agent, settings=settings)
+    return world
+
+
+def test_events_and_decisions_are_immutable_in_the_brain_alone() -> None:
+    assert [type_.name for type_ in BRAIN.types if type_.immutable] == ["event", "decision"]
     assert not any(type_.immutable for type_ in CORTEX.types)
+
+
+def line_of(world: World, **said: Any) -> Line:
+    text = json.dumps({"vector": vector_of(said["content"]), **said}).encode()
+    line = read_line(text, user_id="u", default_type="fact", rights=every_right(world.agent.settings))
+    assert isinstance(line, Line)
+    return line
+
+
+@pytest.mark.parametrize("fixed", ["event", "decision"])
+@pytest.mark.parametrize(
+    "newer",
+    [
+        {"type": "event"},
+        {"type": "decision"},
+        {"type": "fact"},
+        {"type": "fact", "key": "k"},
+        {"type": "status", "subject": "s"},
+    ],
+    ids=str,
+)
+async def test_no_memory_of_any_type_supersedes_an_event_or_a_decision(
+    brain: World, fixed: str, newer: dict[str, Any]
+) -> None:
+    old = await brain.add("deployed 1.0", type=fixed, key="k", subject="s")
+
+    stored = await brain.try_add("deployed 2.0", supersedes=old, **newer)
+    [imported] = await import_lines(
+        brain.agent, [line_of(brain, content="deployed 3.0", supersedes=old, **newer)], brings_back_erased=False
+    )
+
+    assert [type(outcome) for outcome in (stored, imported)] == [Conflict, Conflict]
+    assert await brain.heads() == ["deployed 1.0"]
+
+
+@pytest.mark.parametrize("fixed", ["event", "decision"])
+async def test_a_key_or_subject_supersedes_no_event_and_no_decision(brain: World, fixed: str) -> None:
+    await brain.add("said", type=fixed, key="k", subject="s")
+
+    await brain.add("fact", type="fact", key="k")
+    await brain.add("status", type="status", subject="s")
+    await brain.add("said again", type=fixed, key="k", subject="s")
+
+    assert sorted(await brain.heads()) == ["fact", "said", "said again", "status"]
+
+
+@pytest.mark.parametrize("successor", [None, str(UUID(int=9))])
+async def test_lines_of_one_import_supersede_no_event_that_does_not_name_them(
+    brain: World, successor: str | None
+) -> None:
+    old = str(UUID(int=1))
+    lines = [
+        line_of(brain, content="happened", type="event", id=old, superseded_by=successor),
+        line_of(brain, content="instead", type="fact", id=str(UUID(int=2)), supersedes=old),
+    ]
+
+    outcomes = await import_lines(brain.agent, lines, brings_back_erased=False)
+
+    assert outcomes[0] == "imported"
+    assert isinstance(outcomes[1], Conflict)
+    assert await brain.heads() == ["happened"]
+
+
+async def test_a_chain_of_an_earlier_version_comes_back_whole_by_import(brain: World) -> None:
+    """Events could be superseded once: an export of that time loses nothing."""
+    ids = [str(UUID(int=number)) for number in (1, 2)]
+    lines = [
+        line_of(brain, content="happened", type="event", id=ids[0], superseded_by=ids[1]),
+        line_of(brain, content="corrected", type="event", id=ids[1], supersedes=ids[0]),
+    ]
+
+    assert await import_lines(brain.agent, lines, brings_back_erased=False) == ["imported"] * 2
+
+    assert await brain.heads() == ["corrected"]
+
+
+async def test_a_decision_never_expires(brain: World) -> None:
+    later = brain.clock.now_ms() + 1000
+
+    stored = await brain.try_add("we use Python", type="decision", expires_at=later)
+    [imported] = await import_lines(
+        brain.agent,
+        [line_of(brain, content="we use Rust", type="decision", expires_at="2999-01-01T00:00:00Z")],
+        brings_back_erased=False,
+    )
+
+    for outcome in (stored, imported):
+        assert isinstance(outcome, RequestInvalid)
+        assert [error.field for error in outcome.errors] == ["expires_at"]
+    assert await brain.heads() == []
+    await brain.add("logged in", type="event", expires_at=later)
+    await brain.add("likes tea", type="fact", expires_at=later)
+    assert len(await brain.heads()) == 2
+
+
+async def test_an_item_of_an_immutable_type_is_put_once(world: World) -> None:
+    types = (MemoryType("decision", None, immutable=True),)
+    world.rank_by(replace(EVERYTHING, types=types))
+    address = Address(user_id="u", namespace=("memories", "u"), key="k")
+
+    with pytest.raises(RequestInvalid, match="expires_at"):
+        await world.items.put(world.agent, address, item("a", expires_at=world.clock.now_ms() + 1000))
+    await world.items.put(world.agent, address, item("a", idempotency_key="once"))
+    for again in (item("b"), item("a", metadata={"more": 1})):
+        with pytest.raises(Conflict, match="immutable"):
+            await world.items.put(world.agent, address, again)
+    repeated = await world.items.put(world.agent, address, item("a", idempotency_key="once"))
+    with pytest.raises(Forbidden, match="the verb admin"):
+        await world.items.delete(world.agent, address)
+
+    stored = await world.items.get(world.agent, address)
+    assert (repeated.outcome, stored.content, stored.metadata) == ("repeated", "a", {})
+    await world.items.delete(world.agent, address, is_admin=True)
+    assert await world.heads() == []
+
+
+async def test_an_event_that_came_as_an_item_is_not_replaced(brain: World) -> None:
+    line = line_of(brain, content="happened", type="event", namespace=["memories", "u"], key="k", item=True)
+    assert await import_lines(brain.agent, [line], brings_back_erased=False) == ["imported"]
+
+    with pytest.raises(Conflict, match="immutable"):
+        await brain.items.put(
+            brain.agent, Address(user_id="u", namespace=("memories", "u"), key="k"), item("something else")
+        )
+
+    assert await brain.heads() == ["happened"]
+
+
+def item(content: str, **more: Any) -> ItemContent:
+    return ItemContent(content=content, vector=vector_of(content), **more)
+
+
+async def test_an_event_is_hidden_and_never_removed(brain: World) -> None:
+    lifecycle = effective_lifecycle(probe({"preset": "brain"}))
+    created_at = brain.clock.now_ms()
+    old = await brain.add("long ago", type="event", created_at=created_at)
+    brain.clock.move(ms=10_000 * DAY_MS)
+
+    rules = rules_of(lifecycle, brain.agent.settings.ranking, brain.clock.now_ms())
+    [row] = await brain.agent.store.retrieve(brain.agent.alias, [old])
+
+    assert await brain.heads() == []
+    assert own_reason(row["payload"], rules) is None
+    kept = effective_lifecycle(probe({"preset": "brain", "lifecycle": {"removeHiddenDays": 90}}))
+    assert own_reason(row["payload"], replace(rules, lifecycle=kept)) is Removal.HIDDEN
 
 
 @pytest.mark.parametrize("changes", [{"importance": 0.1}, {"pinned": True}, {"expiresAt": 1}, {"tags": ["x"]}])
@@ -82,7 +244,7 @@ async def test_accesses_and_authors_are_noted_on_it_all_the_same(world: World, d
 
 
 async def test_it_is_erased_with_its_user(world: World, decision: str) -> None:
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
 
     with pytest.raises(NotFound):
         await read_memory(world.agent, decision, user_id="u")

@@ -182,7 +182,7 @@ async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_
     world.clock.move(ms=10_000)
     # Between the time that an erasure takes and its first look: of a process whose clock is right.
     stored = await put(world, "later")
-    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u"), until_ms=until_ms)
+    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u", is_whole=True), until_ms=until_ms)
 
     await world.erasing.erase(world.agent, erasure)
 
@@ -192,7 +192,7 @@ async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_
 async def test_what_was_put_after_an_erasure_stays(world: World) -> None:
     world.agent = keeping(world, 3)
     await put(world, "secret")
-    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u"), until_ms=world.clock.now_ms())
+    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u", is_whole=True), until_ms=world.clock.now_ms())
     await world.erasing.erase(world.agent, erasure)
     world.clock.move(ms=10_000)
     for content in ("new", "newer"):
@@ -220,3 +220,46 @@ async def test_an_item_past_its_time_is_gone_for_every_call_and_begins_anew(worl
     record = await world.items.get(world.agent, ADDRESS)
     assert (again.memory_id, again.outcome, record.created_at) == (stored.memory_id, "created", world.clock.now_ms())
     assert await versions(world) == []
+
+
+async def number(world: World) -> int | None:
+    return (await world.items.get(world.agent, ADDRESS)).item_version
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+async def test_an_item_and_its_versions_are_numbered(world: World, keep: int) -> None:
+    world.agent = keeping(world, keep)
+    numbers = []
+    for content in ("a", "a", "b", "c", "d"):
+        await put(world, content)
+        numbers.append(await number(world))
+
+    kept = [record.item_version for record in await world.items.versions(world.agent, ADDRESS)]
+    await put(world, "expires", expires_at=world.clock.now_ms() + 60_000)
+    await put(world, "after")
+
+    assert numbers == [1, 1, 2, 3, 4]
+    assert kept == [3, 2][:keep]
+    assert await number(world) == 6, "a replaced item with an end makes no version, and counts"
+    await world.items.delete(world.agent, ADDRESS)
+    await put(world, "anew")
+    assert await number(world) == 1
+
+
+async def test_writes_that_are_taken_together_count_each(world: World) -> None:
+    await asyncio.gather(*(put(world, content) for content in "abcdef"))
+
+    assert await number(world) == 6
+
+
+async def test_an_item_from_before_numbers_counts_its_versions(world: World) -> None:
+    world.agent = keeping(world, 5)
+    for content in "abc":
+        stored = await put(world, content)
+    gone = {"keys": ["itemVersion"], "points": [stored.memory_id]}
+    await world.agent.store.batch(world.agent.alias, [{"delete_payload": gone}])
+
+    before = await number(world)
+    await put(world, "d")
+
+    assert (before, await number(world)) == (3, 4)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid
+from agentmemory_operator.errors import Conflict, EmbedderUnavailable, FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import ItemContent
@@ -283,6 +283,54 @@ async def test_what_the_embedder_refuses_keeps_none_of_the_others_out(world: Wor
 
     assert [type(one).__name__ for one in stored] == ["Put", "Put", "Put", "RequestInvalid"]
     assert await world.heads() == ["third"]
+
+
+def batch_of(contents: Sequence[str]) -> list[tuple[Address, ItemContent]]:
+    return [
+        (Address(user_id="u", namespace=HOME, key=f"k{place}"), ItemContent(content=content))
+        for place, content in enumerate(contents)
+    ]
+
+
+async def test_the_contents_of_a_batch_are_embedded_in_few_calls(world: World) -> None:
+    class Slow(FakeEmbedder):
+        async def embed(self, texts: Sequence[str]) -> list[Vector]:
+            await asyncio.sleep(0.05)
+            return await super().embed(texts)
+
+    embedder = Slow()
+    world.embed_by(embedder)
+
+    stored = await world.items.put_many(world.agent, batch_of([f"item {number}" for number in range(100)]))
+
+    assert [one.key for one in stored if isinstance(one, Put)] == [f"k{place}" for place in range(100)]
+    assert sorted(embedder.texts) == sorted(f"item {number}" for number in range(100))
+    assert embedder.calls < 50
+
+
+async def test_what_the_embedder_refuses_of_a_batch_is_refused_alone(world: World) -> None:
+    world.embed_by(FakeEmbedder(refused="refused"))
+
+    stored = await world.items.put_many(world.agent, batch_of(["a", "refused", "b", "refused", "c"]))
+
+    assert [type(one).__name__ for one in stored] == ["Put", "RequestInvalid", "Put", "RequestInvalid", "Put"]
+    assert sorted(await world.heads()) == ["a", "b", "c"]
+
+
+async def test_a_batch_fails_as_a_whole_only_where_nothing_of_it_was_written(world: World) -> None:
+    embedder = FakeEmbedder()
+    world.embed_by(embedder)
+    await world.items.put_many(world.agent, batch_of(["kept"]))
+    embedder.is_away, calls = True, embedder.calls
+
+    # What was there already is not embedded.
+    stored = await world.items.put_many(world.agent, batch_of(["kept", "new", "newer"]))
+    with pytest.raises(EmbedderUnavailable):
+        await world.items.put_many(world.agent, batch_of([f"none {number}" for number in range(100)]))
+
+    assert [type(one).__name__ for one in stored] == ["Put", "EmbedderUnavailable", "EmbedderUnavailable"]
+    assert embedder.calls == calls + 2, "a service that is away is asked once a batch"
+    assert await world.heads() == ["kept"]
 
 
 async def test_items_of_more_than_2048_tokens_are_refused_with_the_count(world: World) -> None:

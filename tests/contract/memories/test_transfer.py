@@ -24,7 +24,15 @@ from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.memory_types import MemoryType
-from tests.support.engine.agents import EVERYTHING, World, every_right, open_world, search_request, vector_of
+from tests.support.engine.agents import (
+    EVERYTHING,
+    FakeEmbedder,
+    World,
+    every_right,
+    open_world,
+    search_request,
+    vector_of,
+)
 from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
 from tests.support.engine.merges import merged
 
@@ -221,7 +229,7 @@ async def test_another_users_point_is_never_written(world: World) -> None:
 async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: World) -> None:
     chain = await fill(world)
     lines = await exported(world)
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
 
     refused = await imported(world, lines)
     told = [read(world, text) for text in lines]
@@ -231,7 +239,7 @@ async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: Wo
     assert set(taken) == {"imported"}
     history = await read_history(world.agent, chain[0], user_id="u")
     assert [record.id for record in history.records] == chain
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     assert not [row for row in (await rows(world)).values() if "content" in row]
 
 
@@ -360,6 +368,29 @@ async def test_no_line_takes_the_place_of_an_item_or_a_working_memory(world: Wor
     assert all(row.get("supersedesId") is None for row in after.values())
 
 
+async def test_lines_with_and_without_their_vectors_keep_what_is_theirs(world: World) -> None:
+    """An item and a chain with the agent's own vectors, among lines that are embedded."""
+    await world.items.put(world.agent, ADDRESS, ItemContent(content="item", vector=vector_of("item")))
+    first = await world.add("v0", type="fact")
+    await world.add("v1", type="fact", supersedes=first)
+    lines = [json.loads(line) for line in await exported(world)]
+    before = await rows(world)
+    await clear(world)
+    world.embed_by(FakeEmbedder())
+    new = [json.dumps({"content": f"new {number}"}).encode() for number in range(3)]
+    told = [json.dumps(line | {"embedding": "fake/8"}).encode() for line in lines]
+
+    outcomes = await imported(world, [new[0], told[0], new[1], *told[1:], new[2]])
+
+    assert outcomes == ["imported"] * 6
+    after = await rows(world)
+    keys = ("content", "itemNamespace", "supersedesId", "supersededById", "key")
+    assert {id_: [after[id_].get(key) for key in keys] for id_ in before} == {
+        id_: [row.get(key) for key in keys] for id_, row in before.items()
+    }
+    assert [[row.get(key) for key in keys[1:]] for id_, row in after.items() if id_ not in before] == [[None] * 4] * 3
+
+
 async def test_a_line_may_leave_out_all_but_its_content(world: World) -> None:
     memory = IncomingMemory(user_id="u", content="by a use case", vector=vector_of("u"))
     text = json.dumps({"content": "by the API", "vector": vector_of("a")}).encode()
@@ -419,7 +450,7 @@ async def test_what_is_erased_while_it_is_imported_over_a_tombstone_stays_erased
     memory_id = await world.add("secret")
     lines = await exported(world)
     await delete_head(world.agent, memory_id, user_id="u")
-    request = ForgetRequest(scope=Scope(user_id="u"), filters={})
+    request = ForgetRequest(scope=Scope(user_id="u", is_whole=True), filters={})
 
     (outcome,) = await take_in_while(world, lines, lambda: world.forgetting.forget(world.agent, request))
 
@@ -516,7 +547,7 @@ async def test_a_merged_memory_whose_source_has_another_successor_is_refused(wor
 async def test_who_is_forgotten_leaves_nothing_of_what_was_merged(world: World) -> None:
     await fill_merged(world)
 
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
 
     assert await world.heads() == []
     assert all("content" not in row and "connections" not in row for row in (await rows(world)).values())

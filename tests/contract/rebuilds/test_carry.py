@@ -46,7 +46,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
         gone = await world.add("a secret", session_id="s")
         await delete_head(world.agent, gone, user_id="u")
         await world.add("of somebody else", user_id="v", pinned=True)
-        await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v")))
+        await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
         await world.add("the last", importance=0.123456789)
         yield world
 

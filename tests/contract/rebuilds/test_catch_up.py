@@ -33,7 +33,7 @@ async def test_changes_deletions_and_what_is_new_come_into_the_target(rebuild: R
     world.clock.move(ms=1)
     successor = await world.add("final", supersedes=edited)
     await delete_head(world.agent, deleted, user_id="u")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
 
     await catch_up(task)
 

@@ -156,7 +156,7 @@ async def test_who_was_forgotten_in_the_target_does_not_come_back_by_a_late_writ
     task, late = await moved(rebuild)
     await late.add("late")
     rebuild.world.clock.move(ms=5_000)
-    await rebuild.world.forgetting.forget(rebuild.world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await rebuild.world.forgetting.forget(rebuild.world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
 
     await drain(task)
 
@@ -170,7 +170,7 @@ async def test_what_was_stored_after_a_forget_in_the_target_stays_though_who_for
     task, late = await moved(rebuild)
     await late.add("late")
     world.clock.move(ms=5_000)
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     world.clock.move(ms=-1_500)
     await world.add("stored since")
 

@@ -42,6 +42,7 @@ from agentmemory_operator.spec.times import parse_time
 from tests.support.job.job_world import EMBEDDING, NAMESPACE
 from tests.support.job.restore_world import PLACEHOLDER, POINTS, RestoreWorld, open_restore
 from tests.support.spec.documents import connection_document, memory_document
+from tests.support.web.http_server import well
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
 
@@ -97,29 +98,6 @@ class TestSwap:
         assert sorted(world.metadata(world.alias)) == ["agentmemory", "agentmemoryEpoch", "agentmemoryRestores"]
         described = world.http.get(f"/collections/{world.alias}").json()["result"]
         assert "updatedAt" not in described["payload_schema"]
-
-    async def test_what_was_being_stored_when_the_snapshot_was_made_is_ended_before_anybody_sees_it(
-        self, world: RestoreWorld
-    ) -> None:
-        """Of two that superseded one memory, one was told 409 after the snapshot."""
-        ids = [f"00000000-0000-4000-8000-00000000000{number}" for number in range(3)]
-        common = {"userId": "u", "type": "note", "createdAt": 1, "updatedAt": 1, "rev": 1}
-        rows = [
-            {"id": ids[0], "supersededById": ids[1]},
-            {"id": ids[1], "supersedesId": ids[0], "pending": True},
-            {"id": ids[2], "supersedesId": ids[0], "pending": True},
-        ]
-        points = [{"id": row["id"], "vector": [1, 0, 0, 1], "payload": common | row} for row in rows]
-        world.http.put(f"/collections/{world.alias}/points?wait=true", json={"points": points}).raise_for_status()
-        await world.snapshot("midway")
-
-        await world.run(world.restore(source={"snapshotRef": {"name": "midway"}}))
-
-        found = world.http.post(f"/collections/{world.alias}/points", json={"ids": ids, "with_payload": True})
-        told = {point["id"]: point["payload"] for point in found.raise_for_status().json()["result"]}
-        assert [bool(told[id_].get("pending")) for id_ in ids] == [False] * 3
-        assert [TOMBSTONE_KEY in told[id_] for id_ in ids] == [False, False, True]
-        assert told[ids[0]]["supersededById"] == ids[1]
 
     async def test_the_move_is_announced_then_final_and_nothing_is_carried(self, world: RestoreWorld) -> None:
         said: list[tuple[str, bool]] = []
@@ -523,7 +501,50 @@ class TestQueue:
         assert world.collections() == [world.physical]
 
 
+OLD, NEW, OTHER, HIDDEN, MISSING = (f"00000000-0000-4000-8000-00000000000{number}" for number in range(5))
+
+
+def write_unfinished(world: RestoreWorld, collection: str) -> None:
+    """Write what a writer left midway, and what a late write left."""
+    rows: list[Json] = [
+        {"id": OLD, "supersededById": NEW},
+        {"id": NEW, "supersedesId": OLD, "pending": True},
+        {"id": OTHER, "supersedesId": OLD, "pending": True},
+        {"id": HIDDEN, "supersededById": MISSING},
+    ]
+    given = {"userId": "u", "type": "fact", "content": "c", "rev": 1, "updatedAt": 1, "createdAt": 1, "pending": False}
+    body = [{"id": row["id"], "vector": [1, 0, 0, 0], "payload": given | row} for row in rows]
+    well(world.http.put(f"/collections/{collection}/points?wait=true", json={"points": body}))
+
+
+def heads_of(world: RestoreWorld) -> set[str]:
+    """Return which of them are the newest versions, and not deleted."""
+    filter_ = {"must": [{"is_empty": {"key": key}} for key in ("supersededById", "deletedAt")]}
+    body = {"filter": filter_, "with_payload": False, "limit": 100}
+    points = well(world.http.post(f"/collections/{world.alias}/points/scroll", json=body)).json()["result"]["points"]
+    return {point["id"] for point in points} & {OLD, NEW, OTHER, HIDDEN}
+
+
+async def test_what_was_pending_in_the_snapshot_is_undone(world: RestoreWorld) -> None:
+    write_unfinished(world, world.alias)
+    await world.snapshot("midway")
+    await world.run(key := world.restore(source={"snapshotRef": {"name": "midway"}}))
+
+    assert world.condition(key, "Succeeded") == "True/Restored", world.status(key)
+    assert heads_of(world) == {OLD, HIDDEN}
+
+
 class TestRollback:
+    async def test_what_was_pending_in_the_previous_collection_is_undone(self, world: RestoreWorld) -> None:
+        await world.run(key := world.restore())
+        write_unfinished(world, world.physical)
+
+        world.annotate(key, {"agentmemory.dev/rollback": "yes"})
+        await world.run(key)
+
+        assert world.condition(key, "RolledBack") == "True/RolledBack"
+        assert heads_of(world) == {OLD, HIDDEN}
+
     async def test_one_annotation_brings_the_previous_collection_back(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore())
 
@@ -671,7 +692,7 @@ class TestCreation:
     async def test_a_collection_is_made_beside_the_placeholder_of_one_that_is_gone(self, world: RestoreWorld) -> None:
         world.http.delete(f"/collections/{world.physical}")
         world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
-        desired = newest_collection(parse_agent_memory(world.must_get(world.memory)), cluster_id="cluster-1")
+        desired = newest_collection(parse_agent_memory(world.must_get(world.memory)), cluster_id=world.cluster.identity)
 
         async def create(server: Server) -> str:
             store = server.collections

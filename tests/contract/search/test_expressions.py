@@ -155,6 +155,7 @@ MODELS: dict[str, Model | None] = {
     "priority, other figures": Priority(0.1, 0.8, 0.1, 0.3, 7, 0.3, 0.25, Horizons(0, 0.7, 0, 0.3, 0.9, 0.1)),
     "importance": Importance(),
     "importance, other figures": Importance(daily_rate=0.37, idle_factor=1.7),
+    "importance, unimportant": Importance(daily_rate=0.01, idle_factor=0.1, unimportant_factor=4),
 }
 
 

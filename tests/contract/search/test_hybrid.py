@@ -50,6 +50,30 @@ async def test_words_decide_where_they_have_all_the_weight(world: World) -> None
     assert [found.score for found in answer.results[3:]] == [0.0] * 5
 
 
+@pytest.mark.parametrize("language", ["english", "none", "chinese", "japanese", "korean", "thai"])
+@pytest.mark.parametrize(
+    ("content", "query"),
+    [
+        ("我每天早上喝咖啡", "咖啡"),
+        ("私は茶を飲む", "茶"),
+        ("커피를 매일 마셔요", "커피가 좋아"),
+        ("ฉันดื่มกาแฟทุกเช้า", "กาแฟ"),
+        ("新しいiPhoneを買った", "IPHONE"),
+    ],
+)
+async def test_text_without_spaces_is_found_by_words(qdrant_url: str, language: str, content: str, query: str) -> None:
+    async with open_world(qdrant_url, keyword=KeywordSource(language=language, window=0)) as world:
+        world.rank_by(by(Fusion(keyword_weight=1.0)))
+        for other in (content, "天气很好", "今日は雨です", "날씨가 맑다", "วันนี้ฝนตก", "rain"):
+            await world.add(other)
+
+        answer = await search(world, query)
+
+        assert contents(answer)[0] == content
+        # Particles that others have too count for less.
+        assert answer.results[0].score > 2 * answer.results[1].score
+
+
 async def test_without_weight_for_words_the_order_is_that_of_meaning(world: World) -> None:
     world.rank_by(by(Fusion(keyword_weight=0.0)))
 

@@ -464,7 +464,7 @@ class TestImport:
         self, world: JobWorld, storage: S3Server
     ) -> None:
         spec = await self.lay(world, storage)
-        world.cluster.identity = "another cluster"
+        made_in, world.cluster.identity = world.cluster.identity, f"another than {world.agent}'s"
         passes = passes_of(world)
 
         refused = await made(world, passes, "refused", **spec)
@@ -476,7 +476,7 @@ class TestImport:
         await passes.run(annotated := world.apply("MemorySnapshot", "annotated", annotations=annotations, **named))
         assert world.condition(annotated, "Succeeded") == "False/SnapshotNotOwned"
 
-        world.reconnect(takeovers=[{"fromClusterId": "cluster-1"}])
+        world.reconnect(takeovers=[{"fromClusterId": made_in}])
         await passes.run(allowed := world.apply("MemorySnapshot", "allowed", **named))
         assert world.condition(allowed, "Succeeded") == "True/SnapshotTaken"
 

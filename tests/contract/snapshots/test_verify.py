@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +38,7 @@ from agentmemory_operator.spec.times import render_second
 from tests.support.engine.agents import World, churning, open_world, vector_of
 from tests.support.job.job_world import open_server
 
-CLUSTER = "cluster-of-this-test"
+CLUSTER = uuid.uuid4().hex
 
 
 async def this_cluster() -> str:

@@ -150,7 +150,7 @@ async def test_events_are_told_once_in_order_and_signed(operators: Operators, ta
     old = await world.add("lives in Rome")
     new = await world.add("lives in Oslo", supersedes=old)
     world.clock.move(ms=1)
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v")))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
     told = await operators.later()
     assert [(event["type"], event["data"]) for event in target.events] == [
         ("memory_superseded", {"agent": world.agent.settings.slug, "id": old, "user_id": "u"}),
@@ -170,7 +170,7 @@ async def test_events_are_told_once_in_order_and_signed(operators: Operators, ta
 
 async def test_what_was_erased_before_a_restore_is_told_before_it(operators: Operators, target: Target) -> None:
     world = operators.world
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     world.clock.move(ms=1_000)
     number = world.clock.now_ms()
     world.agent = replace(world.agent, epoch=Epoch(number=number, contents=number))
@@ -293,7 +293,7 @@ async def test_who_is_forgotten_while_a_target_is_away_is_told_to_nobody(operato
     await world.add("newer", supersedes=await world.add("old"))
     await operators.later()
     tried = len(target.got)
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
     target.answer = OK
     world.clock.move(ms=round(LAST_RETRY_S * 1000))
     await operators.later()

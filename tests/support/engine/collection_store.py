@@ -187,6 +187,10 @@ class FakeCollectionStore(Plantable):
         self._called("count", physical)
         return self.points.get(physical, 0)
 
+    async def count_memories(self, physical: str, *, exact: bool = True) -> int:
+        self._called("count_memories", "exact" if exact else "estimated")
+        return self.points.get(physical, 0)
+
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         self._called("count_unlisted", physical)
         return {name: count for name, count in self.types.get(physical, {}).items() if name not in types}

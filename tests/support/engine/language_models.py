@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.shapes import fault_in
+from agentmemory_operator.consolidation.rules.shapes import Misfit, fit
 from agentmemory_operator.errors import ModelAnswerInvalid
 from agentmemory_operator.ports.models import Completion
 
@@ -36,10 +36,11 @@ class SaidModel:
         assert found, "no material"
         rows: list[Row] = json.loads(found[2])
         self.rows.append(rows)
-        answer = dict(self.answers(rows))
-        if fault := fault_in(answer, schema):
-            raise ModelAnswerInvalid(fault, tokens_in=self.tokens[0], tokens_out=self.tokens[1])
-        return Completion(answer, *self.tokens)
+        try:
+            answer = fit(dict(self.answers(rows)), schema)
+        except Misfit as misfit:
+            raise ModelAnswerInvalid(str(misfit), tokens_in=self.tokens[0], tokens_out=self.tokens[1]) from None
+        return Completion(answer.value, *self.tokens, dropped=answer.dropped)
 
 
 def merging(rows: Sequence[Row]) -> Said:

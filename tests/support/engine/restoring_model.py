@@ -13,7 +13,7 @@ from agentmemory_operator.collections.rules.collection import METADATA_KEY
 from agentmemory_operator.collections.rules.rebuild_record import copied_elsewhere
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.lifecycle.erasure_restore import settle_unfinished
+from agentmemory_operator.lifecycle.erasure_restore import repair_late, settle_unfinished
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.in_place import InPlace
 from agentmemory_operator.restores.rules.checks import Identity
@@ -96,12 +96,22 @@ class Restoring:
         if self.engine.behind != self.target:
             await self._once("recover", self._recover)
             await self._once("claim", self._claim)
-            await settle_unfinished(self.server, self.target, self.memory, self.clock)
-            await self._switch()
+            await self._settle_and_switch()
+        await self._repair()
 
     async def roll_back(self) -> None:
         """Let the alias lead to the collection that was replaced again."""
+        if self.engine.behind != self.target:
+            await self._settle_and_switch()
+        await self._repair()
+
+    async def _settle_and_switch(self) -> None:
+        await settle_unfinished(self.server, self.target, self.memory, self.clock)
         await self._switch()
+
+    async def _repair(self) -> None:
+        await self.announcing.wait_for_late_writes(self.server)
+        await repair_late(self.server, self.target, self.memory, self.clock)
 
     async def _recover(self) -> None:
         await self.turn.wait()

@@ -23,6 +23,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.naming import scratch_prefix
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
 from tests.support.planted import met
 from tests.support.spec.documents import connection_document, memory_document
@@ -97,7 +98,8 @@ class JobWorld:
         self.table.claims = ClaimSet(
             claims={self.agent: SlugClaim(namespace=NAMESPACE, uid=f"uid-{self.agent}")}, is_complete=True
         )
-        self.cluster = TableCluster(table=self.table)
+        # Of its own: tests beside this one share a server, and each drops what its cluster has left there.
+        self.cluster = TableCluster(table=self.table, identity=f"cluster-of-{self.agent}")
         self.http = httpx.Client(base_url=url, timeout=30)
         self.table.put(connection_document(url=url, **({"nodes": list(nodes)} if nodes else {})))
         self.secrets = FakeSecrets()
@@ -173,9 +175,10 @@ class JobWorld:
         return f"{found[0]['status']}/{found[0]['reason']}" if found else ""
 
     def collections(self) -> list[str]:
-        """Return the agent's collections, and every scratch one."""
+        """Return the agent's collections, and every scratch one of its cluster."""
         names = [item["name"] for item in self.http.get("/collections").json()["result"]["collections"]]
-        return sorted(name for name in names if self.agent in name or "scratch" in name)
+        scratch = scratch_prefix(self.cluster.identity)
+        return sorted(name for name in names if self.agent in name or name.startswith(scratch))
 
     def files(self, physical: str | None = None) -> list[str]:
         answer = self.http.get(f"/collections/{physical or self.physical}/snapshots")

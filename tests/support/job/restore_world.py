@@ -63,7 +63,7 @@ class RestoreWorld(JobWorld):
         super().__init__(url, nodes=nodes)
         self.crash_at, self.calls = 0, 0
         self.fails, self.after = {}, {}
-        self.announcing = Announcing(announce_s=0)
+        self.announcing = Announcing(announce_s=0, late_s=0)
         self.claim_store: Any = Watched(FakeClaimStore(stored=self.table.claims), self)
         self.restores = self.passes()
 

@@ -81,6 +81,9 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
         "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
     },
     ("PUT", "/v1/agents/{agent}/items"): lambda user: stored_item_of(user, INTRUDED),
+    ("POST", "/v1/agents/{agent}/items/batch"): lambda user: {
+        "json": {"items": [{**item_of(user)["params"], "content": INTRUDED, "vector": VECTOR}]}
+    },
     ("GET", "/v1/agents/{agent}/items"): item_of,
     ("GET", "/v1/agents/{agent}/items/versions"): item_of,
     ("DELETE", "/v1/agents/{agent}/items"): item_of,
@@ -96,10 +99,12 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("POST", "/v1/agents/{agent}/import"): lambda user: (
         asked_for(user) | {"content": line_of(f"{INTRUDED}, {uuid4()}")}
     ),
-    ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
+    ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user, "everything": True}},
     ("GET", "/v1/agents/{agent}/receipts"): asked_for,
     ("GET", "/v1/agents/{agent}/changes"): asked_for,
     ("GET", "/v1/agents/{agent}/users"): lambda user: {},
+    ("GET", "/v1/agents/{agent}/users/{user_id}"): lambda user: {},
+    ("PUT", "/v1/agents/{agent}/users/{user_id}"): lambda user: {"json": {"name": INTRUDED}},
     ("POST", "/v1/agents/{agent}/tokens"): lambda user: {"json": {"user_id": user, "verbs": ["read"]}},
 }
 
@@ -136,5 +141,5 @@ def arguments_of(endpoint: Endpoint, user: str, *, agent: str, id: str, token: s
     arguments = REQUESTS[endpoint](user)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     headers |= {"Content-Type": "application/x-ndjson"} if "content" in arguments else {}
-    url = path.format(agent=agent, id=id, session_id="s", name=user)
+    url = path.format(agent=agent, id=id, session_id="s", name=user, user_id=user)
     return {"method": method, "url": url, "headers": headers, **arguments}

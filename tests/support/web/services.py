@@ -130,6 +130,7 @@ class FakeOpenAI(Plantable):
         faults: answers to give before working again, one a request.
         dimensions: length of the vectors when the request does not say.
         usage: what it says of tokens.
+        fails_on: A text that makes every request with it end with status 500.
     """
 
     PLANTABLE = ("faults",)
@@ -140,6 +141,7 @@ class FakeOpenAI(Plantable):
     keys: list[str] = field(default_factory=list)
     knows_base64: bool = True
     is_reversed: bool = False
+    fails_on: str | None = None
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 1, "total_tokens": 1})
 
     def app(self) -> Starlette:
@@ -156,6 +158,8 @@ class FakeOpenAI(Plantable):
         is_base64 = body.get("encoding_format") == "base64"
         if is_base64 and not self.knows_base64:
             return failure(400, "unknown value for encoding_format")
+        if self.fails_on in body["input"]:
+            return failure(500)
         size = body.get("dimensions") or self.dimensions
         rows = [
             {"object": "embedding", "index": index, "embedding": _encoded(embedding_of(text, size), is_base64)}

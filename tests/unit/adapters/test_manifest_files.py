@@ -9,8 +9,9 @@ import pytest
 
 from agentmemory_operator.adapters.folder.edits import ManifestFiles
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.controllers.rules.starter_manifests import connection_text, memory_text
 from agentmemory_operator.errors import AgentMemoryError, NotFound
-from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CLEANUP_REQUESTED_AT, Metadata
 
 SNAPSHOT = "MemorySnapshot"
 
@@ -85,7 +86,9 @@ def test_an_annotation_reaches_the_stack(tmp_path: Path) -> None:
 
 def test_a_manifest_of_somebody_else_is_left_alone_and_said_what_to_do(tmp_path: Path) -> None:
     theirs = tmp_path / "mine.yaml"
-    before = f"# why\n{json.dumps(document())}\n"
+    pinned = document()
+    pinned["metadata"]["annotations"] = {"agentmemory.dev/pin": "no"}
+    before = f"# why\n{json.dumps(pinned)}\n"
     theirs.write_text(before)
 
     for call in (
@@ -95,6 +98,83 @@ def test_a_manifest_of_somebody_else_is_left_alone_and_said_what_to_do(tmp_path:
         with pytest.raises(AgentMemoryError, match="agentmemory did not write"):
             asyncio.run(call)
     assert theirs.read_text() == before
+
+
+ASKED = {CLEANUP_REQUESTED_AT: "2026-11-27T00:00:00Z"}
+AGENT = Metadata(name="bot", namespace="default")
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A folder with what `agentmemory init` writes."""
+    (tmp_path / "connection.yaml").write_text(connection_text())
+    (tmp_path / "bot.yaml").write_text(memory_text("bot", "brain"))
+    return tmp_path
+
+
+def annotations_of(events: list[tuple[str, dict[str, Any]]]) -> list[dict[str, str]]:
+    return [taken["metadata"]["annotations"] for _, taken in events if taken["kind"] == "AgentMemory"]
+
+
+def test_an_annotation_of_a_command_reaches_an_object_that_init_wrote_and_leaves_its_manifest(begun: Path) -> None:
+    files, stack = ManifestFiles(begun), ManifestFolder(begun)
+    before = (begun / "bot.yaml").read_text()
+    (begun / ".status").mkdir()
+    stack.scan()
+
+    asyncio.run(files.annotate("AgentMemory", AGENT, ASKED))
+    asyncio.run(files.annotate("AgentMemory", AGENT, {"agentmemory.dev/approve-plan": "abc"}))
+    events = stack.scan()
+
+    assert [event for event, _ in events] == ["MODIFIED"]
+    assert annotations_of(events) == [ASKED | {"agentmemory.dev/approve-plan": "abc"}]
+    assert events[0][1]["metadata"]["generation"] == 1
+    assert (begun / "bot.yaml").read_text() == before
+    assert asyncio.run(files.read_object("AgentMemory", "default", "bot"))["metadata"]["annotations"][
+        CLEANUP_REQUESTED_AT
+    ]
+    asyncio.run(files.annotate("AgentMemory", AGENT, {"agentmemory.dev/approve-plan": None}))
+    assert annotations_of(stack.scan()) == [ASKED]
+    assert stack.scan() == []
+
+
+def test_the_watch_of_the_stack_tells_of_an_annotation_at_once(begun: Path) -> None:
+    async def annotations() -> list[dict[str, str]]:
+        changes = ManifestFolder(begun).follow()
+        await anext(changes)
+        waiting = asyncio.ensure_future(anext(changes))
+        # The watch of the file system begins a moment after it is asked for.
+        while not waiting.done():
+            await ManifestFiles(begun).annotate("AgentMemory", AGENT, ASKED)
+            await asyncio.wait([waiting], timeout=0.5)
+        return annotations_of(waiting.result())
+
+    assert asyncio.run(asyncio.wait_for(annotations(), 60)) == [ASKED]
+
+
+def test_annotations_of_commands_outlast_a_restart_and_go_with_their_object(begun: Path) -> None:
+    (begun / ".status").mkdir()
+    asyncio.run(ManifestFiles(begun).annotate("AgentMemory", AGENT, ASKED))
+    stack, manifest = ManifestFolder(begun), (begun / "bot.yaml").read_text()
+    assert annotations_of(stack.scan()) == [ASKED]
+
+    (begun / "bot.yaml").unlink()
+    assert [event for event, _ in stack.scan()] == ["DELETED"]
+    (begun / "bot.yaml").write_text(manifest)
+
+    assert annotations_of(stack.scan()) == [{}]
+
+
+def test_a_link_in_place_of_the_folder_of_annotations_is_not_followed(begun: Path, tmp_path: Path) -> None:
+    (begun / ".status").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (begun / ".status" / "annotations").symlink_to(elsewhere)
+
+    with pytest.raises(AgentMemoryError, match="is a link"):
+        asyncio.run(ManifestFiles(begun).annotate("AgentMemory", AGENT, ASKED))
+
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_what_the_schedule_of_the_stack_made_is_left_to_it(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ ANSWERS: list[tuple[type[Answer], type[BaseModel]]] = [
     (entity_calls.EntitiesPage, entity_requests.EntitiesOut),
     (client.EntityDetails, entity_requests.EntityViewOut),
     (client.ReceiptsPage, forget_requests.ReceiptsOut),
+    (client.UserDetails, identity.UserDetailsOut),
     (client.UserToken, identity.TokenOut),
     (values.UsersPage, identity.UsersOut),
     (client.Change, change_requests.ChangeOut),

@@ -1,12 +1,20 @@
 """An agent without a collection: an empty one, none while one is restored for it, or the one that its spec names."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.controllers.bootstrap import bootstrap_of, check_creation
-from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid, StoreUnavailable, TransientError
+from agentmemory_operator.collections.rules.collection import Limits
+from agentmemory_operator.controllers.bootstrap import LISTED_MAX, bootstrap_of, check_creation
+from agentmemory_operator.errors import (
+    NotFound,
+    RestoreUnderWay,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_restore
@@ -273,3 +281,48 @@ async def test_memories_under_keys_that_are_replaced_are_counted_and_no_others(
 
     assert (stage.status(key).get("zones") or {}).get("toReseal") == left
     assert ("count_sealed_before" in {method for method, _ in stage.store.calls}) is (left is not None)
+
+
+@pytest.mark.parametrize(
+    ("points", "limits", "how"),
+    [
+        (0, None, None),
+        (LISTED_MAX + 1, None, "exact"),
+        (LISTED_MAX + 1, (("enabled", False), ("search_allow_exact", False)), "exact"),
+        (LISTED_MAX, (("enabled", True), ("search_allow_exact", False)), "exact"),
+        (LISTED_MAX + 1, (("enabled", True), ("search_allow_exact", False)), "estimated"),
+    ],
+)
+async def test_a_pass_lists_no_more_memories_than_a_bound_to_count_them(
+    points: int, limits: Limits | None, how: str | None
+) -> None:
+    stage = Stage()
+    key = stage.put(connection_document(), memory_document("probe"))
+    await stage.run(key)
+    stage.store.points[FIRST] = points
+    stage.store.collections[FIRST] = replace(stage.store.collections[FIRST], strict_mode=limits)
+    stage.store.calls.clear()
+
+    await stage.run(key)
+
+    assert stage.status(key)["collection"]["memories"] == points
+    assert [argument for method, argument in stage.store.calls if method == "count_memories"] == ([how] if how else [])
+
+
+@pytest.mark.parametrize("error", [StoreRejected(400, "no"), NotFound("gone")])
+async def test_a_server_that_refuses_to_count_serves_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def refuse(_: object, physical: str, *, exact: bool = True) -> int:
+        raise error
+
+    stage = Stage()
+    key = stage.put(connection_document(), memory_document("probe"))
+    await stage.run(key)
+    stage.store.points[FIRST] = 5
+    monkeypatch.setattr(type(stage.store), "count_memories", refuse)
+
+    await stage.run(key)
+
+    assert ("Ready", "True", "Serving") in stage.short(key)
+    assert "memories" not in stage.status(key)["collection"]

@@ -64,6 +64,9 @@ def test_the_plan_of_the_quickstart_makes_its_collection(monkeypatch: pytest.Mon
 
     assert done.exit_code == 2, done.output
     assert "create collection agent_memory_support-bot__1" in done.output
+    told = " ".join(done.output.split())
+    for figure in ("m 16", "efConstruct 128", "quantization Scalar (quantile 0.99)", "segments", "indexes: "):
+        assert figure in told
 
 
 async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None:
@@ -85,3 +88,31 @@ async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None
 
     page = (DOCS / "cli.md").read_text().split("```text\n")[1].split("```")[0]
     assert re.sub(DIGEST, "", page) == re.sub(DIGEST, "", shown)
+
+
+# Of other programs, in the same page.
+FOREIGN = {"--manifest", "--audience"}
+
+
+def options_of(command: Any) -> set[str]:
+    own = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return own.union({"-h", "--help"}, *(options_of(below) for below in getattr(command, "commands", {}).values()))
+
+
+def test_every_option_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", (DOCS / "cli.md").read_text()))
+    known = set().union(*map(options_of, VERBS.values()))
+
+    assert named - FOREIGN <= known
+    assert len(named & known) > 30
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_help_breaks_no_word(verb: str, columns: str) -> None:
+    done = CliRunner().invoke(command_line(), [verb, "--help"], env={"COLUMNS": columns})
+
+    texts = [VERBS[verb].help or ""] + [getattr(parameter, "help", None) or "" for parameter in VERBS[verb].params]
+    texts += [below.help for below in getattr(VERBS[verb], "commands", {}).values()]
+    shown = " ".join(done.output.split())
+    assert [text for text in texts if " ".join(text.split()) not in shown] == []

@@ -6,6 +6,9 @@ import re
 import pytest
 import yaml
 
+from agentmemory_operator.entrypoints.api.requests import MemoryIn, SearchIn
+from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, MemoryOut
+from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, TOMBSTONE_KEY
 from agentmemory_operator.spec.expression.tree import Const, Decay, Values, Var
 from agentmemory_operator.spec.expression.variables import AGE_DAYS
 from agentmemory_operator.spec.presets import PRESETS, RETRIEVAL_INDEXES
@@ -74,3 +77,15 @@ def test_the_table_of_what_is_left_is_what_the_formula_gives() -> None:
     for _, days, *left in rows:
         recency = Decay(Var(AGE_DAYS), Const(float(days)))
         assert left == [f"{recency.evaluate(Values('', {AGE_DAYS: age})):.4f}" for age in (30.0, 90.0, 180.0, 365.0)]
+
+
+def test_the_table_of_names_has_the_names_of_points_and_of_the_api() -> None:
+    lines = [line for line in PAGE.split("\n### Names on points\n")[1].splitlines() if line.startswith("| `")]
+    keys = {key for line in lines for key in re.findall(r"`([a-zA-Z]+)`", line.strip("|").split("|")[2])}
+    sent = {key for line in lines for key in re.findall(r"`([a-z_]+)`", line.strip("|").split("|")[3])}
+
+    assert {line.split("`")[1] for line in lines} == {"cortex", "brain", "keyed", "cognitive", "importance"}
+    known = {*PAYLOAD_KEYS.values(), TOMBSTONE_KEY, "ttl", "description"}
+    assert keys <= known
+    fields = {*MemoryOut.model_fields, *SearchIn.model_fields, *MemoryIn.model_fields, *ItemStoredOut.model_fields}
+    assert sent <= fields | {"explain", "similarity", "score", "ttl"}

@@ -1,7 +1,14 @@
+from collections.abc import Iterator
+from typing import Annotated, Any
+
 import pytest
+from annotated_types import Ge
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from agentmemory_operator.entrypoints.api.app import ROUTERS
 from agentmemory_operator.entrypoints.api.fields import check_metadata, read_time
+from agentmemory_operator.entrypoints.api.requests import Body
 from agentmemory_operator.spec.times import render_time
 
 
@@ -69,3 +76,36 @@ def test_metadata_is_at_most_16_levels_deep() -> None:
 
     with pytest.raises(PydanticCustomError, match="deeper than 16 levels"):
         check_metadata(nested(17))
+
+
+def integers_of(schema: dict[str, Any], place: str = "") -> Iterator[str]:
+    """Yield the names of fields that are integers, in any part of a schema."""
+    if schema.get("type") == "integer":
+        yield place
+    for name, child in {**schema.get("properties", {}), **schema.get("$defs", {})}.items():
+        yield from integers_of(child, name)
+    for child in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
+        yield from integers_of(child, place)
+
+
+def bodies(kind: type[Body] = Body) -> Iterator[type[Body]]:
+    for model in kind.__subclasses__():
+        yield model
+        yield from bodies(model)
+
+
+def test_each_integer_of_a_body_may_be_written_with_a_point() -> None:
+    assert ROUTERS, "what is imported has all models"
+    names = {(model, name) for model in bodies() for name in integers_of(model.model_json_schema())}
+    own = [(model, name) for model, name in names if name in model.model_fields]
+    assert {name for _, name in own} >= {"top_k", "ttl_seconds", "access_count", "strength", "neighbours"}
+
+    for model, name in own:
+        field = model.model_fields[name]
+        hint = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        read = TypeAdapter(hint, config=ConfigDict(strict=True))
+        least = next((each.ge for each in field.metadata if isinstance(each, Ge)), 1)
+        assert read.validate_python(float(least)) == least, (model, name)
+        for wrong in (least + 0.5, True, str(least), float("inf")):
+            with pytest.raises(ValidationError):
+                read.validate_python(wrong)

@@ -13,6 +13,7 @@ from agentmemory_operator.errors import (
     CollectionNotFound,
     Conflict,
     DeletionWaiting,
+    EmbedderFailed,
     EmbedderUnavailable,
     FieldError,
     KeysDamaged,
@@ -90,6 +91,7 @@ def test_no_error_is_forgotten() -> None:
     of_operator |= {ServerFull, ServerFullForNow, NamespaceFull}
     unanswered = {SecretMissing, SecretNotUsable, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
     unanswered |= {
+        EmbedderFailed,
         NoAnswer,
         CollectionGone,
         CollectionMoved,

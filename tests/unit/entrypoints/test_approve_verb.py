@@ -139,14 +139,19 @@ def test_an_object_that_nobody_has_looked_at_has_nothing_to_approve(folder: JobF
     assert "no plan is waiting for approval (it has no collection yet)" in folder.run("approve", "bot").output
 
 
-def test_an_agent_in_a_person_s_manifest_is_not_changed_and_the_annotation_named(tmp_path: Path) -> None:
+def test_a_plan_of_a_manifest_of_its_author_is_approved_beside_it(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
+    manifests = {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")}
     hold(folder)
 
     done = folder.run("approve", "bot")
 
-    assert done.exit_code == 1
-    assert f"{APPROVE_PLAN}: '{DIGEST}'" in done.output
+    assert done.exit_code == 0, done.output
+    assert {path: path.read_bytes() for path in manifests} == manifests
+    kept = [path.read_text() for path in (tmp_path / ".status" / "annotations").iterdir()]
+    assert len(kept) == 1
+    assert APPROVE_PLAN in kept[0]
+    assert DIGEST in kept[0]
 
 
 @pytest.mark.parametrize(

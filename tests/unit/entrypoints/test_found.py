@@ -40,8 +40,8 @@ def test_what_was_found_has_its_score() -> None:
     heading, columns, row = told(answer(memory(), total=1))
 
     assert heading == "1 of 1 memories, by generation 3"
-    assert columns.split() == ["SCORE", "TYPE", "CREATED", "CONTENT", "ID"]
-    assert row.split() == ["0.610", "fact", "2026-11-25", "Pays", "by", "invoice", "1"]
+    assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "CONTENT"]
+    assert row.split() == ["1", "0.610", "fact", "2026-11-25", "Pays", "by", "invoice"]
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_what_was_found_has_its_score() -> None:
             {"threshold": 0.3},
             ["0 of 1 memories, by generation 3: 1 below the threshold 0.3", "--threshold -1 leaves nothing out by"],
         ),
-        ({"min_similarity": 0.5}, ["1 below the similarity 0.5", "spec.scoring.minSimilarity of the object leaves"]),
+        ({"min_similarity": 0.5}, ["1 below the similarity 0.5", "--min-similarity -1 leaves nothing out"]),
         (
             {"threshold": 0.25, "min_similarity": 0.5},
-            ["1 below the threshold 0.25 or the similarity 0.5", "--threshold -1", "spec.scoring.minSimilarity"],
+            ["1 below the threshold 0.25 or the similarity 0.5", "--threshold -1", "--min-similarity -1"],
         ),
         ({}, ["1 below a threshold"]),
     ],
@@ -76,7 +76,7 @@ def test_an_explanation_names_each_term_and_how_far_the_engine_looked() -> None:
 
     _, columns, row, note = told(answer(memory(**EXPLAINED), total=2, candidates=looked))
 
-    assert columns.split()[:2] == ["SCORE", "BECAUSE"]
+    assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "BECAUSE", "CONTENT"]
     assert "similarity 0.53, recency 1, 2.04 days old" in row
     assert note.strip() == "1 of 2 were scored: nothing better was missed"
 

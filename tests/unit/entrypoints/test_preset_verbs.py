@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -85,6 +85,59 @@ def test_what_is_shown_of_a_preset_passes_validate(tmp_path: pathlib.Path, prese
     file.write_text(printed("show", preset))
 
     assert RUNNER.invoke(command_line(), ["validate", "-f", str(file)]).exit_code == 0
+
+
+# Where each figure of a preset is printed: a path in the object, or a name among the comments after it.
+SHOWN_AS: dict[str, tuple[str, ...]] = {
+    "types": ("spec", "types"),
+    "model": ("spec", "scoring", "model"),
+    "limit": ("spec", "scoring", "limit"),
+    "score_threshold": ("spec", "scoring", "scoreThreshold"),
+    "min_similarity": ("spec", "scoring", "minSimilarity"),
+    "has_keyword": ("spec", "index", "keyword", "enabled"),
+    "has_entities": ("spec", "entities", "enabled"),
+    "fusion": ("spec", "scoring", "fusion"),
+    "evidence": ("spec", "scoring", "evidence"),
+    "embedding_cache_entries": ("spec", "embedding", "cacheEntries"),
+    "distance": ("spec", "index", "distance"),
+    "datatype": ("spec", "index", "vectors", "datatype"),
+    "m": ("spec", "index", "hnsw", "m"),
+    "ef_construct": ("spec", "index", "hnsw", "efConstruct"),
+    "full_scan_threshold_kb": ("spec", "index", "hnsw", "fullScanThresholdKB"),
+    "default_segment_number": ("spec", "index", "optimizers", "defaultSegmentNumber"),
+    "indexing_threshold_kb": ("spec", "index", "optimizers", "indexingThresholdKB"),
+    "quantization": ("spec", "index", "quantization"),
+    "memory": ("spec", "index", "vectors", "memory"),
+    "lifecycle": ("spec", "lifecycle"),
+    "revision": ("revision",),
+    "payload_indexes": ("payloadIndexes",),
+    "has_weighted_words": ("weightedKeywordText",),
+    "max_content_tokens": ("maxContentTokens",),
+    "knowledge_category": ("knowledgeCategory",),
+    "embedding_models": ("modelOfProvider",),
+    "consolidation": ("consolidation",),
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_figure_of_a_preset_is_printed(preset: str) -> None:
+    text, figures = printed("show", preset), PRESETS[preset][-1]
+    comments = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
+    found = yaml.safe_load(text) | yaml.safe_load("\n".join(comments[1:]))
+    weighted = ("spec", "scoring") if figures.model is None else ("withModelWeighted",)
+    places = SHOWN_AS | {"weights": (*weighted, "weights"), "utility_norm": (*weighted, "utilityNorm")}
+
+    # Of a preset that takes any type there is no list.
+    missing = set() if figures.types else {"types"}
+    assert {field.name for field in fields(figures)} - {"name", "summary"} == places.keys()
+    for name in places.keys() - missing:
+        value = found
+        for part in places[name]:
+            assert part in value, f"{name}: {places[name]}"
+            value = value[part]
+    assert found["payloadIndexes"] == dict(figures.payload_indexes)
+    assert (found["revision"], found["maxContentTokens"]) == (figures.revision, figures.max_content_tokens)
+    assert found["consolidation"]["schedule"] == figures.consolidation.schedule
 
 
 def test_a_preset_is_shown_as_json_too() -> None:

@@ -252,12 +252,13 @@ def test_watching_what_is_held_waits_for_the_approval_and_then_for_the_end(folde
     assert "plan d4e5f6 is waiting for approval: AwaitingApproval" in done.output
 
 
-def test_an_object_in_a_person_s_manifest_is_left_to_that_person(tmp_path: Path) -> None:
+def test_a_rebuild_of_a_manifest_of_its_author_is_paused_beside_it(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     folder = JobFolder(tmp_path / "other")
     folder.report(KIND, "bot", rebuild=COPYING)
 
     done = folder.run("rebuild", "bot", "--pause")
 
-    assert done.exit_code == 1
-    assert f"set the annotation {PAUSE_REBUILD}" in done.output
+    assert done.exit_code == 0, done.output
+    [kept] = (tmp_path / "other" / ".status" / "annotations").iterdir()
+    assert PAUSE_REBUILD in kept.read_text()

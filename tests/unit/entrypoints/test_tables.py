@@ -51,3 +51,20 @@ def test_a_command_is_never_wrapped() -> None:
 
 def test_a_section_without_heading_has_no_margin() -> None:
     assert plain([Section("", columns=("A",), rows=(("b",),))]) == "A\nb\n"
+
+
+ID = "0197f1f0-5d0a-7000-8000-00c0ffee0001"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_terminal_keeps_the_first_column_whole_and_cuts_text(width: int) -> None:
+    row = (ID, "0.912", "episodic", "word after word " * 20 + "the end")
+    section = Section("", columns=("ID", "SCORE", "TYPE", "CONTENT"), rows=(row,), cut="CONTENT")
+    file = io.StringIO()
+
+    show([section], Console(file=file, force_terminal=True, width=width, color_system=None, legacy_windows=False))
+
+    lines = [line for line in file.getvalue().splitlines() if line.strip(" ─")]
+    assert len(lines) == 2
+    assert lines[1].strip().startswith(ID)
+    assert "the end" not in file.getvalue()

@@ -377,7 +377,7 @@ def test_standard_input_is_a_file_among_others(tmp_path: pathlib.Path) -> None:
         (b"a: \x00", "1 YAML: "),
         (b"a: 1\nb: !!python/object:os.system {}", "2 YAML: "),
         (b"? {a: b}\n: c", "1 YAML: "),
-        (b"a: 0b_", "1 YAML: "),
+        (b"a: .inf", "1 YAML: .inf has no value in JSON: use a finite number"),
         (b"a: &a [*a]", "1 YAML: is nested too deeply"),
         (b"a: 1\nkind: A\nkind: B", '3 YAML: "kind" is given twice: remove one, or separate the objects with ---'),
         (LAUGHS, "1 YAML: has more than"),
@@ -401,3 +401,43 @@ def test_the_name_of_a_file_shows_as_what_it_is(tmp_path: pathlib.Path) -> None:
     _, told = validated("-f", tmp_path)
 
     assert told[0].startswith(f"{tmp_path}/a\\n\\x1b[2J.yaml:1 YAML: ")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("connectionref: {name: main}", "spec.connectionref: unknown field; did you mean connectionRef?; known here"),
+        (
+            "index: {hnsw: {ef_construct: 100}}",
+            "spec.index.hnsw.ef_construct: unknown field; did you mean efConstruct?",
+        ),
+        (
+            "types: [{name: a, half_life_days: 3}]",
+            "spec.types[0].half_life_days: unknown field; did you mean halfLifeDays?",
+        ),
+        ("preset: Cortx", 'spec.preset: "Cortx": give standard or .*; did you mean cortex?'),
+        ("driftPolicy: correct", 'spec.driftPolicy: "correct": give .*; did you mean Correct?'),
+        ("scoring: {candidates: auto}", 'spec.scoring.candidates: "auto": give .*; did you mean Auto?'),
+        ("scoring: {model: Wieghted}", 'spec.scoring.model: "Wieghted": give .*; did you mean Weighted?'),
+    ],
+)
+@pytest.mark.parametrize("verb", ["validate", "plan"])
+def test_what_was_likely_meant_is_asked(tmp_path: pathlib.Path, verb: str, spec: str, message: str) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "apiVersion: agentmemory.dev/v1alpha1\nkind: AgentMemory\nmetadata: {name: a}\n"
+        f"spec:\n  {'' if 'onnection' in spec else 'connectionRef: {name: main}'}\n  {spec}\n"
+    )
+
+    done = CliRunner().invoke(command_line(), [verb, "-f", str(tmp_path)])
+
+    assert done.exit_code == 1
+    pattern = re.escape(message).replace(re.escape(".*"), ".*")
+    assert re.search(pattern, done.output), done.output
+
+
+def test_init_asks_which_preset_was_meant(tmp_path: pathlib.Path) -> None:
+    done = CliRunner().invoke(command_line(), ["init", "bot", "--preset", "cortx", "--into", str(tmp_path / "bot")])
+
+    assert done.exit_code == 2
+    assert "Did you mean 'cortex'?" in " ".join(done.output.replace("│", " ").split())
+    assert not (tmp_path / "bot").exists()

@@ -148,7 +148,7 @@ USE_CASES: dict[str, tuple[Deed, Deed]] = {
     "an import": (nothing, take_in),
     "an erasure": (
         add_two_versions,
-        lambda world: world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u"))),
+        lambda world: world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True))),
     ),
 }
 

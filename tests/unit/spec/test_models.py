@@ -1,6 +1,7 @@
 """The models beside the weighted one: each equals its reference values, and each figure acts."""
 
 import json
+import math
 import pathlib
 from dataclasses import replace
 from typing import Any
@@ -102,6 +103,7 @@ OLD = Scored(type="fact", similarity=0.8, created_at=at(10), access_count=9, con
         (Confidence(daily_factor=1, access_boost=1, max_boost=3), 0.8 * 0.5 * 3),
         (Importance(daily_rate=0, idle_factor=0), 0.8 * 0.5),
         (Importance(daily_rate=0, idle_factor=0.1), 0.8 * 0.5 / 2),
+        (Importance(daily_rate=0, idle_factor=0, unimportant_factor=9), 0.8 * 0.5),
         (Priority(recency=0, frequency=0, importance=1, similarity_share=0, horizons=Horizons(monthly=0.3)), 0.5),
         (Priority(recency=1, frequency=0, importance=0, half_life_days=5, similarity_share=0), 0.25 / 3),
         (Priority(recency=0, frequency=1, importance=0, max_accesses=9, similarity_share=0), 1 / 3),
@@ -142,6 +144,36 @@ def test_a_memory_s_own_decay_rate_wins_over_that_of_its_type() -> None:
     own = replace(OLD, type="event", decay_rate=0.1)
 
     assert ranked(Importance(idle_factor=0), own, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5 * 2.718281828**-1)
+
+
+EPISODES = (MemoryType("episodic", 69.31), MemoryType("semantic", None))
+
+
+@pytest.mark.parametrize(
+    ("memory", "rate"),
+    [
+        ({"importance": 0.25}, 0.04),
+        ({"importance": 0.0625}, 0.04),
+        ({"importance": 0.2501}, 0.01),
+        ({"importance": 0.5}, 0.01),
+        ({"importance": 0.25, "decay_rate": 0.02}, 0.02),
+        ({"importance": 0.25, "type": "semantic"}, 0.0),
+        ({"importance": 0.25, "type": "semantic", "decay_rate": 0.02}, 0.02),
+    ],
+)
+def test_unimportant_memories_fade_by_a_factor_faster_unless_they_have_a_rate_of_their_own(
+    memory: dict[str, Any], rate: float
+) -> None:
+    given: dict[str, Any] = {"type": "episodic", "similarity": 0.8, "created_at": at(40), **memory}
+    episode = Scored(**given)
+    wanted = 0.8 * memory["importance"] * math.exp(-rate * 40)
+
+    assert ranked(Importance(0.01, 0, unimportant_factor=4), episode, types=EPISODES) == pytest.approx(wanted)
+    # Off: the reference design's formula.
+    plain = 0.01 if rate == 0.04 else rate
+    assert ranked(Importance(0.01, 0), episode, types=EPISODES) == pytest.approx(
+        0.8 * memory["importance"] * math.exp(-plain * 40)
+    )
 
 
 MODELS: list[Model | None] = [

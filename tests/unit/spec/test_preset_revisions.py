@@ -371,6 +371,26 @@ async def test_a_revision_that_only_new_memories_notice_comes_by_itself(monkeypa
     assert {type_.confidence for type_ in settings.ranking.types} == {1.0}
 
 
+async def test_events_are_kept_by_the_sixth_revision_of_brain_which_comes_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    with monkeypatch.context() as before:
+        before.setitem(PRESETS, "brain", PRESETS["brain"][:5])
+        stage.put(connection_document())
+        key = stage.put(memory_document(preset="brain"))
+        await stage.run(key)
+    assert endings_in_force(stage.status(key), "brain") == (None, 90)
+    stage.store.points[PHYSICAL] = 5
+
+    key, status = await run_again(stage, spec={"preset": "brain"})
+
+    assert ("InSync", "True", "Converged") in stage.short(key)
+    assert (status["effective"]["presetRevision"], endings_in_force(status, "brain")) == (6, (None, None))
+    settings = effective_settings(parse_agent_memory(memory_document(preset="brain") | {"status": status}))
+    assert [type_.name for type_ in settings.ranking.types if type_.immutable] == ["event", "decision"]
+
+
 @pytest.mark.parametrize("preset", ["cortex", "keyed", "importance"])
 @pytest.mark.parametrize("has_words", [True, False])
 async def test_weighted_words_are_held_where_the_object_asks_for_words_and_else_come_by_themselves(
@@ -378,15 +398,16 @@ async def test_weighted_words_are_held_where_the_object_asks_for_words_and_else_
 ) -> None:
     stage = Stage()
     words = {"index": {"keyword": {"enabled": has_words}}}
+    unweighted = [revision for revision in PRESETS[preset] if not revision.has_weighted_words]
     with monkeypatch.context() as before:
-        before.setitem(PRESETS, preset, PRESETS[preset][:-1])
+        before.setitem(PRESETS, preset, tuple(unweighted))
         stage.put(connection_document())
         await stage.run(stage.put(memory_document(preset=preset, **words)))
     stage.store.points[PHYSICAL] = 5
 
     key, status = await run_again(stage, spec={"preset": preset}, index=words["index"])
 
-    older, newest = PRESETS[preset][-2:]
+    older, newest = unweighted[-1], PRESETS[preset][-1]
     if has_words:
         assert stage.short(key) == HELD
         assert "the keyword text all words alike -> own words first" in str(status["plan"]["changes"])

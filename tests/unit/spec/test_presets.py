@@ -17,7 +17,7 @@ from agentmemory_operator.spec.expression.models import Confidence, Importance, 
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import (
     BRAIN,
     CORTEX,
@@ -55,7 +55,7 @@ def types_of(preset: str) -> dict[str, MemoryType]:
         ("brain", Confidence(0.98, 0.3, 2.5), None),
         ("keyed", None, SIMILARITY_ALONE),
         ("cognitive", Priority(0.3, 0.2, 0.5, 30, 100), None),
-        ("importance", Importance(0.01, 0.1), None),
+        ("importance", Importance(0.01, 0.1, 4), None),
         ("none", None, SIMILARITY_ALONE),
     ],
 )
@@ -175,7 +175,9 @@ def test_the_types_of_the_brain_follow_its_lifecycles() -> None:
         False,
     ]
     assert (types["fact"].supersede_by, types["status"].supersede_by) == ("key", "subject")
-    assert [name for name, type_ in types.items() if type_.immutable] == ["decision"]
+    assert [name for name, type_ in types.items() if type_.immutable] == ["event", "decision"]
+    assert [name for name, type_ in types.items() if type_.never_expires] == ["decision"]
+    assert settings_of("brain").ranking.types[0].ttl == Ttl("SoftUnlessUsed", days=30, keep_importance=0.75)
 
 
 def test_the_figures_of_the_brains_fusion_are_the_designs() -> None:
@@ -208,7 +210,9 @@ def test_the_model_that_a_design_names_is_its_providers_default() -> None:
     [
         ("brain", {"confidence": {"dailyFactor": 0.9}}, Confidence(0.9, 0.3, 2.5)),
         ("cognitive", {"priority": {"maxAccesses": 9}}, Priority(max_accesses=9)),
-        ("importance", {"importance": {"idleFactor": 0}}, Importance(0.01, 0)),
+        ("importance", {"importance": {"idleFactor": 0}}, Importance(0.01, 0, 4)),
+        ("importance", {"importance": {"unimportantFactor": 1}}, Importance(0.01, 0.1)),
+        ("cortex", {"model": "Importance", "importance": {"unimportantFactor": 7}}, Importance(0.01, 0.1, 7)),
         ("brain", {"model": "Priority"}, Priority()),
         ("cognitive", {"model": "Importance", "importance": {"dailyRate": 1}}, Importance(1, 0.1)),
         ("none", {"model": "Confidence"}, Confidence()),

@@ -48,6 +48,7 @@ OPEN = {
     "expiresAt",
     "id",
     "identityId",
+    "itemVersion",
     "importance",
     "lastAccessedAt",
     "lookupIds",

@@ -11,7 +11,6 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Literal
 
 import aiohttp
@@ -26,16 +25,28 @@ from agentmemory_operator.adapters.http.openai_service import (
     ServiceRefused,
     delay_s,
     openai_client,
+    raise_if_error,
     refused_for_good,
     session_of,
     told_apart,
 )
-from agentmemory_operator.errors import AgentMemoryError, EmbedderUnavailable, FieldError, RequestInvalid, SpecInvalid
+from agentmemory_operator.agents.checks import vector_fault
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    EmbedderAnswerInvalid,
+    EmbedderFailed,
+    EmbedderUnavailable,
+    FieldError,
+    RequestInvalid,
+    SpecInvalid,
+)
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 FIELD, SECRET_FIELD = "spec.embedding.baseURL", "spec.embedding.secretRef"
 MAX_ATTEMPTS = 5
+# Callers halve a batch that one text may spoil (`connections/embedders.py`): its halves are the next attempts.
+MAX_BATCH_ATTEMPTS = 2
 # Of an answer: a number as text takes up to 22 bytes, in base64 6; what stands around a vector, and around all of them.
 NUMBER_BYTES, ROW_BYTES, ANSWER_BYTES = 24, 512, 4 * MIB
 MARKS = 16
@@ -124,16 +135,16 @@ class OpenAIEmbedder:
                 self._encoding = encoding
                 self._note_tokens(answer, texts)
                 return vectors
-            except (ServiceRefused, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
+            except (*_FAILURES, EmbedderAnswerInvalid) as exc:
                 if encoding == "base64" and self._may_lack_base64(exc):
                     encoding = "float"
                     continue
                 refusal = self._refusal(exc)
                 delay = delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
-                if not isinstance(refusal, EmbedderUnavailable) or attempt >= MAX_ATTEMPTS:
+                if not isinstance(refusal, EmbedderUnavailable) or attempt >= _max_attempts(refusal, texts):
                     raise refusal from exc
                 if time.monotonic() + delay >= deadline:
-                    raise EmbedderUnavailable(str(refusal), retry_after_s=max(delay, 1.0)) from exc
+                    raise type(refusal)(str(refusal), retry_after_s=max(delay, 1.0)) from exc
             await asyncio.sleep(delay)
             attempt += 1
 
@@ -153,9 +164,11 @@ class OpenAIEmbedder:
                     timeout=max(deadline - time.monotonic(), 0.05),
                     extra_headers={MOST_HEADER: str(most)},
                 )
-            return orjson.loads(answer.content)
+            document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             return None
+        raise_if_error(document)
+        return document
 
     def _may_lack_base64(self, exc: Exception) -> bool:
         """Whether to ask again for plain numbers: some services know no base64, and not all say what they miss.
@@ -166,13 +179,15 @@ class OpenAIEmbedder:
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
         where = f"embedding service {self._where}"
+        if isinstance(exc, EmbedderAnswerInvalid):
+            return exc
         if isinstance(exc, AnswerTooLarge):
             return SpecInvalid("InvalidSpec", f"{where}: {exc}: correct baseURL or model")
         if not isinstance(exc, ServiceRefused):
             return EmbedderUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
         if exc.may_pass:
-            wait_s = max(exc.retry_after_s or 1.0, 1.0)
-            return EmbedderUnavailable(f"{where} answered {exc.status}", retry_after_s=wait_s)
+            kind = EmbedderFailed if exc.is_failure else EmbedderUnavailable
+            return kind(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
             told = f"{exc.status} {exc.code}".strip()
             return RequestInvalid([FieldError("text", f"the embedding service rejected the text ({told}): {_LIMITS}")])
@@ -209,14 +224,20 @@ class OpenAIEmbedder:
                 f"but the object declares {size}"
             )
             raise SpecInvalid("EmbeddingSizeMismatch", message)
-        if not all(map(isfinite, vector)):
-            raise self._no_embeddings("numbers that are not finite")
+        if fault := vector_fault(vector):
+            message = f"embedding service {self._where} answered a vector that {fault}"
+            raise EmbedderAnswerInvalid(message, retry_after_s=1.0)
 
     def _no_embeddings(self, what: str) -> SpecInvalid:
         return SpecInvalid("InvalidSpec", f"embedding service {self._where} answered {what}: correct baseURL or model")
 
 
+_FAILURES = (ServiceRefused, openai.OpenAIError, aiohttp.ClientError, OSError)
 _LIMITS = "it is probably longer than the model allows, or batchSize is larger than the service allows"
+
+
+def _max_attempts(refusal: EmbedderUnavailable, texts: Sequence[str]) -> int:
+    return MAX_BATCH_ATTEMPTS if refusal.may_be_one_text and len(texts) > 1 else MAX_ATTEMPTS
 
 
 def _numbers(embedding: Any) -> Vector:

@@ -7,18 +7,21 @@ from pathlib import Path
 
 import yaml
 
-from agentmemory_operator.adapters.folder.objects import CLUSTER_ID, ManifestFolder
-from agentmemory_operator.adapters.folder.own_files import write_file
+from agentmemory_operator.adapters.folder.objects import ANNOTATIONS, CLUSTER_ID, ManifestFolder, read_annotations
+from agentmemory_operator.adapters.folder.own_files import make_folder, write_file
 from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kubectl_yaml import KubectlLoader, dump_yaml
 
 Name = tuple[str, str, str]
 
 
 class ManifestFiles:
     """Implements ports.JobObjects: a command's objects are files of their own, which it alone changes and deletes.
+
+    A manifest of somebody else stays as it is: annotations on its object are kept in `.status/annotations/`.
 
     Args:
         folder: manifests; the status is read beside them.
@@ -79,13 +82,36 @@ class ManifestFiles:
         self._own(name, "delete it there").unlink(missing_ok=True)
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Write annotations into the manifest that a command has written, or take off where None."""
-        path = self._own((kind, metadata.namespace, metadata.name), f"{_told(annotations)} there")
-        document = yaml.safe_load(path.read_text("utf-8"))
+        """Set annotations, or remove those that are None: in the manifest that a command wrote, else beside the status.
+
+        Raises:
+            AgentMemoryError: The development stack made the object, or a manifest of somebody else has one of them.
+        """
+        name = (kind, metadata.namespace, metadata.name)
+        if not self._own_file(name).is_file() and not self._stated(name) & annotations.keys():
+            self._keep_annotations(name, annotations)
+            return
+        path = self._own(name, f"{_told(annotations)} there")
+        document = yaml.load(path.read_text("utf-8"), KubectlLoader)
         kept = document["metadata"].get("annotations") or {}
         changed = kept | dict(annotations)
         document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
         self._write(path, document)
+
+    def _stated(self, name: Name) -> set[str]:
+        """The annotations in an object's manifest."""
+        manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
+        found = (document for _, document in manifests.scan() if _name_of(document) == name)
+        return {key for document in found for key in document["metadata"].get("annotations") or {}}
+
+    def _keep_annotations(self, name: Name, annotations: Mapping[str, str | None]) -> None:
+        self._refuse_created(name)
+        status = self._folder / ".status"
+        for folder in (status, status / ANNOTATIONS):
+            make_folder(folder)
+        path = status / ANNOTATIONS / f"{_file_name(name)}.json"
+        changed = read_annotations(path) | dict(annotations)
+        write_file(path, json.dumps({key: value for key, value in changed.items() if value is not None}))
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
         """Refuse: a QdrantConnection is in its author's manifest.
@@ -128,24 +154,33 @@ class ManifestFiles:
         """
         path = self._own_file(name)
         kind, namespace, own = name
-        if (self._folder / ".status" / "created" / f"{namespace}.{own}.{kind.lower()}.json").is_file():
-            raise AgentMemoryError(
-                f"{kind} {namespace}/{own} was created by the snapshot schedule of the development stack and cannot "
-                f"be changed here: retention removes it"
-            )
+        self._refuse_created(name)
         if not path.is_file():
             raise AgentMemoryError(
                 f"{kind} {namespace}/{own} is in a manifest in {self._folder} that agentmemory did not write: {way_out}"
             )
         return path
 
-    def _own_file(self, name: Name) -> Path:
+    def _refuse_created(self, name: Name) -> None:
+        """Raise if the development stack made the object."""
         kind, namespace, own = name
-        return self._folder / f"{namespace}.{own}.{kind.lower()}.yaml"
+        if (self._folder / ".status" / "created" / f"{_file_name(name)}.json").is_file():
+            raise AgentMemoryError(
+                f"{kind} {namespace}/{own} was created by the snapshot schedule of the development stack and cannot "
+                f"be changed here: retention removes it"
+            )
+
+    def _own_file(self, name: Name) -> Path:
+        return self._folder / f"{_file_name(name)}.yaml"
 
     @staticmethod
     def _write(path: Path, document: Json) -> None:
-        write_file(path, yaml.safe_dump(document, sort_keys=False))
+        write_file(path, dump_yaml(document))
+
+
+def _file_name(name: Name) -> str:
+    kind, namespace, own = name
+    return f"{namespace}.{own}.{kind.lower()}"
 
 
 def _told(annotations: Mapping[str, str | None]) -> str:

@@ -16,6 +16,7 @@ import yaml
 
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.kubectl_yaml import KubectlLoader
 
 SUFFIXES = (".json", ".yaml", ".yml")
 """What kubectl reads of a folder; a file that is named itself may have any."""
@@ -147,7 +148,7 @@ def manifests_in(content: bytes) -> tuple[list[Manifest], list[Misread]]:
 
 def _nodes(content: bytes) -> list[yaml.Node]:
     try:
-        nodes = list(yaml.compose_all(content.decode("utf-8-sig"), Loader=yaml.SafeLoader))
+        nodes = list(yaml.compose_all(content.decode("utf-8-sig"), Loader=KubectlLoader))
     except RecursionError:
         raise UnreadableManifest(
             1, FieldError("YAML", "is nested too deeply: no agentmemory.dev object needs ten levels")
@@ -181,7 +182,7 @@ def _value(node: yaml.Node) -> Any:
             raise UnreadableManifest(
                 line, FieldError("YAML", f"has more than {MAX_NODES} values with aliases expanded")
             )
-        loader = _Loader("")
+        loader = KubectlLoader("")
         try:
             return json.loads(json.dumps(loader.construct_document(node), default=str))
         finally:
@@ -221,13 +222,6 @@ def _check_keys(node: yaml.MappingNode) -> None:
             told = f"{json.dumps(key.value)[:60]} is given twice: remove one, or separate the objects with ---"
             raise UnreadableManifest(key.start_mark.line + 1, FieldError("YAML", told))
         known.add(key.value)
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads what looks like a time as text, as the API server would."""
-
-
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))
 
 
 def _objects(whole: Manifest) -> Iterator[Manifest]:

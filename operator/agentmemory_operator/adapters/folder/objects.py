@@ -1,7 +1,8 @@
 """A folder of manifests in the place of Kubernetes, for development: objects, their status, Secrets.
 
 What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
-the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`.
+the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`,
+and `.status/annotations/` has annotations that commands set on objects whose manifests somebody else wrote.
 Git ignores it.
 A file that cannot be read keeps its last good content, `spec.access` included: callers have no identity here that
 it could name (`entrypoints/api/identity/auth.py: build_guard`).
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
 # Beside the statuses: whose the collections are, for commands of another process.
 CLUSTER_ID = "cluster-id"
+ANNOTATIONS = "annotations"
 NAME_LABEL = "kubernetes.io/metadata.name"
 # A changed weight has to act within a second, a half-written file has to be left alone.
 DEBOUNCE_MS, STEP_MS = 100, 25
@@ -80,6 +82,7 @@ class ManifestFolder:
         self._implies_connections = implies_connections
         self._status_folder = folder / ".status"
         self._created_folder = self._status_folder / "created"
+        self._annotations_folder = self._status_folder / ANNOTATIONS
         self._identify = identify
         self._former_id = former_id
         self._files: dict[Path, list[Json]] = {}
@@ -181,6 +184,7 @@ class ManifestFolder:
         """Yield what is there as ADDED, then changes, in batches, until cancelled."""
         if self._keeps_status:
             make_folder(self._status_folder)
+            make_folder(self._annotations_folder)
             keep_from_git(self._status_folder)
             self._load_records()
             with suppress(TransientError):
@@ -189,7 +193,8 @@ class ManifestFolder:
             if below.is_dir() and not below.name.startswith("."):
                 log.warning("%s is ignored: only manifests directly in %s are read", below, self._folder)
         yield self.scan()
-        async for _ in awatch(self._folder, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS):
+        watched = [self._folder, *([self._annotations_folder] if self._keeps_status else [])]
+        async for _ in awatch(*watched, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS):
             if events := self.scan():
                 yield events
 
@@ -204,10 +209,18 @@ class ManifestFolder:
             documents += [one for one in implied_connections(documents) if _is_object(one, self._folder)]
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
-        wanted = {_name(item): item for item in documents if item["kind"] in KINDS and is_ours(item)}
+        wanted = {_name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_ours(item)}
         taken = [self._take(item) for item in wanted.values()]
         lost = [self._lose(name) for name in list(self._records) if name not in wanted]
         return [event for event in taken + lost if event]
+
+    def _annotated(self, document: Json) -> Json:
+        """The manifest with the annotations that commands have set; those of the manifest itself win."""
+        path = self._file(self._annotations_folder, _name(document))
+        if not self._keeps_status or not path.is_file():
+            return document
+        given = document["metadata"].get("annotations") or {}
+        return document | {"metadata": document["metadata"] | {"annotations": read_annotations(path) | given}}
 
     def _take(self, document: Json) -> WATCH_EVENT | None:
         """Bring the record in line with the manifest; return the event, None when nothing changed."""
@@ -242,6 +255,7 @@ class ManifestFolder:
         del self._records[name]
         self._announced.discard(name)
         self._file(self._status_folder, name).unlink(missing_ok=True)
+        self._file(self._annotations_folder, name).unlink(missing_ok=True)
 
     def _documents(self) -> Iterator[Json]:
         for path in sorted(self._folder.iterdir()):
@@ -294,6 +308,18 @@ class ManifestFolder:
     def _file(folder: Path, name: Name) -> Path:
         kind, namespace, own = name
         return folder / f"{namespace}.{own}.{kind.lower()}.json"
+
+
+def read_annotations(path: Path) -> dict[str, str]:
+    """The annotations that commands have set on an object; none without a file, or of one that is damaged."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        log.error("%s is ignored: it is not JSON", path)
+        return {}
+    return {key: value for key, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
 
 
 def _write(path: Path, record: Json) -> None:

@@ -26,6 +26,7 @@ MAX_DELAY_S = 8.0
 """The longest wait that is our own choice; a service may ask for another."""
 
 _RETRIED = (408, 409, 429)
+OK = 200
 _REDIRECTS = range(300, 400)
 ABOUT_TEXTS = (400, 413, 422)
 """What a service answers because of what it was sent to read: mostly that is longer than its model takes."""
@@ -56,7 +57,17 @@ class ServiceRefused(Exception):
     @property
     def may_pass(self) -> bool:
         """Whether the same may be taken later."""
-        return self.status in _RETRIED or self.status >= 500
+        return self.status in _RETRIED or self.status >= 500 or self.status == OK
+
+    @property
+    def summary(self) -> str:
+        """Status for messages to users; a code of the service's own is left out."""
+        return "200 with an error" if self.status == OK else str(self.status)
+
+    @property
+    def is_failure(self) -> bool:
+        """True if the service failed while it worked on the request: what it was sent may be the cause."""
+        return self.status in (500, OK)
 
     @property
     def known_status(self) -> int:
@@ -126,6 +137,16 @@ def told_apart(secret_field: str) -> Iterator[None]:
         message = f"{secret_field}: the key cannot be sent as a header: store it as one line"
         raise SpecInvalid("InvalidSpec", message) from reason
     raise reason
+
+
+def raise_if_error(document: Any) -> None:
+    """Raise the error that a gateway or server sends with status 200; nothing else shows that the call failed.
+
+    Raises:
+        ServiceRefused: If the document is an error.
+    """
+    if isinstance(document, dict) and (document.get("error") or document.get("object") == "error"):
+        raise ServiceRefused(OK, document, {})
 
 
 def refused_for_good(refused: ServiceRefused, where: str, *, block: str, model: str) -> SpecInvalid:

@@ -19,11 +19,13 @@ from agentmemory_operator.adapters.http.openai_service import (
     ServiceRefused,
     delay_s,
     openai_client,
+    raise_if_error,
     refused_for_good,
     session_of,
     told_apart,
 )
-from agentmemory_operator.consolidation.rules.shapes import fault_in
+from agentmemory_operator.consolidation.rules.model_json import read_answer
+from agentmemory_operator.consolidation.rules.shapes import Misfit
 from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid, ModelUnavailable, SpecInvalid
 from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
@@ -133,9 +135,11 @@ class OpenAIChat:
                     timeout=max(deadline - time.monotonic(), 0.05),
                     extra_headers={MOST_HEADER: str(ANSWER_BYTES + max_tokens * TOKEN_BYTES)},
                 )
-            return orjson.loads(answer.content)
+            document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             return None
+        raise_if_error(document)
+        return document
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
         where = f"language model {self._where}"
@@ -144,7 +148,7 @@ class OpenAIChat:
         if not isinstance(exc, ServiceRefused):
             return ModelUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
         if exc.may_pass:
-            return ModelUnavailable(f"{where} answered {exc.status}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
+            return ModelUnavailable(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
             told = f"{exc.status} {exc.code}".strip()
             return ModelAnswerInvalid(f"{where} rejected the input ({told}): it is probably too long for the model")
@@ -166,21 +170,20 @@ def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, ma
     tokens_in = _tokens(document, "prompt_tokens", most=sent_bytes + MARKS, estimate=sent_bytes)
     # Some think longer than they were let answer.
     tokens_out = _tokens(document, "completion_tokens", most=1 << 24, estimate=len(text.encode()))
-    fault = _fault_of(text, reason)
-    answer = None if fault else _read(text)
-    fault = fault or ("it is not JSON" if answer is None else fault_in(answer, schema))
-    if fault or not isinstance(answer, dict):
-        message = f"the language model's answer is unusable: {fault or 'it is not a JSON object'}"
-        raise ModelAnswerInvalid(message, tokens_in=tokens_in, tokens_out=tokens_out)
-    return Completion(answer, tokens_in, tokens_out)
+    try:
+        fitted = read_answer(_checked(text, reason), schema)
+    except Misfit as misfit:
+        message = f"the language model's answer is unusable: {misfit}"
+        raise ModelAnswerInvalid(message, tokens_in=tokens_in, tokens_out=tokens_out) from None
+    return Completion(fitted.value, tokens_in, tokens_out, dropped=fitted.dropped)
 
 
-def _fault_of(text: str, reason: str) -> str | None:
+def _checked(text: str, reason: str) -> str:
     if reason == "length":
-        return "it was cut off at the token limit"
+        raise Misfit("it was cut off at the token limit")
     if reason == "content_filter":
-        return "the service's content filter blocked it"
-    return None if text.strip() else "it is empty"
+        raise Misfit("the service's content filter blocked it")
+    return text
 
 
 def _content_of(document: Any) -> tuple[str, str]:
@@ -201,14 +204,3 @@ def _tokens(document: Any, name: str, *, most: int, estimate: int) -> int:
     if isinstance(said, int) and not isinstance(said, bool) and 0 < said <= most:
         return said
     return max(estimate // LEAST_TOKEN_BYTES, 1)
-
-
-def _read(text: str) -> Any:
-    """The JSON of a text, None of what is none; some models put a fence around it whatever they are asked."""
-    bare = text.strip()
-    if bare.startswith("```") and bare.endswith("```"):
-        bare = bare[3:-3].removeprefix("json")
-    try:
-        return orjson.loads(bare)
-    except orjson.JSONDecodeError:
-        return None

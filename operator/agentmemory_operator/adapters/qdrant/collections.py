@@ -52,6 +52,7 @@ from agentmemory_operator.collections.rules.replicas import Move, Placement
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.controllers.rules.orphans import Holding
 from agentmemory_operator.errors import NoAnswer, NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.memories.rules.filters import STORED
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from agentmemory_operator.spec.zones import KEY_MADE_KEY
@@ -305,6 +306,15 @@ class QdrantCollections:
             return await count_exactly(self._transport.result, _path(physical), _ALIVE)
         except NotFound:
             return 0
+
+    async def count_memories(self, physical: str, *, exact: bool = True) -> int:
+        """The number of memories, as the API counts them."""
+        if exact:
+            return await count_exactly(self._transport.result, _path(physical), STORED)
+        body = {"exact": False, "filter": STORED}
+        told = await self._transport.result("POST", f"{_path(physical)}/points/count", body)
+        with understood():
+            return int(told["count"])
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""

@@ -28,6 +28,7 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
+from agentmemory_operator.memories.rules.exact_numbers import MARK, decoded, encoded, keys_with_texts
 from agentmemory_operator.ports.base import Json, Writing
 from agentmemory_operator.ports.tracing import EngineCall, EngineMeter
 from agentmemory_operator.search.rules.score import JsonText
@@ -137,12 +138,14 @@ class QdrantPoints:
         self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
     ) -> list[Json]:
         """The existing points among `ids`, in any order: payload (of it only `keys`), vectors if asked."""
-        body = {"ids": list(ids), "with_payload": True if keys is None else list(keys), "with_vector": vectors}
+        body = {"ids": list(ids), "with_payload": keys is None or keys_with_texts(keys), "with_vector": vectors}
         points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
         return points
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
         """Points of `POST /points/scroll` and the next page's offset, None at the end."""
+        if isinstance(keys := body.get("with_payload"), list):
+            body = body | {"with_payload": keys_with_texts(keys)}
         result = await self._read("POST", f"/collections/{collection}/points/scroll", body)
         return result["points"], result.get("next_page_offset")
 
@@ -186,14 +189,14 @@ class QdrantPoints:
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
         """Merge `payload` into every point that matches, durably; atomic per point."""
         # Without `points`: beside them the engine ignores the filter.
-        body = {"payload": payload, "filter": filter_}
+        body = {"payload": encoded(payload, is_part=True), "filter": filter_}
         await self._write("POST", f"/collections/{collection}/points/payload", body, strong=strong)
 
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
         """Run operations of `POST /points/batch` in order; not atomic."""
-        body = {"operations": list(operations)}
+        body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 
     async def delete(self, collection: str, filter_: Json) -> None:
@@ -266,6 +269,29 @@ def _as_it_stands(value: object) -> orjson.Fragment:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
+def _encoded_operation(operation: Json) -> Json:
+    if upsert := operation.get("upsert"):
+        return {"upsert": upsert | {"points": [_encoded_point(point) for point in upsert["points"]]}}
+    if change := operation.get("set_payload"):
+        return {"set_payload": change | {"payload": encoded(change["payload"], is_part=True)}}
+    return operation
+
+
+def _encoded_point(point: Json) -> Json:
+    return point | {"payload": encoded(point["payload"])} if point.get("payload") else point
+
+
+def _decoded_points(result: Any) -> None:
+    """Give each point of an answer the numbers that its caller sent."""
+    if isinstance(result, list):
+        for part in result:
+            _decoded_points(part)
+    elif isinstance(result, dict):
+        _decoded_points(result.get("points"))
+        if payload := result.get("payload"):
+            result["payload"] = decoded(payload)
+
+
 class _Unmeasured:
     """Implements ports.EngineCall."""
 
@@ -299,7 +325,7 @@ def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
     part: list[orjson.Fragment] = []
     size = 0
     for point in points:
-        text = orjson.dumps(point, option=orjson.OPT_SERIALIZE_NUMPY)
+        text = orjson.dumps(_encoded_point(point), option=orjson.OPT_SERIALIZE_NUMPY)
         if part and size + len(text) > MAX_UPSERT_BYTES:
             yield part
             part, size = [], 0
@@ -347,11 +373,14 @@ def _gone(path: str) -> CollectionGone:
 
 def _result_of(raw: bytes, *, is_write: bool) -> Any:
     try:
-        return orjson.loads(raw)["result"]
+        result = orjson.loads(raw)["result"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         kind = OutcomeUnknown if is_write else StoreUnavailable
         message = "the answer with status 200 is not from Qdrant: check for a proxy or another server at this URL"
         raise kind(message) from error
+    if MARK in raw:
+        _decoded_points(result)
+    return result
 
 
 def _away(error: BaseException) -> StoreUnavailable:

@@ -1,6 +1,7 @@
 """Snapshots of one Qdrant server, over plain HTTP: calls that take their time, and streams."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ PRIORITY = "snapshot"
 # What an uploaded file is called on the server.
 RECEIVED = "agentmemory-received.snapshot"
 _PLACEHOLDER: Json = {"vectors": {"size": 1, "distance": "Dot"}, "shard_number": 1}
+
+_NO_SHARD = re.compile(r"\bshard \d+ not found")
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +112,7 @@ class QdrantSnapshots:
             with seen_to_end():
                 await self._transport.result("PUT", path, body, timeout_s=self._deadline_s)
         except NotFound as exc:
-            raise StoreRejected(404, str(exc)) from exc
+            raise _refused(exc) from exc
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send a snapshot to the server, which makes the collection of it; the file is not left there."""
@@ -122,6 +125,8 @@ class QdrantSnapshots:
         except AgentMemoryError as exc:
             if not isinstance(exc, LeadershipLost):
                 await self._drop_received(physical)
+            if isinstance(exc, NotFound):
+                raise _refused(exc) from exc
             raise
         await self._drop_received(physical)
 
@@ -211,6 +216,16 @@ def seen_to_end() -> Iterator[None]:
         if not isinstance(exc.__cause__, TimeoutError | aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
             raise
         raise RecoveryUnended(f"{exc}; Qdrant may still finish the recovery") from exc
+
+
+def _refused(exc: NotFound) -> StoreRejected | StoreUnavailable:
+    """Return the error of a recovery that ended with 404.
+
+    Qdrant 1.18 has no shard left where the collection was deleted in the meantime. That says nothing of the snapshot.
+    """
+    if _NO_SHARD.search(str(exc)):
+        return StoreUnavailable(f"the collection was deleted during its recovery: retry ({exc})")
+    return StoreRejected(404, str(exc))
 
 
 def _path(physical: str) -> str:

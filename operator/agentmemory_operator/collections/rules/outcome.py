@@ -21,6 +21,7 @@ class Reconciled:
         drift: the drift that stays: left as it is, or held.
         is_queued: a Reindex waits for its turn.
         unlisted: memories of each type that the object does not list.
+        memories: number of memories; None if the server refuses to count them.
         to_reseal: memories sealed with data keys that are to be replaced; None where none is to be.
         replication: what of the collection's replicas is not as it should be.
     """
@@ -34,6 +35,7 @@ class Reconciled:
     drift: tuple[Difference, ...] = ()
     is_queued: bool = False
     unlisted: Mapping[str, int] = field(default_factory=dict)
+    memories: int | None = None
     to_reseal: int | None = None
     replication: Replication | None = None
 

@@ -1,9 +1,20 @@
-"""Whether a value is what a schema says: the few keywords of JSON Schema that we ask models for. Pure.
+"""Fit a model's answer to a schema: keep the parts that match, drop the rest. Pure.
 
-The schema is ours and small, the value may be anything: its depth is never followed beyond the schema's.
+Models rarely ignore a schema, but often miss it in one place: a field more, `"High"` for `"high"`, one memory of ten
+without its sources. Such an answer keeps its value, so a part that does not match is dropped by itself:
+
+| part of the answer | if it does not match |
+|---|---|
+| a field that the schema does not name | ignored |
+| an item of a list, or an item beyond `maxItems` | dropped and counted |
+| an optional field | dropped and counted |
+| a required field, or a list none of whose items match | the object or list around it does not match |
+
+The schema is ours and small; the value may be anything. Recursion is never deeper than the schema.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Schema = Mapping[str, Any]
@@ -18,46 +29,96 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def fault_in(value: Any, schema: Schema) -> str | None:
-    """The first place where a value is not what the schema says, as a path of the schema; None where it is.
+class Misfit(Exception):
+    """A value does not match its schema. The message has a path of the schema and no part of the value."""
 
-    Nothing of the value stands in it.
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A value that matches its schema.
+
+    Attributes:
+        dropped: Number of items and optional fields that were left out because they do not match.
     """
-    return next(_faults(value, schema, ""), None)
+
+    value: Any
+    dropped: int
 
 
-def _faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def fit(value: Any, schema: Schema, path: str = "") -> Fitted:
+    """Return the part of a value that matches a schema.
+
+    Strings match an `enum` whatever their case and surrounding spaces; the result has the spelling of the schema.
+
+    Raises:
+        Misfit: If the value or a required part of it does not match, or if parts were dropped and nothing is left.
+    """
     kind = schema["type"]
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
-        yield f"{path or 'the answer'} is not of type {kind}"
-    elif "enum" in schema and value not in schema["enum"]:
-        yield f"{path} is not one of the allowed values"
-    elif isinstance(value, dict):
-        yield from _faults_of_object(value, schema, path)
-    elif isinstance(value, list):
-        yield from _faults_of_list(value, schema, path)
-    elif isinstance(value, str):
-        if not schema.get("minLength", 0) <= len(value) <= schema["maxLength"]:
-            yield f"{path} is too short or too long"
-    elif not schema.get("minimum", value) <= value <= schema.get("maximum", value):
-        yield f"{path} is too small or too large"
+        raise Misfit(f"{path or 'the answer'} is not of type {kind}")
+    if isinstance(value, dict):
+        return _fit_object(value, schema, path)
+    if isinstance(value, list):
+        return _fit_list(value, schema, path)
+    return Fitted(_fit_scalar(value, schema, path), 0)
 
 
-def _faults_of_object(value: dict[str, Any], schema: Schema, path: str) -> Iterator[str]:
-    known = schema["properties"]
-    if not value.keys() <= known.keys():
-        yield f"{path or 'the answer'} has unknown fields"
-    for name in schema.get("required", ()):
+def _fit_object(value: dict[str, Any], schema: Schema, path: str) -> Fitted:
+    required = schema.get("required", ())
+    kept: dict[str, Any] = {}
+    dropped, fault = 0, ""
+    for name, child in schema["properties"].items():
+        place = f"{path}.{name}".removeprefix(".")
         if name not in value:
-            yield f"{path}.{name} is missing".removeprefix(".")
-    for name, child in known.items():
-        if name in value:
-            yield from _faults(value[name], child, f"{path}.{name}".removeprefix("."))
+            if name in required:
+                raise Misfit(f"{place} is missing")
+            continue
+        try:
+            fitted = fit(value[name], child, place)
+        except Misfit as misfit:
+            if name in required:
+                raise
+            dropped, fault = dropped + 1, fault or str(misfit)
+        else:
+            kept[name] = fitted.value
+            dropped += fitted.dropped
+    # An object of nothing but bad parts is a wrong answer, not an empty one.
+    if fault and not any(kept.values()):
+        raise Misfit(fault)
+    return Fitted(kept, dropped)
 
 
-def _faults_of_list(value: list[Any], schema: Schema, path: str) -> Iterator[str]:
-    if len(value) > schema["maxItems"]:
-        yield f"{path} has too many items"
-        return
+def _fit_list(value: list[Any], schema: Schema, path: str) -> Fitted:
+    kept: list[Any] = []
+    dropped, fault = 0, ""
     for item in value:
-        yield from _faults(item, schema["items"], f"{path}[]")
+        if len(kept) == schema["maxItems"]:
+            break
+        try:
+            fitted = fit(item, schema["items"], f"{path}[]")
+        except Misfit as misfit:
+            fault = fault or str(misfit)
+        else:
+            kept.append(fitted.value)
+            dropped += fitted.dropped
+    if fault and not kept:
+        raise Misfit(fault)
+    return Fitted(kept, dropped + len(value) - len(kept))
+
+
+def _fit_scalar(value: Any, schema: Schema, path: str) -> Any:
+    if "enum" in schema:
+        folded = value.strip().casefold() if isinstance(value, str) else value
+        matches = [name for name in schema["enum"] if name == value or name.casefold() == folded]
+        if not matches:
+            raise Misfit(f"{path} is not one of the allowed values")
+        # Names that differ in case alone are told apart by their exact spelling.
+        return value if value in matches else matches[0]
+    if isinstance(value, str):
+        if not schema.get("minLength", 0) <= len(value) <= schema["maxLength"]:
+            raise Misfit(f"{path} is too short or too long")
+    elif not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        raise Misfit(f"{path} is too small or too large")
+    return value

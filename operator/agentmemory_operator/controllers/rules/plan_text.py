@@ -24,6 +24,7 @@ from agentmemory_operator.collections.rules.changes import (
     WriteMarker,
     class_of,
 )
+from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.collections.rules.estimate import MIB, Layout, copies_in_ram, estimate
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.rebuild_costs import Costs
@@ -117,6 +118,25 @@ def compression_text(layout: Layout, memories: int) -> str | None:
         f"{told}, in addition to {math.ceil(found.vectors / MIB):,} MiB of vectors, which also stay in RAM "
         f"(index.vectors.memory is Cached): searches get faster, and RAM is not saved"
     )
+
+
+def layout_text(collection: Collection) -> str:
+    """The figures of a new collection, by the names of the manifest's fields."""
+    figures = {
+        "dimensions": collection.size,
+        "distance": collection.distance,
+        "datatype": collection.datatype,
+        "m": collection.m,
+        "efConstruct": collection.ef_construct,
+        "fullScanThresholdKB": collection.full_scan_threshold_kb,
+        "quantization": _quantization_text(collection.quantization),
+        "segments": collection.default_segment_number or "one per CPU",
+        "indexingThresholdKB": collection.indexing_threshold_kb,
+        "memory": collection.memory,
+        "keywords": "on" if collection.has_keyword else "off",
+    }
+    named = ", ".join(f"{name} {value}" for name, value in figures.items() if value is not None)
+    return f"index: {named}; indexes: {', '.join(f'{field} {type_}' for field, type_ in collection.indexes)}"
 
 
 def payload_text(layout: Layout) -> str | None:

@@ -28,7 +28,7 @@ from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.memory_types import MemoryType
-from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES, Lifecycle
+from agentmemory_operator.spec.presets import PRESETS, RETRIEVAL_INDEXES, Lifecycle
 from agentmemory_operator.spec.presets.table import Quantization
 
 Json = dict[str, Any]
@@ -54,6 +54,29 @@ def expanded_spec(preset: str) -> Json:
         "lifecycle": _lifecycle(effective_lifecycle(memory)),
         "entities": {"enabled": preset_of(memory).has_entities},
     }
+
+
+def fixed_figures(preset: str) -> Json:
+    """The figures of the preset that are in force although no field of `expanded_spec` shows them."""
+    figures = PRESETS[preset][-1]
+    terms = figures.consolidation
+    known: Json = {
+        "revision": figures.revision,
+        "payloadIndexes": dict(figures.payload_indexes),
+        "weightedKeywordText": figures.has_weighted_words,
+        "maxContentTokens": figures.max_content_tokens,
+        "knowledgeCategory": figures.knowledge_category,
+        "modelOfProvider": dict(figures.embedding_models),
+        "consolidation": {
+            "schedule": terms.schedule,
+            "olderThanDays": terms.older_than_days,
+            "atLeast": terms.least,
+            "types": list(terms.types) or "all",
+        },
+    }
+    if figures.model is not None:
+        known["withModelWeighted"] = {"weights": asdict(figures.weights), "utilityNorm": figures.utility_norm}
+    return known
 
 
 def _embedding(memory: AgentMemory) -> Json:

@@ -4,9 +4,8 @@ import json
 import re
 from typing import Any
 
-import yaml
-
 from agentmemory_operator.controllers.rules.preset_manifest import CONNECTION, expanded_spec
+from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 from agentmemory_operator.spec.presets import PRESETS
 
 WIDTH = 110
@@ -111,7 +110,7 @@ def _figures(spec: dict[str, Any]) -> str:
     blocks = []
     for name, value in spec.items():
         if name not in _SAID:
-            text = yaml.safe_dump({name: value}, sort_keys=False, default_flow_style=None, width=WIDTH)
+            text = dump_yaml({name: value}, default_flow_style=None, width=WIDTH)
             commented = "".join(f"  #{line}\n" for line in text.splitlines())
             blocks.append(f"  # {_ABOUT[name]}\n{commented}")
     return "\n".join(blocks)

@@ -100,7 +100,7 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         observed_generation=settings.generation,
         agent=settings.slug,
         conditions=tuple(AgentMemoryCondition.model_validate(condition) for condition in conditions),
-        collection=_collection(settings.alias, done.observed, woken_at=_woken_at(done, old, now)),
+        collection=_collection(settings.alias, done, woken_at=_woken_at(done, old, now)),
         effective=_effective(settings, done.observed.collection),
         scoring=ScoringStatus(generation=settings.scoring_generation),
         plan=plan_status(done.plan, done.refusal),
@@ -302,11 +302,13 @@ def _woken_at(done: Reconciled, old: Mapping[str, Any], now: str) -> str | None:
     return None if done.observed.state == GREEN else before
 
 
-def _collection(alias: str, observed: Observed, *, woken_at: str | None) -> CollectionStatus:
+def _collection(alias: str, done: Reconciled, *, woken_at: str | None) -> CollectionStatus:
+    observed = done.observed
     marker = observed.collection.marker
     return CollectionStatus(
         alias=alias,
         physical=observed.physical,
+        memories=done.memories,
         points=observed.points,
         indexed=observed.indexed,
         state=observed.state,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from agentmemory_operator.memories.rules.entities import NAME_MAX, fold
 from agentmemory_operator.memories.rules.ids import keyed_id
-from agentmemory_operator.memories.rules.record import SHEET_KEY, STORED_KEY, TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.rules.record import SHEET_KEY
 
 RelationName = Literal["contact_of", "same_owner", "uses", "works_on", "competitor_of"]
 RELATIONS: tuple[RelationName, ...] = ("contact_of", "same_owner", "uses", "works_on", "competitor_of")
@@ -112,22 +112,13 @@ def sheet_id(agent_scope: str, user_id: str) -> str:
     return keyed_id(agent_scope, user_id, "entities\x1fsheet")
 
 
-def sheet_to_payload(
-    sheet: EntitySheet, *, id_: str, agent_id: str, user_id: str, since_ms: int, now_ms: int
-) -> Payload:
-    """The payload of the point that bears a sheet, but for its revision.
-
-    Args:
-        since_ms: when the sheet was begun, Unix milliseconds: what is erased up to a later time takes it as a whole.
-    """
-    said = {
+def sheet_to_facts(sheet: EntitySheet) -> dict[str, Any]:
+    """Render a sheet as its point has it under `SHEET_KEY`."""
+    return {
         "form": _SHEET_FORM,
         "relations": [[one.source, one.relation, one.target, one.strength] for one in sheet.relations.values()],
         "aliases": [[one.alias, one.name] for one in sheet.aliases.values()],
     }
-    marks = {"id": id_, "agentId": agent_id, "userId": user_id, "updatedAt": now_ms, STORED_KEY: since_ms}
-    # Deleted at no time that anybody asks for.
-    return marks | {TOMBSTONE_KEY: 0, "pending": False, SHEET_KEY: said}
 
 
 def sheet_from_payload(payload: Mapping[str, Any] | None) -> EntitySheet:

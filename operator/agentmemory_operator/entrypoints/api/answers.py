@@ -3,7 +3,6 @@
 Rendered without response models, which would cost more than the engine's own work.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -33,6 +32,7 @@ from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.models import name_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
+from agentmemory_operator.spec.nearest import nearest
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.times import render_time
 
@@ -114,8 +114,8 @@ def check_name(value: str) -> str:
     """Refuse what no memory has, with what may have been meant."""
     if value in _KNOWN:
         return value
-    near = difflib.get_close_matches(value, _KNOWN, n=1)
-    way_out = f"did you mean {near[0]}?" if near else f"use one of {', '.join(_KNOWN)}"
+    near = nearest(value, _KNOWN)
+    way_out = f"did you mean {near}?" if near else f"use one of {', '.join(_KNOWN)}"
     message = f"memories have no field {value!r}: {way_out}"
     raise PydanticCustomError("value", "{message}", {"message": message})
 

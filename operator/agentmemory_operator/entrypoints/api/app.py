@@ -37,6 +37,7 @@ from agentmemory_operator.entrypoints.api.memories import (
     routes,
     sessions,
 )
+from agentmemory_operator.entrypoints.api.nearest_path import nearest_path
 from agentmemory_operator.entrypoints.api.openapi import SERVICE, add_docs, describe
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
@@ -46,7 +47,7 @@ from agentmemory_operator.entrypoints.api.problems import (
     problem_of,
     problem_of_status,
 )
-from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut
+from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut, RootOut
 from agentmemory_operator.entrypoints.api.transfer import changes, hooks, transfers
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
@@ -71,6 +72,14 @@ ROUTERS = (
     hooks.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+ROOT = "/"
+LINKS = {
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "agents": "/v1/agents",
+    "mcp": MCP_PATH,
+    "health": "/healthz",
+}
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +131,7 @@ def create_app(
     for router in ROUTERS:
         # Not included: the framework would look for the route anew at each level, twice.
         app.router.routes.extend(router.routes)
+    _add_root(app)
     _add_probes(app, sources)
     measured = [*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, sources)]
     _add_metrics(app, measured)
@@ -210,6 +220,13 @@ def _describe_once(app: FastAPI) -> None:
     app.openapi = describe_once  # type: ignore[method-assign]
 
 
+def _add_root(app: FastAPI) -> None:
+    @app.get(ROOT, summary="List the entry points", tags=[SERVICE], **describe(RootOut, problems=()))
+    async def get_root() -> Response:
+        """Return the paths at which the API begins."""
+        return json_response({"links": LINKS})
+
+
 def _add_probes(app: FastAPI, sources: SourceState) -> None:
     @app.get("/healthz", summary="Check liveness", tags=[SERVICE], **describe(HealthOut, problems=()))
     async def get_health() -> Response:
@@ -295,21 +312,21 @@ def _add_error_handlers(app: FastAPI) -> None:
         # The framework names the methods of the first route of the path alone.
         methods = ", ".join(_methods_of(app, request)) if error.status_code == 405 else ""
         headers = {"Allow": methods} if methods else error.headers
-        way_out = f"this path has {methods}" if methods else _other_path(request.url.path)
+        way_out = f"this path has {methods}" if methods else _other_path(app, request.scope["path"])
         return problem_of_status(error.status_code, headers, way_out).response(request.scope[REQUEST_ID])
 
 
-def _other_path(path: str) -> str:
-    """What is likely wrong with a path that there is not."""
-    if path.endswith("/"):
-        return "leave out the / at the end"
-    is_elsewhere = path.startswith("/v1/") and not path.startswith("/v1/agents/")
-    return "the memories of an agent are below /v1/agents/NAME" if is_elsewhere else ""
+def _other_path(app: FastAPI, path: str) -> str:
+    """Where a path that there is not was likely to lead."""
+    templates = [route.path_format for route in app.routes if isinstance(route, Route) and route.path != ROOT]
+    return f"the nearest path is {nearest_path(path, templates)}"
 
 
 def _methods_of(app: FastAPI, request: Request) -> list[str]:
     """The methods that the request's path has."""
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
-    return [
+    found = [
         method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in app.routes)
     ]
+    # The edge answers it wherever there is a GET.
+    return sorted([*found, "HEAD"]) if "GET" in found else found

@@ -1,10 +1,10 @@
 """From the bytes of a body to a checked model: size, parts, syntax, then every field.
 
-Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone surrogates as bad syntax. A caller is
-better served with the field's name, so what it refuses is read again by the standard library, which lets those pass.
+Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone surrogates as bad syntax, and reads
+integers beyond 64 bits as floats. A caller is better served with the field's name, so such bodies are read again by the
+standard library, which lets those pass.
 """
 
-import difflib
 import json
 import math
 import re
@@ -18,12 +18,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
-from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
 from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
 from agentmemory_operator.entrypoints.api.load.limits import MIB
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
+from agentmemory_operator.entrypoints.api.load.repeated_keys import refuse_repeated_keys
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -32,15 +32,22 @@ from agentmemory_operator.entrypoints.api.problems import (
     ProblemRaised,
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.rules.exact_numbers import (
+    OUT_OF_INT64,
+    is_int64,
+    may_exceed_int64,
+    read_integer,
+)
+from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.spec.names import VISIBLE_PATTERN
+from agentmemory_operator.spec.nearest import did_you_mean, unknown_field
 
 BODY, PARTS = "body", "parts"
 BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
 # Of a header, or of a key, that is quoted in an error.
 SHOWN_CHARS = 100
-# Longer names are compared with none: a request has many, and comparing takes long.
-NEAR_CHARS = 32
 
 # Plainer than pydantic's own.
 _MESSAGES = {
@@ -64,6 +71,7 @@ _CALLED_ELSEWHERE = {
     "user": ("user_id",),
     "score_threshold": ("threshold",),
 }
+_QUOTED = re.compile("'([^']*)'")
 _SUBJECT = re.compile(r"^\w+ should")
 
 Location = tuple[int | str, ...]
@@ -160,20 +168,48 @@ def parse_json(body: bytes) -> ParsedBody:
     """The document.
 
     Raises:
-        ProblemRaised: it is not JSON, not even with the three lapses above.
+        ProblemRaised: it is not JSON, not even with the three lapses above, or an object has a key twice.
     """
     try:
-        return ParsedBody(orjson.loads(body))
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        reason = str(error)
+        parsed, reason = None, str(error)
+    else:
+        check_keys(body, value)
+        parsed, reason = ParsedBody(value), ""
+        if not may_exceed_int64(body):
+            return parsed
     try:
-        value = json.loads(body.decode())
+        value = json.loads(body.decode(), parse_int=read_integer, object_pairs_hook=once)
         faults = tuple(islice(_faults(value, ()), RequestInvalid.MAX))
+    except RepeatedKey as error:
+        raise _key_repeated(error) from None
     except (ValueError, RecursionError):
         faults = ()
     if not faults:
+        if parsed is not None:
+            return parsed
         raise not_json(reason + (": texts are in double quotes" if b"'" in body.lstrip()[:2] else ""))
     return ParsedBody(value, faults)
+
+
+def check_keys(body: bytes, value: Any) -> None:
+    """Pass where each object of a body has each key once.
+
+    Args:
+        value: what orjson has made of the body.
+
+    Raises:
+        ProblemRaised: an object has a key twice, of which parsers take either.
+    """
+    try:
+        refuse_repeated_keys(body, value)
+    except RepeatedKey as error:
+        raise _key_repeated(error) from None
+
+
+def _key_repeated(error: RepeatedKey) -> ProblemRaised:
+    return ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is ambiguous: {error}: send it once"))
 
 
 def check(model: type[Model], document: ParsedBody) -> Model:
@@ -255,26 +291,20 @@ def field_name(location: Location) -> str:
 def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
     match error["type"]:
         case "extra_forbidden":
-            return unknown_field(str(error["loc"][-1]), known)
+            return unknown_field(str(error["loc"][-1]), known, _CALLED_ELSEWHERE)
         case "string_pattern_mismatch":
-            is_content = error["ctx"]["pattern"] == CONTENT_PATTERN
+            is_content = error["ctx"]["pattern"] == VISIBLE_PATTERN
             return "must not be blank" if is_content else "must not be blank or contain control characters"
         case type_ if type_ in _MESSAGES:
             message = _MESSAGES[type_]
+        case "literal_error":
+            message = f"must be {error['ctx']['expected']}"
+            return message + did_you_mean(error["input"], _QUOTED.findall(message))
         case _:
             message = _SUBJECT.sub("must", str(error["msg"]))
     value = error.get("input")
     is_short = value is None or isinstance(value, (bool, int, float))
     return f"{message}, not {json.dumps(value)}" if is_short else message
-
-
-def unknown_field(name: str, known: Iterable[str]) -> str:
-    """What is said of a field that there is not, with the one that was likely meant."""
-    if not (known := tuple(known)):
-        return "unknown"
-    near = difflib.get_close_matches(name, known, n=1) if len(name) <= NEAR_CHARS else []
-    meant = next((field for field in _CALLED_ELSEWHERE.get(name, ()) if field in known), near[0] if near else None)
-    return f"unknown{f'; did you mean {meant}?' if meant else ''}; known are {', '.join(known)}"
 
 
 def _faults(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
@@ -290,8 +320,8 @@ def _faults(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
             yield location, "must not contain an unpaired surrogate"
         case float() if not math.isfinite(value):
             yield location, "must be a finite number"
-        case int() if not -1e308 <= value <= 1e308:
-            yield location, "must be within the range of float64"
+        case int() if not is_int64(value):
+            yield location, OUT_OF_INT64
 
 
 def _is_unicode(text: str) -> bool:

@@ -25,6 +25,7 @@ from agentmemory_operator.entrypoints.api.problems import (
     ProblemRaised,
     problem_of,
 )
+from agentmemory_operator.entrypoints.api.wire_text import check_text, stripped
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
 from agentmemory_operator.runtime.rules.web_origin import why_foreign
@@ -72,15 +73,18 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        method, is_head = scope["method"], scope["method"] == "HEAD"
+        # A copy: the server goes by its own, and sends no body to a HEAD.
+        scope = {**scope, "headers": stripped(scope["headers"]), "method": "GET" if is_head else method}
         headers = dict(scope["headers"])
         scope[REQUEST_ID] = request_id = _request_id(headers.get(b"x-request-id", b""))
-        exchange = _Exchange(send, self._headers(scope, request_id))
+        exchange = _Exchange(send, self._headers(scope, request_id), is_head=is_head)
         started = time.perf_counter()
         carried = {name.decode(): headers[name].decode("latin-1") for name in _TRACE_HEADERS if name in headers}
-        with self._meter.request(scope["method"], carried) as served:
+        with self._meter.request(method, carried) as served:
             await self._answer(scope, receive, exchange, headers)
             _fill(served, scope, exchange.status)
-        _log(scope, served, took_ms=(time.perf_counter() - started) * 1000)
+        _log(scope, served, method=method, took_ms=(time.perf_counter() - started) * 1000)
 
     def _headers(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
         """The headers that every answer carries."""
@@ -93,6 +97,7 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         try:
+            check_text(scope)
             is_guarded = scope["path"].startswith(GUARDED_PREFIXES)
             is_page = not is_guarded and scope["method"] == "GET"
             # Of clients of MCP its specification demands the check whatever they send.
@@ -156,19 +161,28 @@ class _Exchange:
     """The sending side of one request: adds headers, remembers the status.
 
     A request whose answer is large is not over before the caller has taken it.
+
+    Args:
+        is_head: no body is sent, and an answer in parts ends with its headers.
     """
 
-    __slots__ = ("_headers", "_send", "status")
+    __slots__ = ("_headers", "_is_head", "_send", "status")
 
-    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], *, is_head: bool = False) -> None:
         self._send = send
         self._headers = headers
+        self._is_head = is_head
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], *self._headers]
+        elif self._is_head and message["type"] == "http.response.body":
+            await self._send({"type": message["type"], "body": b"", "more_body": False})
+            if message.get("more_body", False):
+                raise ClientDisconnect
+            return
         elif len(message.get("body", b"")) > LARGE_BYTES and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
             message = {"type": message["type"], "body": b"", "more_body": False}
@@ -185,14 +199,14 @@ def _fill(served: ServedRequest, scope: Scope, status: int) -> None:
     served.agent = str(scope.get("path_params", {}).get("agent", ""))[:SHOWN_PATH] if served.route else ""
 
 
-def _log(scope: Scope, served: ServedRequest, *, took_ms: float) -> None:
+def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
     """Log without the query string, which names users; what is not under `/v1` is asked by machines all the time."""
     is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
     level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
     if not log.isEnabledFor(level):
         return
     request = {
-        "method": scope["method"],
+        "method": method,
         "path": scope["path"][:SHOWN_PATH],
         "status": served.status,
         "took_ms": round(took_ms, 1),

@@ -11,6 +11,7 @@ from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS
 from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
 from agentmemory_operator.spec.effective.settings import MAX_TOP_K
+from agentmemory_operator.spec.names import NAME_PATTERN, VISIBLE_PATTERN, canonical_name, is_blank
 from agentmemory_operator.spec.times import parse_time
 
 ID_MAX = 256
@@ -32,10 +33,6 @@ VECTOR_MAX = 65_536
 
 SOURCES = ("conversation", "tool_result", "reflection", "distillation", "consolidation", "import")
 OWN_SOURCE = r"^x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-
-# No control characters, and at least one that shows.
-NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
-CONTENT_PATTERN = r"\S"
 
 
 ZoneName = Literal["SENSITIVE", "PERSONAL", "PROFESSIONAL"]
@@ -61,6 +58,16 @@ def parse_importance(value: Any) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
     raise _refuse("must be a number from 0 to 1, or low, medium, high or critical")
+
+
+def header_text(value: Any) -> Any:
+    """The UTF-8 text of a header that the framework has read as Latin-1; `wire_text` has checked it."""
+    return value.encode("latin-1").decode() if isinstance(value, str) else value
+
+
+def read_whole(value: Any) -> Any:
+    """The integer that a number without a fraction is, as JSON Schema has it: 5.0 is 5. Anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def parse_memory_id(value: str) -> str:
@@ -89,7 +96,7 @@ def check_context(value: Any) -> str | dict[str, Any]:
     """A text that is not blank, or an object that is metadata too."""
     if isinstance(value, dict):
         return check_metadata(value)
-    if isinstance(value, str) and 0 < len(value) <= CONTENT_MAX and value.strip():
+    if isinstance(value, str) and 0 < len(value) <= CONTENT_MAX and not is_blank(value):
         return value
     raise _refuse(f"must be a JSON object, or a non-blank text of at most {CONTENT_MAX:,} characters")
 
@@ -116,22 +123,25 @@ def check_source(value: str) -> str:
     raise _refuse(f"must be one of {known}, or x- and a name of your own, for example x-crm; not {value!r}")
 
 
-Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)]
+# Each name in NFC before its length is measured, so that what is checked is what is stored.
+_NAME = BeforeValidator(canonical_name)
+Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN), _NAME]
+HeaderName = Annotated[Id, BeforeValidator(header_text)]
 # A ServiceAccount, NAMESPACE/NAME, is longer than other names.
-Author = Annotated[str, Field(min_length=1, max_length=AUTHOR_MAX, pattern=NAME_PATTERN)]
+Author = Annotated[str, Field(min_length=1, max_length=AUTHOR_MAX, pattern=NAME_PATTERN), _NAME]
 UserId = Annotated[Id, AfterValidator(check_user)]
-ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN)]
+ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN), _NAME]
 ScopeNames = Annotated[list[ScopeName], Field(max_length=MAX_SCOPES)]
-TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_PATTERN)]
+TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_PATTERN), _NAME]
 TypeNames = Annotated[list[TypeName], Field(max_length=TYPES_MAX)]
-Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN)]
+Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN), _NAME]
 Tags = Annotated[list[Tag], Field(max_length=TAGS_MAX), AfterValidator(drop_repeats)]
 AskedTags = Annotated[list[Tag], Field(max_length=TAGS_MAX)]
 Namespace = Annotated[list[Id], Field(max_length=NAMESPACE_MAX)]
 ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=NAMESPACE_MAX)]
-Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=CONTENT_PATTERN)]
+Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=VISIBLE_PATTERN)]
 # How long it may be is said in tokens, by the use case; here only that it fits into a body.
-ItemText = Annotated[str, Field(min_length=1, max_length=ITEM_CONTENT_MAX, pattern=CONTENT_PATTERN)]
+ItemText = Annotated[str, Field(min_length=1, max_length=ITEM_CONTENT_MAX, pattern=VISIBLE_PATTERN)]
 MemoryId = Annotated[
     str,
     AfterValidator(parse_memory_id),
@@ -143,6 +153,7 @@ Time = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": TIME_CHARS}),
 ]
 Share = Annotated[float, Field(ge=0, le=1)]
+Similarity = Annotated[float, Field(ge=-1, le=1)]
 Importance = Annotated[
     float,
     BeforeValidator(parse_importance),
@@ -178,6 +189,7 @@ Context = Annotated[
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
 # Read by `memories/rules/criteria_json.py`, which names what is wrong by its path.
 Filters = dict[str, Any]
-TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
+Whole = Annotated[int, BeforeValidator(read_whole)]
+TopK = Annotated[Whole, Field(ge=1, le=MAX_TOP_K)]
 # A score beyond float32 cannot be compared with in the engine.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]

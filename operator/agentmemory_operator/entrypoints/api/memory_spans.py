@@ -29,6 +29,7 @@ OPERATIONS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("PUT", f"{_AGENT}/sessions/{{session_id}}/working"): "create_memory",
         ("PATCH", f"{_AGENT}/memories/{{id}}"): "update_memory",
         ("PUT", f"{_AGENT}/items"): "upsert_memory",
+        ("POST", f"{_AGENT}/items/batch"): "upsert_memory",
         ("DELETE", f"{_AGENT}/items"): "delete_memory",
         ("DELETE", f"{_AGENT}/memories/{{id}}"): "delete_memory",
         ("POST", f"{_AGENT}/forget"): "delete_memory",

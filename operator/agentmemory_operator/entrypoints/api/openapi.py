@@ -20,7 +20,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import agent_schemas, requests, schemas
+from agentmemory_operator.entrypoints.api import agent_schemas, requests, schemas, shown_schemas
 from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
 from agentmemory_operator.entrypoints.api.memories import (
     conversation_requests,
@@ -55,6 +55,7 @@ TAGS = {
 PLAIN_PARAMETERS = {
     "agent": "Name of the agent (`spec.agent`).",
     "id": "ID of the memory.",
+    "user_id": "User, `group:NAME` or `global`.",
     "session_id": "ID of the session.",
     "name": "Name of the entity, hook or kind of error.",
     "idempotency-key": "Identifies the request: repeat it with the same key and body to retry safely.",
@@ -76,10 +77,12 @@ _BODIES = (
     requests.SearchIn,
     conversation_requests.ConversationIn,
     item_requests.ItemIn,
+    item_requests.ItemsIn,
     entity_requests.RelationIn,
     entity_requests.EntityChangeIn,
     forget_requests.ForgetIn,
     identity_requests.TokenIn,
+    identity_requests.UserIn,
     conversation_requests.HookIn,
     transfer_requests.LineIn,
 )
@@ -90,16 +93,20 @@ _ANSWERS = (
     schemas.StoredOut,
     schemas.BatchOut,
     schemas.MemoryOut,
+    shown_schemas.ShownMemoryOut,
     schemas.PageOut,
+    shown_schemas.ShownPageOut,
     schemas.HistoryOut,
     schemas.TreeOut,
     schemas.WorkingOut,
     schemas.KeptOut,
     schemas.EndedOut,
     schemas.SearchOut,
+    shown_schemas.ShownSearchOut,
     schemas.ItemStoredOut,
     schemas.KeysOut,
     schemas.VersionsOut,
+    schemas.ItemsStoredOut,
     schemas.NamespacesOut,
     schemas.ToolsOut,
     conversation_requests.ConversationOut,
@@ -109,9 +116,11 @@ _ANSWERS = (
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
     identity_requests.TokenOut,
+    identity_requests.UserDetailsOut,
     identity_requests.UsersOut,
     transfer_requests.ImportedOut,
     change_requests.ChangesOut,
+    schemas.RootOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,
@@ -142,7 +151,7 @@ def describe(
     """
     responses: dict[int | str, Any] = {code: _problem(code) for code in problems}
     if answer:
-        responses[status] = {"content": {JSON if body else media_type: {"schema": _ref(answer)}}}
+        responses[status] = {"content": {JSON if body else media_type: {"schema": _ref(answer, of="anyOf")}}}
     if headers:
         responses[status]["headers"] = {
             name: {"description": meaning, "schema": {"type": "integer"}} for name, meaning in headers.items()
@@ -234,7 +243,8 @@ def _problem(status: int) -> dict[str, Any]:
     return response
 
 
-def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...]) -> dict[str, Any]:
+def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...], *, of: str = "oneOf") -> dict[str, Any]:
+    # What is answered whole fits its shorter description too.
     if isinstance(model, tuple):
-        return {"oneOf": [_ref(one) for one in model]}
+        return {of: [_ref(one) for one in model]}
     return {"$ref": REF.format(model=model.__name__)}

@@ -17,6 +17,7 @@ from agentmemory_operator.errors import (
     AgentClosed,
     AgentMemoryError,
     Conflict,
+    EmbedderAnswerInvalid,
     EmbedderUnavailable,
     FieldError,
     Forbidden,
@@ -57,7 +58,10 @@ class ProblemType:
 
 
 INVALID_JSON = ProblemType(
-    "invalid-json", 400, "The body is not JSON", "Send one JSON document in UTF-8. Nothing was written."
+    "invalid-json",
+    400,
+    "The body is not JSON",
+    "Send one JSON document in UTF-8, with each key of an object once. Nothing was written.",
 )
 BAD_REQUEST = ProblemType("bad-request", 400, "The request cannot be read", "Correct the request. Nothing was written.")
 UNAUTHORIZED = ProblemType(
@@ -181,6 +185,13 @@ EMBEDDER_UNAVAILABLE = ProblemType(
     "The embedding service is unavailable",
     "Nothing was written. Retry after `Retry-After` seconds.",
 )
+EMBEDDER_ANSWER_INVALID = ProblemType(
+    "embedder-answer-invalid",
+    502,
+    "The embedding service returned unusable vectors",
+    "Several attempts returned vectors that are all zeros, not finite or beyond float32: check the service and its "
+    "model. Nothing was written. Retry after `Retry-After` seconds.",
+)
 UNAVAILABLE = ProblemType("unavailable", 503, "Not ready", "Retry after `Retry-After` seconds.")
 OUTCOME_UNKNOWN = ProblemType(
     "outcome-unknown",
@@ -211,6 +222,7 @@ PROBLEMS: tuple[ProblemType, ...] = (
     COLLECTION_MISSING,
     AGENT_CLOSED,
     KEYS_UNAVAILABLE,
+    EMBEDDER_ANSWER_INVALID,
     EMBEDDER_UNAVAILABLE,
     UNAVAILABLE,
     OUTCOME_UNKNOWN,
@@ -229,6 +241,7 @@ PROBLEM_OF: Mapping[type[AgentMemoryError], ProblemType] = {
     NotServed: COLLECTION_MISSING,
     AgentClosed: AGENT_CLOSED,
     KeysUnavailable: KEYS_UNAVAILABLE,
+    EmbedderAnswerInvalid: EMBEDDER_ANSWER_INVALID,
     EmbedderUnavailable: EMBEDDER_UNAVAILABLE,
     OutcomeUnknown: OUTCOME_UNKNOWN,
     TransientError: UNAVAILABLE,

@@ -22,6 +22,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Role,
     ScopeNames,
     Share,
+    Similarity,
     Source,
     SourceIds,
     Tags,
@@ -31,6 +32,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     TypeName,
     TypeNames,
     UserId,
+    Whole,
     ZoneName,
 )
 from agentmemory_operator.memories.hierarchy import TreeRequest
@@ -158,11 +160,10 @@ class IncludeIn(Body):
 
     model_config = ConfigDict(frozen=True)
 
-    neighbours: Annotated[int, Field(ge=0, le=3)] = Field(
+    neighbours: Annotated[Whole, Field(ge=0, le=3)] = Field(
         default=0,
-        description=(
-            "Number of memories before and after each result in its session, 0..3, if the agent has a keyword index."
-        ),
+        description="Number of memories before and after each result in its session, 0..3, if the agent has a"
+        " keyword index.",
     )
 
 
@@ -179,6 +180,11 @@ class SearchIn(Body, Shown):
     top_k: TopK | None = Field(default=None, description="Maximum number of results. Default: the object's `limit`.")
     threshold: Threshold | None = Field(
         default=None, description="Minimum combined score. Default: the object's `scoreThreshold`."
+    )
+    min_similarity: Similarity | None = Field(
+        default=None,
+        description="Minimum similarity, -1..1, if the object's `allowOverrides` is true; -1 is none. Default: the"
+        " object's `minSimilarity`.",
     )
     min_priority: Share | None = Field(
         default=None,
@@ -238,20 +244,14 @@ class SearchIn(Body, Shown):
             criterion=read_filters(self.filters),
         )
         return SearchRequest(
+            **{name: getattr(self, name) for name in _SENT_AS_IS},
             selection=selection,
-            query=self.query,
-            vector=self.vector,
-            top_k=self.top_k,
-            threshold=self.threshold,
-            min_priority=self.min_priority,
-            hybrid=self.hybrid,
             weights=Weights(**dict(self.weights)) if self.weights else None,
-            terms=self.terms,
             neighbours=self.include.neighbours,
-            explain=self.explain,
         )
 
 
+_SENT_AS_IS = ("query", "vector", "top_k", "threshold", "min_similarity", "min_priority", "hybrid", "terms", "explain")
 _NOT_GIVEN: Any = None
 
 

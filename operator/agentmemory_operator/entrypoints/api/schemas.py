@@ -33,7 +33,7 @@ class ConnectionOut(Answer):
 
 
 class MemoryOut(Answer):
-    """A stored memory with all fields, or only those that `fields` names. `format: compact` omits null fields."""
+    """A stored memory with all fields."""
 
     id: str
     user_id: str
@@ -66,6 +66,7 @@ class MemoryOut(Answer):
     observation_count: int = Field(description="Number of authors; 1 if none is named.")
     namespace: list[str]
     entities: list[EntityOut] = Field(description="Names that it mentions; empty if it has a zone.")
+    version: int | None = Field(description="Number of an item's version, from 1; null for other memories.")
     supersedes: str | None
     supersedes_ids: list[str] = Field(description="For a merged memory: all memories that it replaces.")
     superseded_by: str | None
@@ -253,6 +254,12 @@ class BatchOut(Answer):
     results: list[StoredOut | ErrorOut]
 
 
+class ItemsStoredOut(Answer):
+    """One result per item, in order."""
+
+    results: list[ItemStoredOut | ErrorOut]
+
+
 class PageOut(Answer):
     """Memories, newest first."""
 
@@ -306,6 +313,22 @@ class EndedOut(Answer):
     dropped: int
     counts: dict[str, int] = Field(description="By type.")
     run: str | None = Field(description="ID of the distillation run that follows, if the agent has a language model.")
+
+
+class LinksOut(Answer):
+    """Paths at which the API begins."""
+
+    docs: str = Field(description="This API for browsers.")
+    openapi: str = Field(description="The OpenAPI document.")
+    agents: str = Field(description="The agents.")
+    mcp: str = Field(description="The tools for models, by the Model Context Protocol.")
+    health: str = Field(description="Whether the process answers.")
+
+
+class RootOut(Answer):
+    """Entry points of the service."""
+
+    links: LinksOut
 
 
 class HealthOut(Answer):

@@ -1,6 +1,7 @@
 """The command line: which verbs there are. A verb is imported when it is run; what it needs, main composes."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -37,7 +38,10 @@ _SERVERS = "servers.add_servers", ("servers",)
 _ASKING = "memories.ask.add_asking", ("asking", "inspection")
 _TRANSFER = "memories.transfer.add_transferring", ("asking", "inspection")
 _JOBS = ("open_jobs",)
+MIN_HELP_WIDTH = 78
+NO_BREAK_HYPHEN = "\u2011"
 PRINTERS = "install.prints.add_printers"
+_NOT_ONE_OF, _QUOTED = re.compile(r"'(.*)' is not one of (.*)", re.DOTALL), re.compile("'([^']*)'")
 VERBS = {
     "operator": ListedVerb(
         "Run",
@@ -82,7 +86,7 @@ VERBS = {
     "remember": ListedVerb("Memories", "Store a memory for a user.", *_ASKING),
     "forget": ListedVerb(
         "Memories",
-        "Erase a user's memories permanently, including copies; all of them without --filters and --older-than.",
+        "Erase a user's memories permanently, including copies; all of them only with --everything.",
         *_ASKING,
     ),
     "receipts": ListedVerb("Memories", "List the receipts of erased memories.", *_ASKING),
@@ -149,6 +153,50 @@ VERBS = {
 }
 
 
+_Formatter: Any = typer.Context.formatter_class  # typer does not export its type
+
+
+class WholeWords(_Formatter):  # type: ignore[misc] # as above
+    """Help that is wrapped between words only, so that an option or a setting can be copied from it."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Below this a column is narrower than the longest names; the terminal then wraps the lines.
+        self.width: int = max(self.width, MIN_HELP_WIDTH)
+
+    def write_dl(self, rows: Any, *args: Any, **options: Any) -> None:
+        """Write names with their descriptions."""
+        super().write_dl([(name, _unbroken(text)) for name, text in rows], *args, **options)
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(_unbroken(text))
+
+    def getvalue(self) -> str:
+        """Return all that was written."""
+        return str(super().getvalue()).replace(NO_BREAK_HYPHEN, "-")
+
+
+class HelpContext(typer.Context):
+    """A call of a command whose help is `WholeWords`."""
+
+    formatter_class = WholeWords
+
+
+def _unbroken(text: str) -> str:
+    # The wrapper breaks lines behind hyphens.
+    return text.replace("-", NO_BREAK_HYPHEN)
+
+
+def _with_plain_help(command: Any) -> Any:
+    """Let a command and its subcommands print help without boxes, which would break words in narrow columns."""
+    command.rich_markup_mode, command.context_class = None, HelpContext
+    for below in getattr(command, "commands", {}).values():
+        # In a list of commands the first sentence would be cut.
+        _with_plain_help(below).short_help = below.help
+    return command
+
+
 class LazyVerbs(Mapping[str, Any]):
     """The verbs as commands of the command line, each imported when it is asked for."""
 
@@ -161,7 +209,7 @@ class LazyVerbs(Mapping[str, Any]):
         app = typer.Typer(callback=lambda: None)
         add = getattr(import_module(f"{__package__}.{module}"), adder)
         add(app, *(getattr(self._verbs, need) for need in verb.needs))
-        return get_group(app).commands[name]
+        return _with_plain_help(get_group(app).commands[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(VERBS)
@@ -173,14 +221,34 @@ class LazyVerbs(Mapping[str, Any]):
 class LazyGroup(TyperGroup):
     """A command line that lists its verbs without importing them."""
 
+    context_class = HelpContext
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of the verbs."""
         return list(VERBS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs by what they are for."""
+        for panel in dict.fromkeys(verb.panel for verb in VERBS.values()):
+            with formatter.section(panel):
+                formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if verb.panel == panel])
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         """What is listed of a verb: its name and what it does."""
         verb = VERBS.get(cmd_name)
         return TyperCommand(cmd_name, help=verb.help, rich_help_panel=verb.panel) if verb else None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; a value that no option takes is refused with the one that was likely meant."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            refused = _NOT_ONE_OF.search(error.message)
+            # Imported late: most commands end without a wrong value.
+            nearest = import_module("agentmemory_operator.spec.nearest").nearest
+            if refused and (near := nearest(refused[1], _QUOTED.findall(refused[2]))):
+                error.message += f" Did you mean '{near}'?"
+            raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb itself."""
@@ -203,6 +271,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 

@@ -62,7 +62,7 @@ def _listed(name: str, row: dict[str, Any]) -> typer.Typer:
     """A command line of one command, or of a group's."""
     app = typer.Typer(name=name, help=row["help"], add_completion=False)
     for command, part in row.get("commands", {name: row}).items():
-        app.command(command, help=part["help"])(_taking(part["parameters"]))
+        app.command(command, help=part["help"], short_help=part["help"])(_taking(part["parameters"]))
     if "commands" in row:
         app.callback()(lambda: None)
     return app

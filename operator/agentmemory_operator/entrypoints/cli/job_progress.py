@@ -77,9 +77,10 @@ class JobProgress:
 
     Args:
         title: of what.
+        has_bar: False prints lines also on a terminal, where a bar would be drawn over other output.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, has_bar: bool = True) -> None:
         self._title = title
         self._said = ""
         self._begun = time.monotonic()
@@ -88,7 +89,7 @@ class JobProgress:
             *(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not (has_bar and console.is_terminal),
         )
         self._task: TaskID | None = None
 

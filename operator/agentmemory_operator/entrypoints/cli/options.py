@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
+
+from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 
 # Where `dev` keeps memories, and whose they are.
 DATA = Path(".agentmemory")
@@ -65,7 +66,7 @@ def print_document(document: Any, output: TableJsonOrYaml) -> None:
     if output is TableJsonOrYaml.JSON:
         print_json(document)
     else:
-        typer.echo(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True), nl=False)
+        typer.echo(dump_yaml(document, width=120, allow_unicode=True), nl=False)
 
 
 def print_json(document: Any) -> None:

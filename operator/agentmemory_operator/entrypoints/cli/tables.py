@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -23,6 +24,7 @@ class Section:
     Attributes:
         mood: of MOODS; colours the heading in a terminal.
         columns: headings; none prints no line of headings.
+        cut: heading of the column whose text is cut at the width of a terminal; the others are wrapped.
         commands: lines to copy; never wrapped.
     """
 
@@ -32,6 +34,7 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    cut: str | None = None
 
     def __post_init__(self) -> None:
         """Keep out what a terminal would carry out: memories and messages are others' words."""
@@ -73,8 +76,15 @@ def _show(section: Section, console: Console) -> None:
         console.print(Text(section.heading, style=MOODS[section.mood] or "bold"))
     if section.rows:
         table = Table(box=box.SIMPLE_HEAD, show_header=bool(section.columns), pad_edge=False, show_edge=False)
-        for heading in section.columns or section.rows[0]:
-            table.add_column(Text(heading), overflow="fold")
+        for place, heading in enumerate(section.columns or section.rows[0]):
+            # People copy what the first column names.
+            is_name, is_cut = place == 0 and bool(section.columns), heading == section.cut
+            table.add_column(
+                Text(heading),
+                overflow="ellipsis" if is_cut else "fold",
+                no_wrap=is_name or is_cut,
+                min_width=max(cell_len(row[0]) for row in section.rows) if is_name else None,
+            )
         for row in section.rows:
             table.add_row(*map(Text, row))
         console.print(Padding(table, (0, len(MARGIN))))

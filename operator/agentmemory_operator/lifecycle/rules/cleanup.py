@@ -16,7 +16,7 @@ from typing import Any
 from agentmemory_operator.memories.rules.expiry import hidden_since_ms, is_past, past_condition, ttl_of
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_PENDING, NOT_SUPERSEDED, Condition, Filter
 from agentmemory_operator.memories.rules.links import LINK_KEYS, is_merged, predecessors
-from agentmemory_operator.memories.rules.record import ORDER_KEY, Payload
+from agentmemory_operator.memories.rules.record import ORDER_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.search.rules.score_trees import priority_of
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import Priority
@@ -27,7 +27,7 @@ from agentmemory_operator.spec.presets import Lifecycle, Prune
 ROW_KEYS = (
     *("id", "agentId", "userId", "type", "createdAt", "rev", "importance", "accessCount", "lastAccessedAt"),
     *("confidence", "expiresAt", *LINK_KEYS, "pinned", "requestId", "identityId", ORDER_KEY),
-    *("storedAt", SESSION_USED_KEY),
+    *("storedAt", SESSION_USED_KEY, TOMBSTONE_KEY, "pending"),
 )
 """What of a payload a cleanup reads; no text."""
 
@@ -305,5 +305,6 @@ def _created_by(now_ms: int, days: float) -> Condition:
 
 
 def as_row(payload: Payload) -> Row | None:
-    """A payload as a row; None for a point that we did not write: it has no owner or no revision."""
-    return payload if {"id", "userId", "type", "createdAt", "rev"} <= payload.keys() else None
+    """A payload as a row; None for a tombstone, and for a point that we did not write: without owner or revision."""
+    is_stored = {"id", "userId", "type", "createdAt", "rev"} <= payload.keys() and TOMBSTONE_KEY not in payload
+    return payload if is_stored else None

@@ -7,11 +7,12 @@ it is meant, nobody can read it there.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
+from agentmemory_operator.memories.rules.criteria import NO_INDEXES, Criterion, compile_criterion
+from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter, equals
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.links import LINK_KEYS
@@ -36,10 +37,14 @@ WRITERS_AHEAD_MS = 2_000
 ORGANISATION = "\x00organisation"
 """In a user's place: the key of PROFESSIONAL memories is deleted, which belongs to no user. No user has this name."""
 
+KEYS_FOUND_KEY = "zonesWithKeys"
+"""Of the point that becomes a receipt: the zones whose keys the request deletes."""
+
 JOINING_KEY = "joining"
 """Of a tombstone of what was not joined to its chain yet."""
 
 IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
+NO_RECEIPT: Condition = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
 # The index on the time finds tombstones; what erased them is then read from each.
 IS_TOMBSTONE: Condition = {"key": TOMBSTONE_KEY, "range": {"gte": 0}}
 _IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
@@ -55,25 +60,52 @@ TOMBSTONES: Filter = {"must": [IS_TOMBSTONE, _IS_ERASED]}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which memories of a user are to be erased; without criterion and time all, and all that is known of the user.
+    """Which memories of a user are to be erased: those that the conditions select, or the whole user.
 
     Attributes:
         older_than: Unix milliseconds; only what was created before.
         zone: only memories of this zone.
+        is_whole: erase the user, and all that is known of the user. It excludes the conditions.
+
+    Raises:
+        ValueError: If there is neither a condition nor `is_whole`, or both. A lost condition erases nothing.
     """
 
     user_id: str
     criterion: Criterion | None = None
     older_than: int | None = None
     zone: str | None = None
+    is_whole: bool = False
+
+    def __post_init__(self) -> None:
+        has_condition = self.criterion is not None or self.older_than is not None or self.zone is not None
+        if self.is_whole == has_condition:
+            raise ValueError("an erasure has conditions, or erases the whole user")
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the user is to be erased."""
-        return self.criterion is None and self.older_than is None and self.zone is None
+    def keys(self) -> tuple[str, ...]:
+        """The keys of a payload that `covers` reads."""
+        own = ("userId", STORED_KEY, VERSIONS_SINCE_KEY, TOMBSTONE_KEY, "createdAt", ZONE_KEY)
+        return own if self.criterion is None else (*own, *keys_of(self.criterion))
 
-    def filter_at(self, until_ms: int) -> Filter:
-        """The filter of what is to be erased: what was stored until then, whatever its state."""
+    def covers(self, row: Row, until_ms: int) -> bool:
+        """Return whether a row is to be erased: what the filter finds are candidates."""
+        if row.get("userId") != self.user_id or stored_first(row) > until_ms:
+            return False
+        if self.is_whole:
+            return True
+        created = row.get("createdAt")
+        is_older = self.older_than is None or (isinstance(created, int | float) and created < self.older_than)
+        is_of_zone = self.zone is None or row.get(ZONE_KEY) == self.zone
+        is_met = self.criterion is None or matches(self.criterion, row)
+        return TOMBSTONE_KEY not in row and is_older and is_of_zone and is_met
+
+    def filter_at(self, until_ms: int, indexes: Mapping[str, str] = NO_INDEXES) -> Filter:
+        """The filter of candidates: what was stored until then, whatever its state.
+
+        Args:
+            indexes: Type of the payload index by key.
+        """
         must: list[Condition] = [equals("userId", self.user_id), stored_by(until_ms)]
         if self.is_whole:
             # Tombstones of the user too: they say whose they are.
@@ -82,7 +114,7 @@ class Scope:
         if self.older_than is not None:
             must.append({"key": "createdAt", "range": {"lt": self.older_than}})
         if self.criterion is not None:
-            must.append(compile_criterion(self.criterion))
+            must.append(compile_criterion(self.criterion, indexes))
         if self.zone is not None:
             must.append(equals(ZONE_KEY, self.zone))
         return {"must": must}
@@ -114,7 +146,7 @@ class ErasureReceipt:
         sha256: of the ids of the memories, sorted, each followed by a line feed.
         request_hash: tells another request under the same idempotency key.
         zone: whose memories were chosen; None where something else chose.
-        keys_deleted: zones of which no data key is left of this user, or organisation.
+        keys_deleted: zones of which this user, or organisation, had data keys that are deleted.
     """
 
     id: str
@@ -145,7 +177,7 @@ class ErasureReceipt:
     def scope_of(self, user_id: str) -> Scope | None:
         """What to erase of a user in another copy; None where the receipt no longer holds its filters."""
         if self.is_whole or self.zone is not None:
-            return Scope(user_id=user_id, zone=self.zone)
+            return Scope(user_id=user_id, zone=self.zone, is_whole=self.is_whole)
         return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
 
 
@@ -283,6 +315,12 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
     kept = {key: value for key, value in said.items() if value is not None}
     times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at, LOGGED_KEY: receipt.at}
     return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
+
+
+def keys_to_delete(receipt_id: str, zones: Sequence[str], now_ms: int) -> Payload:
+    """The payload of a receipt's point before any key is deleted: a tombstone for readers of memories."""
+    times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
+    return {"id": receipt_id, "rev": 1, **times, "pending": False, KEYS_FOUND_KEY: list(zones)}
 
 
 def receipt_from_payload(payload: Row) -> ErasureReceipt:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.memories.rules.filters import NOT_PENDING, NOT_SUPERSEDED, Filter
-from agentmemory_operator.memories.rules.record import DUE_KEY, RECEIPT_KEY, SHEET_KEY, TOMBSTONE_KEY
+from agentmemory_operator.memories.rules.record import DUE_KEY, RECEIPT_KEY, TOMBSTONE_KEY
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.kinds.conditions import condition_of
 from agentmemory_operator.spec.times import parse_time
@@ -54,12 +54,23 @@ def keep_since_ms(
 
 
 def purgeable(before_ms: int) -> Filter:
-    """The filter of tombstones older than a time to which no link leads, without receipts and sheets of entities."""
-    is_old = {"key": TOMBSTONE_KEY, "range": {"lt": before_ms}}
+    """The filter of tombstones older than a time to which no link leads, without receipts.
+
+    Facts about users beside their memories, which are marked as deleted at 0, stay too.
+    """
+    is_old = {"key": TOMBSTONE_KEY, "range": {"gt": 0, "lt": before_ms}}
     is_no_receipt = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
-    is_no_sheet = {"is_empty": {"key": f"{SHEET_KEY}.form"}}
     not_due = {"must_not": [{"key": DUE_KEY, "match": {"value": True}}]}
-    return {"must": [is_old, is_no_receipt, is_no_sheet, NOT_PENDING, NOT_SUPERSEDED, not_due]}
+    return {"must": [is_old, is_no_receipt, NOT_PENDING, NOT_SUPERSEDED, not_due]}
+
+
+PURGEABLE_KEYS = (TOMBSTONE_KEY, RECEIPT_KEY, "pending", "supersededById", DUE_KEY)
+
+
+def is_purgeable(row: Mapping[str, Any], before_ms: int) -> bool:
+    """Return whether a row, of it at least `PURGEABLE_KEYS`, is one that `purgeable` means."""
+    is_needed = any(row.get(key) for key in PURGEABLE_KEYS if key != TOMBSTONE_KEY)
+    return 0 < row.get(TOMBSTONE_KEY, 0) < before_ms and not is_needed
 
 
 def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:

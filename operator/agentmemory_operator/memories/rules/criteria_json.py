@@ -1,7 +1,7 @@
 """From the JSON of `filters` to the typed tree; every wrong part is named by its path."""
 
+import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,12 +21,15 @@ from agentmemory_operator.memories.rules.criteria import (
     Value,
     Within,
 )
+from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64
+from agentmemory_operator.memories.rules.words import words_of
+from agentmemory_operator.spec.names import canonical
+from agentmemory_operator.spec.nearest import did_you_mean
 from agentmemory_operator.spec.times import parse_time
 
 DEPTH_MAX = 8
 CONDITIONS_MAX = 256
 TEXT_MAX = 1024
-FLOAT64_MAX = sys.float_info.max
 
 GROUPS: dict[str, Callable[[tuple[Criterion, ...]], Criterion]] = {"AND": AllOf, "OR": AnyOf, "NOT": NoneOf}
 BOUNDS = ("gt", "gte", "lt", "lte")
@@ -97,7 +100,8 @@ class _Reader:
             raise _WrongError(path, f"must have an operator: {', '.join(known)}")
         for operator in value:
             if operator not in known:
-                raise _WrongError(f"{path}.{operator}", f"unknown; {field.name} takes {', '.join(known)}")
+                question = did_you_mean(operator, known)
+                raise _WrongError(f"{path}.{operator}", f"unknown{question}; {field.name} takes {', '.join(known)}")
         parts = [
             self._operator(field, operator, operand, f"{path}.{operator}")
             for operator, operand in value.items()
@@ -128,9 +132,12 @@ class _Reader:
 
     def _contains(self, field: Field, value: object, path: str) -> Criterion:
         if field.kind is FieldKind.WORDS:
-            return self._equals(field, _text(value, path), path)
+            return self._equals(field, value, path)
         self._count(path)
-        return Contains(field, _text(value, path))
+        text = _text(value, path)
+        if not words_of(text):
+            raise _WrongError(path, "must have at least one letter or digit")
+        return Contains(field, text)
 
     def _within(self, field: Field, bounds: Mapping[str, object], path: str) -> Criterion:
         self._count(path)
@@ -153,7 +160,8 @@ def _field(name: str, path: str) -> Field:
     if field := FIELDS.get(name):
         return field
     if not name.startswith(METADATA):
-        raise _WrongError(path, f"unknown; known are AND, OR, NOT, {', '.join(FIELDS)} and {METADATA}NAME")
+        question = did_you_mean(name, (*GROUPS, *FIELDS))
+        raise _WrongError(path, f"unknown{question}; known are AND, OR, NOT, {', '.join(FIELDS)} and {METADATA}NAME")
     if not _METADATA_PATH.fullmatch(name) or len(name) > TEXT_MAX:
         raise _WrongError(path, "must be metadata.NAME or metadata.NAME.NAME with only letters, digits, _ and -")
     return Field(name, name, FieldKind.ANY)
@@ -162,7 +170,7 @@ def _field(name: str, path: str) -> Field:
 def _value(field: Field, value: object, path: str) -> Value:
     match field.kind:
         case FieldKind.WORD | FieldKind.WORDS:
-            return _text(value, path)
+            return canonical(_text(value, path))
         case FieldKind.NUMBER:
             return _number(value, path)
         case FieldKind.TIME:
@@ -189,10 +197,14 @@ def _time(value: object, path: str) -> int:
 
 
 def _number(value: Any, path: str, wanted: str = "a number") -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and -FLOAT64_MAX <= value <= FLOAT64_MAX:
-        return float(value)
-    raise _WrongError(path, f"must be {wanted}")
+    """Return a number as it is: an integer of more than 53 bits is no float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _WrongError(path, f"must be {wanted}")
+    if isinstance(value, int) and not is_int64(value):
+        raise _WrongError(path, OUT_OF_INT64)
+    if not math.isfinite(value):
+        raise _WrongError(path, f"must be {wanted}")
+    return value
 
 
 def _text(value: object, path: str) -> str:

@@ -105,11 +105,20 @@ def equals_any(key: str, values: Sequence[str]) -> Condition:
     return {"key": key, "match": {"any": list(values)}}
 
 
-def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ()) -> Filter:
+def visible(
+    selection: Selection,
+    now_ms: int,
+    types: Iterable[MemoryType] = (),
+    *,
+    indexes: Mapping[str, str] = criteria.NO_INDEXES,
+) -> Filter:
     """The filter of what a user may read: stored, not expired, and as the selection narrows it.
+
+    A criterion that Qdrant does not decide (`criteria.is_exact`) is not met by everything that the filter finds.
 
     Args:
         types: of the object; those with a time to live cost a condition each.
+        indexes: type of the payload index by key.
     """
     must = [_owned_by(selection.owners), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
     must.extend(not_past(types, now_ms))
@@ -125,7 +134,7 @@ def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ())
     if selection.namespace:
         must.append(equals(NAMESPACE_PATHS_KEY, namespace_paths(selection.namespace)[-1]))
     if selection.criterion is not None:
-        must.append(compile_criterion(selection.criterion))
+        must.append(compile_criterion(selection.criterion, indexes))
     return {"must": must}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
+    PAYLOAD_KEYS,
     STORED_KEY,
     VERSIONS_KEY,
     VERSIONS_SINCE_KEY,
@@ -24,6 +25,7 @@ from agentmemory_operator.memories.rules.record import (
 MAX_CHARS = 256 * 1024
 """Of all versions of an item together, as JSON: every write of the item carries them."""
 
+NUMBER_KEY = PAYLOAD_KEYS["item_version"]
 _SAID = ("content", "contentHash", "metadata", "importance", "tags", "category")
 _KEPT = (*_SAID, "validFrom", STORED_KEY, CHANGED_KEY)
 # What all versions of an item have in common.
@@ -37,6 +39,7 @@ class ItemVersion:
     Attributes:
         valid_from, valid_to: Unix milliseconds between which it was what the item says.
         updated_at: when somebody changed it last, Unix milliseconds.
+        version: its number; None in an export of an earlier API.
     """
 
     content: str
@@ -47,6 +50,7 @@ class ItemVersion:
     tags: tuple[str, ...] = ()
     category: str | None = None
     updated_at: int | None = None
+    version: int | None = None
 
     def stored(self, now_ms: int) -> Payload:
         """What a point bears of it, which is stored now, whenever it was said."""
@@ -61,11 +65,11 @@ class ItemVersion:
             STORED_KEY: now_ms,
             CHANGED_KEY: self.valid_from if self.updated_at is None else self.updated_at,
         }
-        return _version(state, ended_at=self.valid_to)
+        return _version(state, ended_at=self.valid_to, number=self.version)
 
 
 def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, keep: int) -> Payload:
-    """What a point bears of earlier versions after some writes, in order, of which the last is what it says then.
+    """What a point bears of its versions after some writes, in order, of which the last is what it says then.
 
     Args:
         row: the item that lies there; None where there is none.
@@ -74,10 +78,19 @@ def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, 
     """
     versions: list[Payload] = list((row or {}).get(VERSIONS_KEY) or ())
     states = [*([row] if row else []), *writes]
+    number = number_of(row) if row else 1
     for before, after in pairwise(states):
-        if not (before.get("expiresAt") or _says_the_same(before, after)):
-            versions.insert(0, _version(before, ended_at=after["validFrom"]))
-    return bounded(versions, keep=keep)
+        if _says_the_same(before, after):
+            continue
+        if not before.get("expiresAt"):
+            versions.insert(0, _version(before, ended_at=after["validFrom"], number=number))
+        number += 1
+    return bounded(versions, keep=keep) | {NUMBER_KEY: number}
+
+
+def number_of(row: Mapping[str, Any]) -> int:
+    """Return the version number of an item. One from before numbers were stored counts its kept versions."""
+    return int(row.get(NUMBER_KEY) or len(row.get(VERSIONS_KEY) or ()) + 1)
 
 
 def bounded(versions: Sequence[Payload], *, keep: int) -> Payload:
@@ -99,9 +112,10 @@ def versions_of(row: Mapping[str, Any], *, keep: int) -> list[MemoryRecord]:
     return [record_of(shared | version) for version in (row.get(VERSIONS_KEY) or ())[:keep]]
 
 
-def _version(state: Mapping[str, Any], *, ended_at: int) -> Payload:
+def _version(state: Mapping[str, Any], *, ended_at: int, number: int | None) -> Payload:
     said = {key: state[key] for key in _KEPT if state.get(key) is not None}
-    return said | {"validTo": ended_at, "supersededAt": ended_at}
+    numbered = {} if number is None else {NUMBER_KEY: number}
+    return said | numbered | {"validTo": ended_at, "supersededAt": ended_at}
 
 
 def _says_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

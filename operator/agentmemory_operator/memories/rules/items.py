@@ -17,7 +17,7 @@ from agentmemory_operator.memories.rules.record import (
     namespace_paths,
     tombstone_of,
 )
-from agentmemory_operator.spec.access import GROUP_PREFIX, is_well_formed
+from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX, is_well_formed
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.memory_types import MemoryType
 
@@ -25,7 +25,8 @@ USER_NAMESPACE = "memories"
 """A namespace that begins with it is the user's whom the next part names."""
 
 SHARED_NAMESPACE = "shared"
-"""A namespace that begins with it is the group's that the next part names, where no user is named beside it."""
+"""A namespace that begins with it is the scope's that the next part names: `global`, or else the group of that name.
+If a user is named beside it, the namespace is that user's."""
 
 PREFERRED_TYPES = ("item", "fact", "semantic")
 """What type an item is: the first of these that the agent takes, because they last; else the agent's first type."""
@@ -68,8 +69,8 @@ def named_owner(namespace: Sequence[str], *, has_user: bool) -> str | None:
     match tuple(namespace[:2]):
         case (first, user) if first == USER_NAMESPACE:
             return user
-        case (first, group) if first == SHARED_NAMESPACE and not has_user:
-            return f"{GROUP_PREFIX}{group}"
+        case (first, scope) if first == SHARED_NAMESPACE and not has_user:
+            return GLOBAL if scope == GLOBAL else f"{GROUP_PREFIX}{scope}"
         case _:
             return None
 
@@ -93,12 +94,12 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
 
 
 def _shared_owner(namespace: tuple[str, ...]) -> str:
-    """The group whose a namespace is that no user is named beside."""
+    """The scope that owns a namespace beside which no user is named."""
     owner = named_owner(namespace, has_user=False)
     if owner is None:
         way_out = (
             f"required unless the namespace starts with {USER_NAMESPACE!r} and a user, or with"
-            f" {SHARED_NAMESPACE!r} and a group"
+            f" {SHARED_NAMESPACE!r} and {GLOBAL!r} or a group"
         )
         raise RequestInvalid([FieldError("user_id", way_out)])
     if not is_well_formed(owner):

@@ -24,6 +24,7 @@ from agentmemory_operator.memories.rules.filters import (
     equals_any,
 )
 from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY, WINDOW_KEY, Payload
+from agentmemory_operator.memories.rules.words import engine_text
 from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 MODEL = "qdrant/bm25"
@@ -112,7 +113,7 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
 def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
     """The text for which the engine puts its own vector of words."""
     options = _WEIGHTED_OPTIONS if source.is_weighted else {}
-    return {"text": text, "model": MODEL, "options": {"language": source.language, **options}}
+    return {"text": engine_text(text), "model": MODEL, "options": {"language": source.language, **options}}
 
 
 def date_text(created_at: int, language: str) -> str:

@@ -140,6 +140,7 @@ class MemoryRecord(StatedMemory):
         request_hash: of the request that an idempotency key came with, None without a key.
         connections: memories of its user that it belongs together with, each as `id`, `description` and `run`.
         consolidated: a consolidation has read it, or made it.
+        item_version: of an item: number of its version, from 1; None of other memories.
         locked: its key is gone, or away: the content is empty here, and so is all that is sealed with it.
     """
 
@@ -174,6 +175,7 @@ class MemoryRecord(StatedMemory):
     entities: tuple[Entity, ...] = ()
     connections: tuple[Mapping[str, str], ...] = ()
     consolidated: bool = False
+    item_version: int | None = None
     locked: bool = False
 
     @property
@@ -182,7 +184,7 @@ class MemoryRecord(StatedMemory):
         return self.changed_at or self.stored_at or self.created_at
 
 
-RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id"}
+RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id", "version": "item_version"}
 """What is called otherwise outside -> attribute of `MemoryRecord`."""
 
 _STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
@@ -243,6 +245,9 @@ ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 
 SHEET_KEY = "entitySheet"
 """Of the point that bears what no memory tells of a scope's entities, and and is none: `entities/rules/sheet.py`."""
+
+PROFILE_KEY = "userProfile"
+"""Of the point with a user's name, which is no memory: `memories/rules/profile.py`."""
 
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""

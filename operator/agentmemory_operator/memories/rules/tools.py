@@ -4,7 +4,7 @@ Whose memories they are is not the model's to say: whoever runs the tool adds th
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.collections.rules.rebuild_costs import CHARACTERS_A_TOKEN, TOKENS_MAX
@@ -13,6 +13,25 @@ from agentmemory_operator.spec.presets import PRESETS
 
 Json = dict[str, Any]
 
+_BOUNDS = ("enum", "minLength", "maxLength", "minItems", "maxItems")
+# A character that shows, in the scripts that are written today. The API's own class has ten times the length, and a
+# model reads these schemas with each prompt.
+_SHOWN = (
+    "[!-~\u00a1-\u00ac\u00ae-\u02ff\u0370-\u0619\u0904-\u10ff\u1e00-\u1fff\u2190-\u27bf\u3041-\u312f\u3400-\ud7a3"
+    "\U0001f300-\U0001faff]"
+)
+_NO_CONTROL = r"[^\x00-\x1f\x7f-\x9f]*"
+# Python's `$` also matches before a last newline.
+_NAME = rf"^{_NO_CONTROL}{_SHOWN}{_NO_CONTROL}$(?!\n)"
+
+PREFERRED_TYPE = "fact"
+"""Type of a memory that names none, if the agent has it; else its first."""
+
+# A part of the RFC 3339 times that the API takes: models write no leap seconds and no year before 1980.
+TIME_PATTERN = (
+    "^(19[89][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$(?!\\n)"
+)
 TOP_K_MAX = 50
 """What fits into a prompt; the API takes more."""
 
@@ -41,6 +60,23 @@ def tools_for(types: Sequence[MemoryType] | None) -> list[Tool]:
         types: of the agent; None, or none at all, is any type, explained by all that the presets have.
     """
     return [_remember(types), _search(types), _upsert()]
+
+
+def within(tool: Tool, taken: Mapping[str, Json]) -> Tool:
+    """Return a tool with the bounds of the API on each parameter, so that a call of the schema is never refused.
+
+    Args:
+        taken: JSON Schema of each field that the API takes.
+    """
+    own = tool.parameters["properties"]
+    properties = {name: _bounded(schema, taken.get(name, {})) for name, schema in own.items()}
+    return replace(tool, parameters=tool.parameters | {"properties": properties})
+
+
+def _bounded(own: Json, taken: Json) -> Json:
+    bounds = {name: taken[name] for name in _BOUNDS if name in taken and "enum" not in own}
+    items = {"items": _bounded(own["items"], taken["items"])} if "items" in own and "items" in taken else {}
+    return bounds | own | items
 
 
 def in_openai_form(tools: Iterable[Tool]) -> list[Json]:
@@ -84,7 +120,7 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
         ),
         parameters=_object(
             {
-                "content": _text("The statement."),
+                "content": _content("The statement."),
                 "type": _type(types) | {"description": f"What kind of memory it is. {_meanings(types)}"},
                 "importance": {
                     "type": "string",
@@ -94,6 +130,9 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
                 "tags": {"type": "array", "items": _text(), "description": "Labels to search by."},
                 "key": _text("Of a fact that may change: the same key for the same question, such as user.city."),
                 "subject": _text("Of a status: what it is the status of, in the same words each time."),
+                "status_value": _text("Of a status: the status itself, in a word, such as open or done."),
+                "valid_from": _time("Since when it is true, if not since now."),
+                "knowledge_category": _text("Topic of what is known."),
                 "speaker": _text("Who said it, by name, where several speak."),
                 "role": {
                     "type": "string",
@@ -103,13 +142,35 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
             }
             | _demanded(types or ()),
             required=["content"],
-        ),
+        )
+        | _rules_of_types(types or ()),
     )
+
+
+def _rules_of_types(types: Sequence[MemoryType]) -> Json:
+    """Return what a call with each type must have, as `allOf` of JSON Schema; empty if no type demands anything."""
+    default = next((type_.name for type_ in types if type_.name == PREFERRED_TYPE), types[0].name if types else "")
+    rules = []
+    for type_ in types:
+        required = [*type_.required, *(["session_id"] if _needs_session(type_) else [])]
+        words = {"properties": {"event_type": {"enum": list(type_.event_types)}}} if type_.event_types else {}
+        then = ({"required": required} if required else {}) | words
+        # A call without a type gets the default one, which `properties` alone matches too.
+        named = {} if type_.name == default else {"required": ["type"]}
+        if then:
+            rules.append({"if": {"properties": {"type": {"const": type_.name}}} | named, "then": then})
+    return {"allOf": rules} if rules else {}
+
+
+def _needs_session(type_: MemoryType) -> bool:
+    return type_.ttl is not None and type_.ttl.idle_hours is not None
 
 
 def _demanded(types: Sequence[MemoryType]) -> Json:
     """The fields without which memories of some types are refused."""
     fields: dict[str, Json] = {}
+    if names := [type_.name for type_ in types if _needs_session(type_)]:
+        fields["session_id"] = _text(f"The conversation: required of memories of type {', '.join(names)}.")
     for name in dict.fromkeys(name for type_ in types for name in type_.required):
         demanding = [type_ for type_ in types if name in type_.required]
         fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in demanding)}.")
@@ -129,7 +190,7 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
         ),
         parameters=_object(
             {
-                "query": _text("What to look for, as a question or in the words of what may have been remembered."),
+                "query": _content("What to look for, as a question or in the words of what may have been remembered."),
                 "types": {
                     "type": "array",
                     "items": _type(types),
@@ -142,11 +203,18 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
                     "minItems": 1,
                     "description": "Only memories with any of these labels.",
                 },
+                "at_time": _time("Only what was true at that time, also what was replaced since."),
                 "top_k": {
                     "type": "integer",
                     "minimum": 1,
                     "maximum": TOP_K_MAX,
                     "description": "How many at most.",
+                },
+                "min_similarity": {
+                    "type": "number",
+                    "minimum": -1,
+                    "maximum": 1,
+                    "description": "Least similarity of what is found; leave it out for the agent's own.",
                 },
             },
             required=["query"],
@@ -165,7 +233,7 @@ def _upsert() -> Tool:
         ),
         parameters=_object(
             {
-                "content": _text("The text to keep.") | {"maxLength": TOKENS_MAX * CHARACTERS_A_TOKEN},
+                "content": _content("The text to keep.") | {"maxLength": TOKENS_MAX * CHARACTERS_A_TOKEN},
                 "metadata": {"type": "object", "description": "Anything else that belongs to it, as JSON."},
                 "key": _text("What it is found by; the same key replaces. Without one it is kept under a new key."),
             },
@@ -185,7 +253,16 @@ def _object(properties: Mapping[str, Json], *, required: Sequence[str]) -> Json:
 
 
 def _text(description: str = "") -> Json:
-    return {"type": "string", "minLength": 1} | ({"description": description} if description else {})
+    """Return the schema of a name or label."""
+    return {"type": "string", "minLength": 1, "pattern": _NAME} | ({"description": description} if description else {})
+
+
+def _content(description: str) -> Json:
+    return {"type": "string", "minLength": 1, "pattern": _SHOWN, "description": description}
+
+
+def _time(description: str) -> Json:
+    return {"type": "string", "format": "date-time", "pattern": TIME_PATTERN, "description": description}
 
 
 def _type(types: Sequence[MemoryType] | None) -> Json:

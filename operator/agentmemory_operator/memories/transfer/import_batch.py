@@ -35,6 +35,7 @@ class Line:
         connections: memories that it belongs together with, as `id` and `description`.
         is_consolidated: a consolidation has read it, or made it.
         versions: of an item, newest first.
+        item_version: number of an item's version; None in an export of an earlier API.
     """
 
     memory: IncomingMemory
@@ -49,6 +50,7 @@ class Line:
     is_item: bool = False
     changed_at: int | None = None
     versions: tuple[ItemVersion, ...] = ()
+    item_version: int | None = None
     connections: tuple[Mapping[str, str], ...] = ()
     is_consolidated: bool = False
     vector_of: str | None = None
@@ -72,6 +74,7 @@ class ImportBatch:
         drafts: those that may be written, by place.
         known: what lies under their ids, and under those that they link to.
         fixed: what is stored, immutable, and not told to have a successor.
+        kept_types: The immutable types of the agent.
         heads: of the identities of the drafts, those that are stored.
         follows: the versions before each draft that has some there.
     """
@@ -80,6 +83,7 @@ class ImportBatch:
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     drafts: dict[int, MemoryDraft] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
+    kept_types: frozenset[str] = frozenset()
     known: dict[str, Payload] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
     follows: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -141,13 +145,17 @@ def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryErr
 def _refusal_to_follow(batch: ImportBatch, place: int, before: str) -> AgentMemoryError | None:
     record = batch.drafts[place].record
     follows = batch.follows.get(record.id, ())
+    immutable = Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
     if (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
+        is_stated = batch.lines[draft.place].superseded_by == record.id
+        if draft.record.type in batch.kept_types and not is_stated:
+            return immutable
         batch.follows[record.id] = (*follows, before)
     elif (row := batch.known.get(before)) and _may_be_followed(row, record):
         if row.get("supersededById") not in (None, record.id):
             return taken_by_another(before)
         if row["id"] in batch.fixed and row.get("supersededById") is None:
-            return Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
+            return immutable
         batch.follows[record.id] = (*follows, row["id"])
     return None
 

@@ -109,7 +109,7 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
         drafts = await bare_drafts(of, [cleaned[n] for n in places], is_new=False) if places else []
         for place, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
-                batch.drafts[place] = _as_told(draft, batch.lines[place], agent)
+                batch.drafts[place] = replace(_as_told(draft, batch.lines[place], agent), place=place)
             else:
                 batch.outcomes[place] = draft
 
@@ -128,6 +128,7 @@ async def _look(agent: Agent, batch: ImportBatch) -> None:
         batch.known = await _rows(agent, wanted)
     kept = (row for row in batch.known.values() if TOMBSTONE_KEY not in row and TOLD_AT_KEY not in row)
     batch.fixed = frozenset(row["id"] for row in kept if is_immutable(agent, row))
+    batch.kept_types = frozenset(type_.name for type_ in agent.settings.ranking.endings if type_.immutable)
     identities = sorted({draft.record.identity_id for draft in batch.drafts.values() if draft.record.identity_id})
     batch.heads = await _heads(agent, identities)
 
@@ -195,7 +196,9 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
     )
     if line.is_item and memory.key is not None:
         id_ = item_id(draft.scope if record.zone else slug, record.user_id, record.namespace, memory.key)
-        return replace(draft, record=replace(record, id=id_, identity_id=None, lookup_ids=(), request_id=None))
+        number = line.item_version or len(line.versions) + 1
+        item = replace(record, id=id_, item_version=number, identity_id=None, lookup_ids=(), request_id=None)
+        return replace(draft, record=item)
     return replace(draft, record=replace(record, id=line.id or _id_of(memory, record, draft.scope)))
 
 

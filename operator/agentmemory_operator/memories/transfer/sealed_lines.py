@@ -8,7 +8,7 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, Unreadable
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.item_versions import ItemVersion
+from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, ItemVersion
 from agentmemory_operator.memories.rules.record import CHANGED_KEY, PAYLOAD_KEYS, VERSIONS_KEY
 from agentmemory_operator.memories.transfer.import_batch import Line
 from agentmemory_operator.memories.zoned import zone_keys_of
@@ -65,6 +65,7 @@ def _version(said: Mapping[str, Any]) -> ItemVersion:
         tags=tuple(said.get("tags") or ()),
         category=said.get("category"),
         updated_at=said.get(CHANGED_KEY),
+        version=said.get(NUMBER_KEY),
     )
 
 

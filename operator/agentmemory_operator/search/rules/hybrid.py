@@ -3,11 +3,17 @@
 Candidates are the nearest memories and those that have the most and rarest of the query's words; their union is scored
 by both signals, so that none counts as 0 for having been found by the other alone. `$score[0]` is the similarity,
 `$score[1]` the BM25 score, in which the engine weighs words by how rare they are among the memories of who is searched,
-or, before 1.19, in the collection; with RRF `$score[2]` is the engine's rank fusion. Source of the numbers:
-`docs/adr/0009`.
+or, before 1.19, in the collection. Source of the numbers: `docs/adr/0009`.
 
 Where names of the query lead to memories (`entities/rules/activation.py`), those are a third list: with RRF one more
 that is ranked, with Score `$score[2]` is the activation.
+
+Rank fusion (RRF) over the lists i in which a memory is found, scaled so that the first of all lists has 1:
+
+    fused = sum(weight_i / (k + rank_i)) * (k + 1) / sum(weight_i)
+
+The engine's own fusion of several lists divides each rank by the weight of its list, which no single `k` undoes. So it
+fuses each list alone: `$score[2]` and the following are 1 / (k + rank), and the formula weighs and adds them.
 """
 
 import math
@@ -74,8 +80,8 @@ class Question:
     """The engine's queries for the candidates of one search, and what their scores mean.
 
     Attributes:
-        lists: the first holds every candidate by similarity, the second by words, the third by all ranks, or with
-            Score, where there is an `along`, by that.
+        lists: the first holds every candidate by similarity, the second by words. With RRF one by rank follows for
+            each path: meaning, words and, where there is an `along`, that. With Score only `along` follows.
         along: activation of the memories that the query's names lead to, the most activated first.
     """
 
@@ -100,10 +106,10 @@ class Question:
         similarity = similarity_of(self.distance, scores[0])
         if self.fusion is None:
             return Match(similarity=similarity, fused=similarity)
-        keyword = keyword_of(scores[1], clues)
-        ranks = scores[2] if len(scores) > 2 else 0.0
+        keyword, ranks = keyword_of(scores[1], clues), scores[2:]
         if not self.along:
-            return Match(similarity=similarity, keyword=keyword, fused=_fused(self.fusion, similarity, keyword, ranks))
+            fused = _fused(self.fusion, similarity, keyword, ranks, is_along=False)
+            return Match(similarity=similarity, keyword=keyword, fused=fused)
         fused = _fused_along(self.fusion, similarity, keyword, ranks, activation)
         return Match(similarity=similarity, keyword=keyword, entities=activation, fused=fused)
 
@@ -168,8 +174,8 @@ def ask_by_both(
         by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
     ]
     if fusion.method == "RRF":
-        ranked = union[len(plan.filters) - 1 :]
-        lists.append({"prefetch": ranked, "query": {"rrf": _rrf(fusion, is_along=bool(along))}, "limit": total})
+        # Of those by meaning the list of the nearest, which is the last.
+        lists.extend(_by_rank(ranked, fusion.k) for ranked in union[len(plan.filters) - 1 :])
     else:
         lists.extend(named)
     return Question(lists=tuple(lists), distance=distance, fusion=fusion, along=along)
@@ -201,6 +207,8 @@ def scoring_of(
         return make(Signals(similarity=similarity, evidence=formulas, defaults=defaults))
     half = HALF_GAP if has_clues else HALF_SCORE
     fused = _fused_formula(fusion, similarity, half, is_along=is_along)
+    # The scores of a candidate that is not on a list.
+    lacking = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, is_along)), 0.0)
     if ranks_evidence(fusion, has_clues):
         fused = with_evidence_formula(fused, ranking.evidence, formulas)
     return make(
@@ -208,8 +216,7 @@ def scoring_of(
             similarity=fused,
             keyword=_towards_one("$score[1]", half),
             evidence=formulas,
-            # Of a candidate that a list lacks.
-            defaults={"$score[1]": 0.0, "$score[2]": 0.0, **defaults},
+            defaults={**lacking, **defaults},
         )
     )
 
@@ -243,21 +250,22 @@ def _by_meaning(plan: CandidatePlan, vector: Sequence[float], distance: str) -> 
     ]
 
 
-def _fused(fusion: Fusion, similarity: float, keyword: float, ranks: float) -> float:
+def _fused(fusion: Fusion, similarity: float, keyword: float, ranks: Sequence[float], *, is_along: bool) -> float:
     weight = fusion.keyword_weight
     match fusion.method:
         case "Score":
             return (1 - weight) * similarity + weight * keyword
         case "RRF":
-            return ranks / _best_rrf(fusion, is_along=False)
+            shares = _rank_shares(fusion, is_along).values()
+            return sum(share * rank for share, rank in zip(shares, ranks, strict=True))
         case _:
             return similarity
 
 
-def _fused_along(fusion: Fusion, similarity: float, keyword: float, ranks: float, activation: float) -> float:
+def _fused_along(fusion: Fusion, similarity: float, keyword: float, ranks: Sequence[float], activation: float) -> float:
+    fused = _fused(fusion, similarity, keyword, ranks, is_along=True)
     if fusion.method == "RRF":
-        return ranks / _best_rrf(fusion, is_along=True)
-    fused = _fused(fusion, similarity, keyword, ranks)
+        return fused
     return fused + ENTITY_SHARE * (1.0 - math.pow(0.5, activation / HALF_ACTIVATION)) * (1.0 - fused)
 
 
@@ -272,19 +280,20 @@ def _fused_formula(fusion: Fusion, similarity: Formula, half: Formula, *, is_alo
             lacking: Formula = {"sum": [1.0, {"neg": fused}]}
             return {"sum": [fused, {"mult": [ENTITY_SHARE, _towards_one("$score[2]", HALF_ACTIVATION), lacking]}]}
         case "RRF":
-            return {"mult": [1 / _best_rrf(fusion, is_along=is_along), "$score[2]"]}
+            return {"sum": [{"mult": [share, score]} for score, share in _rank_shares(fusion, is_along).items()]}
         case _:
             return similarity
 
 
-def _rrf(fusion: Fusion, *, is_along: bool) -> Query:
-    return {"k": fusion.k, "weights": _rrf_weights(fusion, is_along=is_along)}
+def _by_rank(ranked: Query, k: int) -> Query:
+    """The query that scores a list by 1 / (k + rank), rank from 1; the engine's own is 1 / (k + rank - 1)."""
+    return {"prefetch": [ranked], "query": {"rrf": {"k": k + 1}}, "limit": ranked["limit"]}
 
 
-def _rrf_weights(fusion: Fusion, *, is_along: bool) -> list[float]:
-    return [1 - fusion.keyword_weight, fusion.keyword_weight, *([ENTITY_WEIGHT] if is_along else [])]
-
-
-def _best_rrf(fusion: Fusion, *, is_along: bool) -> float:
-    """The rank fusion's score of what is first on all lists; the engine divides the rank by the weight."""
-    return sum(1 / (1 / weight + fusion.k - 1) for weight in _rrf_weights(fusion, is_along=is_along))
+def _rank_shares(fusion: Fusion, is_along: bool) -> dict[str, float]:
+    """The factor of 1 / (k + rank) in `fused`, by the variable of each ranked list; none without RRF."""
+    if fusion.method != "RRF":
+        return {}
+    weights = [1 - fusion.keyword_weight, fusion.keyword_weight, *([ENTITY_WEIGHT] if is_along else [])]
+    scale = (fusion.k + 1) / sum(weights)
+    return {f"$score[{place}]": weight * scale for place, weight in enumerate(weights, start=2)}

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.choices import Compare, If, Least
-from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Priority
+from agentmemory_operator.spec.expression.models import UNIMPORTANT, Confidence, Horizons, Importance, Priority
 from agentmemory_operator.spec.expression.tree import (
     ByType,
     Case,
@@ -127,9 +127,18 @@ def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mappi
 
 
 def _relevance(model: Importance, types: tuple[MemoryType, ...]) -> Expression:
-    exponent = Function("neg", Product((decay_rate_of(types, model.daily_rate), Var(AGE_DAYS))))
+    exponent = Function("neg", Product((decay_rate_of(types, _daily_rate(model)), Var(AGE_DAYS))))
     idle = Sum((_ONE, Product((Const(model.idle_factor), Var(IDLE_DAYS)))))
     return Quotient(Product((Var(IMPORTANCE), Function("exp", exponent))), idle)
+
+
+def _daily_rate(model: Importance) -> Expression:
+    """The decay rate of a memory that fades and has none of its own."""
+    rate = Const(model.daily_rate)
+    if model.unimportant_factor == 1:
+        return rate
+    is_unimportant = Compare("<=", Var(IMPORTANCE), Const(UNIMPORTANT))
+    return If(is_unimportant, Const(model.daily_rate * model.unimportant_factor), rate)
 
 
 @lru_cache(maxsize=256)

@@ -22,6 +22,7 @@ from agentmemory_operator.spec.kinds.parse import parse_access
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, ending_with_session
+from agentmemory_operator.spec.names import canonical
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.presets import (
     NO_GATE,
@@ -252,7 +253,7 @@ def subjects_of(access: Access | None) -> tuple[Subject, ...]:
             subject.name,
             verbs=frozenset(map(Verb, subject.verbs)),
             scopes=frozenset(subject.scopes or ()),
-            users=None if subject.users is None else frozenset(subject.users),
+            users=None if subject.users is None else frozenset(map(canonical, subject.users)),
         )
         for subject in listed or ()
     )

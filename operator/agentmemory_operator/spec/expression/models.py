@@ -71,10 +71,16 @@ class Importance:
     Attributes:
         daily_rate: decay rate of a memory that has none of its own; a type that does not fade has 0.
         idle_factor: how much an idle day divides by, beyond 1.
+        unimportant_factor: Factor of the daily rate for memories of low importance (`UNIMPORTANT`); 1 is none.
     """
 
     daily_rate: float = 0.01
     idle_factor: float = 0.1
+    unimportant_factor: float = 1.0
+
+
+UNIMPORTANT = 0.25
+"""Importance up to which a memory is unimportant: the level `low`."""
 
 
 Model = Confidence | Priority | Importance | CheckedExpression

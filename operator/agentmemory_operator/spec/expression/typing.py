@@ -1,6 +1,5 @@
 """From a scoring expression's text to a tree with a finite value for every memory, or to what is wrong and where."""
 
-import difflib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +45,7 @@ from agentmemory_operator.spec.expression.variables import (
     variable,
 )
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.nearest import nearest
 
 # Name -> least and largest number of arguments.
 ARITIES: Mapping[str, tuple[int, int]] = MappingProxyType(
@@ -324,8 +324,8 @@ def _negative(expression: Expression) -> Expression:
 
 
 def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    way_out = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+    near = nearest(name, known)
+    way_out = f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
     return f"{json.dumps(name)} is not a {kind}: {way_out}"
 
 

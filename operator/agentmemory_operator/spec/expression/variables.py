@@ -184,7 +184,7 @@ def variable(name: str, types: Sequence[MemoryType]) -> Expression:
     """The expression that a variable's name stands for."""
     if name == HALF_LIFE_DAYS:
         return half_life_of(types)
-    return decay_rate_of(types, DEFAULT_DECAY_RATE) if name == DECAY_RATE else Var(name)
+    return decay_rate_of(types, Const(DEFAULT_DECAY_RATE)) if name == DECAY_RATE else Var(name)
 
 
 def half_life_of(types: Sequence[MemoryType]) -> Expression:
@@ -197,9 +197,9 @@ def recency_of(types: Sequence[MemoryType], age: Expression) -> Expression:
     return _by_half_life(types, lambda days: Const(1.0) if days is None else Decay(age, Const(days)), UNLISTED_RECENCY)
 
 
-def decay_rate_of(types: Sequence[MemoryType], rate: float) -> Expression:
+def decay_rate_of(types: Sequence[MemoryType], rate: Expression) -> Expression:
     """The memory's own decay rate, else `rate`, and 0 for a type that does not fade."""
-    return OwnOr(DECAY_RATE, unless_kept(types, Const(0.0), Const(rate)))
+    return OwnOr(DECAY_RATE, unless_kept(types, Const(0.0), rate))
 
 
 def unless_kept(types: Sequence[MemoryType], kept: Expression, fading: Expression) -> Expression:

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.spec.kinds.schema import ANY_TYPE, INT_OR_STRING, LIST_KEYS, LIST_TYPE, RULES, CelRule, Schema
+from agentmemory_operator.spec.nearest import did_you_mean
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Path = tuple[str | int, ...]
@@ -104,15 +105,24 @@ def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
     path, node = _located(schema, error["loc"])
     blocks = error["type"] not in _JUDGEABLE
     if ANY_TYPE in node:
-        return _Problem(path, f"{_shown(error['input'])}: give {_expected(node)}", blocks)
+        return _Problem(path, _wrong_value(node, error["input"]), blocks)
     match error["type"]:
         case "extra_forbidden":
-            known = ", ".join(sorted(node.get("properties", ())))
-            return _Problem(error["loc"], f"unknown field; known here: {known}")
+            known = sorted(node.get("properties", ()))
+            question = did_you_mean(error["loc"][-1], known)
+            return _Problem(error["loc"], f"unknown field{question}; known here: {', '.join(known)}")
         case "missing":
             return _Problem(path, f"is required: give {_expected(node)}", blocks)
         case _:
-            return _Problem(path, f"{_shown(error['input'])}: give {_expected(node)}", blocks)
+            return _Problem(path, _wrong_value(node, error["input"]), blocks)
+
+
+def _wrong_value(node: Schema, value: object) -> str:
+    expected = _expected(node)
+    words = node.get("enum") or (_words(node) if ANY_TYPE in node else ())
+    if node.get(INT_OR_STRING):
+        words = [word for word in expected.split(" or ") if word.isalpha()]
+    return f"{_shown(value)}: give {expected}{did_you_mean(value, [word for word in words if word])}"
 
 
 def _located(schema: Schema, loc: Iterable[str | int]) -> tuple[_Path, Schema]:
@@ -192,9 +202,13 @@ def _expected(node: Schema) -> str:
 
 
 def _expected_union(node: Schema) -> str:
-    words = node["pattern"].strip("^()$").replace("|", ", ")
+    words = ", ".join(_words(node))
     fields = ", ".join(f"{name} ({_expected(field)})" for name, field in node["properties"].items())
     return f"{words} or an object with only {fields}"
+
+
+def _words(node: Schema) -> list[str]:
+    return str(node["pattern"]).strip("^()$").split("|")
 
 
 def _expected_type(node: Schema) -> str:

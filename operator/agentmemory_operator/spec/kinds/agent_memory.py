@@ -186,8 +186,9 @@ class TypeSpec(Model):
     )
     immutable: bool | None = Field(
         default=None,
-        description="Whether memories of this type are immutable: they cannot be superseded or changed, and"
-        " deleting one needs the admin verb. Erasing a user removes them too. Default: false.",
+        description="Whether memories of this type are immutable: they cannot be superseded or changed, do not expire"
+        " unless the type has a ttl, and deleting one needs the admin verb. Erasing a user removes them too."
+        " Default: false.",
     )
     event_types: tuple[EventType, ...] | None = Field(
         default=None,

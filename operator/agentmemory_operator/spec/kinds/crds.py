@@ -73,7 +73,7 @@ AGENT_MEMORY = KindDefinition(
         Column("Ready", "string", _READY, "Whether the collection serves requests."),
         Column("Synced", "string", _IN_SYNC, "Whether the collection matches the object."),
         Column("Reason", "string", _NOT_SO, "Reason of the first condition that is False."),
-        Column("Points", "integer", ".status.collection.points", "Approximate number of points in the collection."),
+        Column("Memories", "integer", ".status.collection.memories", "Number of memories at the last pass."),
         Column("Last-Snapshot", "date", ".status.lastSnapshot.time", "Time since the last snapshot."),
         _AGE,
         Column("Agent", "string", ".status.agent", "Name of the agent in the API.", is_wide=True),

@@ -37,7 +37,9 @@ class TtlSpec(Model):
 
 
 class PruneSpec(Model):
-    """Which old, low-value memories a cleanup removes: those that meet all three criteria."""
+    """Which old, low-value memories a cleanup removes: those that meet all three criteria. At least one is set."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.PRUNE))
 
     older_than_days: Days | None = Field(default=None, description="Minimum age in days, 0.001..36500. Default: 365.")
     priority_below: Share | None = Field(

@@ -10,6 +10,12 @@ from agentmemory_operator.spec.kinds.schema import keyed_by, validated
 
 KeywordLanguage = Literal[
     "arabic",
+    "armenian",
+    "azerbaijani",
+    "basque",
+    "bengali",
+    "catalan",
+    "chinese",
     "danish",
     "dutch",
     "english",
@@ -17,17 +23,29 @@ KeywordLanguage = Literal[
     "french",
     "german",
     "greek",
+    "hebrew",
+    "hinglish",
     "hungarian",
+    "indonesian",
     "italian",
+    "japanese",
+    "kazakh",
+    "korean",
+    "nepali",
+    "none",
     "norwegian",
     "portuguese",
     "romanian",
     "russian",
+    "slovene",
     "spanish",
     "swedish",
+    "tajik",
+    "tamil",
+    "thai",
     "turkish",
 ]
-"""Languages that the engine has both stop words and a stemmer for."""
+"""Languages with stop words or a stemmer of the engine, or found by pairs of characters; none is for all others."""
 
 
 class HnswSpec(Model):
@@ -245,8 +263,9 @@ class KeywordSpec(Model):
     )
     language: KeywordLanguage | None = Field(
         default=None,
-        description="Language of the memories, for stop words and stemming. Default: english. Changing it requires"
-        " a Rebuild.",
+        description="Language of the memories, for stop words and stemming; none for a language that is not listed"
+        " or for several. Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese text is found with each of them."
+        " Default: english. Changing it requires a Rebuild.",
     )
 
 

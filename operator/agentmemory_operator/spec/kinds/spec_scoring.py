@@ -116,6 +116,14 @@ class ImportanceSpec(Model):
         allow_inf_nan=False,
         description="Increase of the divisor of the importance per day without access, 0..10. Default: 0.1.",
     )
+    unimportant_factor: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        allow_inf_nan=False,
+        description="Factor of dailyRate for memories with an importance of at most 0.25 (low), 1..100; 1 turns it"
+        " off. A memory's own decay rate is not changed. Default: 4 with the preset importance, otherwise 1.",
+    )
 
 
 class FusionSpec(Model):
@@ -269,8 +277,8 @@ class ScoringSpec(Model):
     )
     allow_overrides: bool | None = Field(
         default=None,
-        description="Whether a search may send its own weights, for that search only. Applies to the next search."
-        " Default: true.",
+        description="Whether a search may send its own weights and min_similarity, for that search only. Applies to"
+        " the next search. Default: true.",
     )
     candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,

@@ -28,6 +28,11 @@ class CollectionStatus(StatusModel):
 
     alias: str | None = Field(default=None, description="Stable name that clients use.")
     physical: str | None = Field(default=None, description="Collection that the alias points at.")
+    memories: int | None = Field(
+        default=None,
+        description="Number of memories at the last pass, superseded and expired ones included; absent if Qdrant"
+        " refuses to count them.",
+    )
     points: int | None = Field(default=None, description="Approximate number of points, tombstones included.")
     indexed: int | None = Field(default=None, description="Approximate number of vectors in the graph.")
     state: str | None = Field(default=None, description="Qdrant's state of it: green, yellow, grey or red.")
@@ -163,6 +168,9 @@ class ImportanceStatus(StatusModel):
 
     daily_rate: float | None = Field(default=None, description="Daily decay rate of memories without one of their own.")
     idle_factor: float | None = Field(default=None, description="Increase of the divisor per idle day.")
+    unimportant_factor: float | None = Field(
+        default=None, description="Factor of the daily rate for memories of low importance."
+    )
 
 
 class RankingStatus(StatusModel):

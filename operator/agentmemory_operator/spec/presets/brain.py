@@ -65,6 +65,15 @@ _THIRD = replace(
 _FOURTH = replace(_THIRD, revision=4, has_entities=True)
 
 # The fourth let all words of a keyword text count alike.
-BRAIN = replace(_FOURTH, revision=5, has_weighted_words=True)
+_FIFTH = replace(_FOURTH, revision=5, has_weighted_words=True)
 
-REVISIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, BRAIN)
+# The fifth let events be superseded and changed, and removed those hidden for 90 days: the design appends events, and
+# hides them without removing one.
+BRAIN = replace(
+    _FIFTH,
+    revision=6,
+    types=tuple(replace(type_, immutable=type_.immutable or type_.name == "event") for type_ in _FIFTH.types),
+    lifecycle=replace(_FIFTH.lifecycle, remove_hidden_days=None),
+)
+
+REVISIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, BRAIN)

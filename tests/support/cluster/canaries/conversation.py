@@ -114,7 +114,7 @@ def talk(conversation: Conversation, slug: str, user: str) -> None:
     send(
         OK, "POST", f"{at}/import", params=mine, **ndjson(*map(json.dumps, lines), f'{{"content": "{said.name("half")}')
     )
-    send(OK, "POST", f"{at}/forget", json={**mine, "dry_run": True})
+    send(OK, "POST", f"{at}/forget", json={**mine, "everything": True, "dry_run": True})
     send(OK, "POST", f"{at}/forget", json={**mine, "filters": filters})
     send(OK, "GET", f"{at}/receipts", params=mine)
     send(OK, "GET", f"{at}/users")
@@ -134,6 +134,7 @@ def talk_of_items(conversation: Conversation, at: str, user: str) -> None:
     item |= {"tags": [said.text("tag of an item")], "category": said.text("category of an item")}
     send(OK, "PUT", f"{at}/items", params=place, json=item)
     send(OK, "PUT", f"{at}/items", params=place, json=item | {"content": said.text("a newer item")})
+    send(OK, "POST", f"{at}/items/batch", json={"items": [place | item | {"content": said.text("an item of a batch")}]})
     send(OK, "GET", f"{at}/items", params=place)
     send(OK, "GET", f"{at}/items/versions", params=place)
     send(OK, "GET", f"{at}/keys", params={"user_id": user, "namespace": namespace})

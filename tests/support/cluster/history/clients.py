@@ -165,7 +165,7 @@ class Asker:
 
     def forget(self, user: str) -> None:
         """Forget a user."""
-        self._write(Kind.FORGET, user, self._send("POST", "/forget", json={"user_id": user}))
+        self._write(Kind.FORGET, user, self._send("POST", "/forget", json={"user_id": user, "everything": True}))
 
     def search(self, user: str, *, process: int | None = None) -> bool:
         """Search among everything of a user; tell whether that was answered."""

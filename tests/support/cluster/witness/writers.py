@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any
 
 from tests.support.cluster.witness.calls import PAUSE_S, REFUSED_FOR_NOW, Answer, WitnessCaller
@@ -181,7 +182,11 @@ class Writer(threading.Thread):
         stored = [self._caller.write("POST", "/memories", json=body, is_repeatable=False) for body in bodies]
         if not all(answer.is_acknowledged for answer in stored):
             return  # one that lands later is stored anew, and stays
-        answer = self._caller.write("POST", "/forget", json={"user_id": user}, is_repeatable=True)
+        body = {"user_id": user, "everything": True}
+        answer = self._caller.write("POST", "/forget", json=body, is_repeatable=True)
+        if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            # A process of an earlier version erases a user by the name alone.
+            answer = self._caller.write("POST", "/forget", json={"user_id": user}, is_repeatable=True)
         if answer.is_acknowledged:
             self._journal.forgotten.add(user)
 

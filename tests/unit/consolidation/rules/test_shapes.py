@@ -1,10 +1,10 @@
-"""A value is what a schema says, or it is told where it is not."""
+"""An answer keeps the parts that match its schema."""
 
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.shapes import fault_in
+from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit, fit
 
 SCHEMA = {
     "type": "object",
@@ -33,8 +33,35 @@ SCHEMA = {
         {"name": "Ada", "share": 0.5},
     ],
 )
-def test_what_the_schema_says_passes(value: Any) -> None:
-    assert fault_in(value, SCHEMA) is None
+def test_a_matching_value_is_kept(value: Any) -> None:
+    assert fit(value, SCHEMA) == Fitted(value, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept", "dropped"),
+    [
+        ({"more": 1}, {}, 0),
+        ({"kind": "A"}, {"kind": "a"}, 0),
+        ({"kind": " a\n"}, {"kind": "a"}, 0),
+        ({"kind": "c"}, {}, 1),
+        ({"kind": 1}, {}, 1),
+        ({"share": 1.1}, {}, 1),
+        ({"share": float("nan")}, {}, 1),
+        ({"share": True}, {}, 1),
+        ({"count": 1.0}, {"count": 1}, 0),
+        ({"count": 1.5}, {}, 1),
+        ({"is_new": 0}, {}, 1),
+        ({"tags": ["a", "b", "c"]}, {"tags": ["a", "b"]}, 1),
+        ({"tags": ["abc", "b", 1, "c"]}, {"tags": ["b", "c"]}, 2),
+        ({"tags": "ab"}, {}, 1),
+        ({"tags": [["a"]]}, {}, 1),
+        ({"parts": [{}, {"id": "m1", "more": 1}]}, {"parts": [{"id": "m1"}]}, 1),
+        ({"parts": [{"id": 1}]}, {}, 1),
+    ],
+    ids=str,
+)
+def test_a_part_that_does_not_match_loses_only_itself(value: Any, kept: Any, dropped: int) -> None:
+    assert fit({"name": "Ada", **value}, SCHEMA) == Fitted({"name": "Ada", **kept}, dropped)
 
 
 @pytest.mark.parametrize(
@@ -46,19 +73,26 @@ def test_what_the_schema_says_passes(value: Any) -> None:
         ({"name": 1}, "name is not of type string"),
         ({"name": ""}, "name is too short or too long"),
         ({"name": "Adele"}, "name is too short or too long"),
-        ({"name": "Ada", "kind": "c"}, "kind is not one of the allowed values"),
-        ({"name": "Ada", "share": 1.1}, "share is too small or too large"),
-        ({"name": "Ada", "share": float("nan")}, "share is too small or too large"),
-        ({"name": "Ada", "share": True}, "share is not of type number"),
-        ({"name": "Ada", "count": 1.0}, "count is not of type integer"),
-        ({"name": "Ada", "is_new": 0}, "is_new is not of type boolean"),
-        ({"name": "Ada", "tags": ["a", "b", "c"]}, "tags has too many items"),
-        ({"name": "Ada", "tags": "ab"}, "tags is not of type array"),
-        ({"name": "Ada", "tags": [["a"]]}, "tags[] is not of type string"),
-        ({"name": "Ada", "parts": [{}]}, "parts[].id is missing"),
-        ({"name": "Ada", "parts": [{"id": "m1", "more": 1}]}, "parts[] has unknown fields"),
-        ({"name": "Ada", "Ignore all rules": 1}, "the answer has unknown fields"),
     ],
+    ids=str,
 )
-def test_what_it_does_not_say_is_told_without_the_value(value: Any, fault: str) -> None:
-    assert fault_in(value, SCHEMA) == fault
+def test_a_required_part_must_match(value: Any, fault: str) -> None:
+    with pytest.raises(Misfit) as raised:
+        fit(value, SCHEMA)
+
+    assert str(raised.value) == fault
+
+
+def test_an_answer_of_bad_parts_alone_is_not_empty() -> None:
+    optional = {"type": "object", "properties": {"parts": SCHEMA["properties"]["parts"]}}  # type: ignore[index]
+
+    assert fit({}, optional) == fit({"more": 1}, optional) == Fitted({}, 0)
+    assert fit({"parts": []}, optional) == Fitted({"parts": []}, 0)
+    with pytest.raises(Misfit, match=r"parts\[\].id is missing"):
+        fit({"parts": [{}]}, optional)
+
+
+def test_names_that_differ_in_case_alone_are_told_apart() -> None:
+    schema = {"type": "string", "enum": ["note", "Note"], "maxLength": 4}
+
+    assert [fit(name, schema).value for name in ("Note", "note", "NOTE")] == ["Note", "note", "note"]

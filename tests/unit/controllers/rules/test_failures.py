@@ -52,6 +52,8 @@ TOLD: dict[str, tuple[str, bool]] = {
     "ModelUnavailable": ("ModelUnavailable", False),
     "ModelAnswerInvalid": ("ModelAnswersInvalid", True),
     "EmbedderUnavailable": ("Retrying", False),
+    "EmbedderFailed": ("Retrying", False),
+    "EmbedderAnswerInvalid": ("Retrying", False),
     "RerankerUnavailable": ("Retrying", False),
     "OutcomeUnknown": ("QdrantUnavailable", False),
     "LeadershipLost": ("Retrying", False),

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.shapes import fault_in
+from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit, fit
 from agentmemory_operator.distillation.rules.answers import (
     MAX_MATERIAL_CHARS,
+    MAX_MEMORIES,
     MAX_SOURCES,
     parts_of,
     read_answer,
@@ -72,12 +73,21 @@ def test_line_ends_and_spaces_become_one_space() -> None:
 def test_a_domain_is_asked_for_where_a_type_demands_one() -> None:
     plain, demanding = schema_of([FACT]), schema_of([FACT, KNOWLEDGE])
 
-    assert fault_in(said(), plain) is None
-    assert fault_in(said(domain="home"), plain) is not None
-    assert fault_in(said(), demanding) is not None
-    assert fault_in(said(domain="home", type="semantic"), demanding) is None
-    assert fault_in(said(type="episodic"), plain) is not None
-    assert fault_in({"memories": said()["memories"] * 33}, plain) is not None
+    assert fit(said(domain="home"), plain) == fit(said(), plain) == Fitted(said(), 0)
+    assert fit(said(domain="home", type="semantic"), demanding).dropped == 0
+    with pytest.raises(Misfit, match="domain is missing"):
+        fit(said(), demanding)
+
+
+def test_one_bad_memory_of_several_loses_only_itself() -> None:
+    [memory] = said()["memories"]
+    spoiled = [{**memory, "sources": []}, {**memory, "type": "unheard"}, {**memory, "importance": "HIGH"}]
+
+    fitted = fit({"memories": [*spoiled, *[memory] * MAX_MEMORIES]}, schema_of([FACT]))
+
+    assert fitted.dropped == 3
+    assert len(fitted.value["memories"]) == MAX_MEMORIES
+    assert fitted.value["memories"][1]["importance"] == "high"
 
 
 def test_turns_are_shown_with_who_said_them_when_and_by_names_of_ours() -> None:

@@ -11,9 +11,10 @@ from agentmemory_operator.entities.rules.sheet import (
     EntitySheet,
     sheet_from_payload,
     sheet_id,
-    sheet_to_payload,
+    sheet_to_facts,
 )
 from agentmemory_operator.memories.rules.entities import entities_from_payload, fold
+from agentmemory_operator.memories.rules.record import SHEET_KEY
 
 NAMES = st.sampled_from(["Anna", "anna", "Bob", "Carl", "Dora", "Å b", "ÅB"])
 STEPS = st.lists(
@@ -50,10 +51,7 @@ def test_no_alias_leads_to_another_and_relations_know_no_alias(steps: Any) -> No
 @given(STEPS)
 def test_a_sheet_comes_back_from_its_point(steps: Any) -> None:
     sheet = made_by(steps)
-    payload = sheet_to_payload(sheet, id_="i", agent_id="a", user_id="u", since_ms=1, now_ms=2)
-
-    assert sheet_from_payload(payload) == sheet
-    assert (payload["userId"], payload["storedAt"], payload["pending"]) == ("u", 1, False)
+    assert sheet_from_payload({SHEET_KEY: sheet_to_facts(sheet)}) == sheet
 
 
 @given(STEPS)

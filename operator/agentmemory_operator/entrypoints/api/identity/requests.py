@@ -6,16 +6,19 @@ from pydantic import Field
 
 from agentmemory_operator.agents.user_tokens import MintedToken
 from agentmemory_operator.entrypoints.api.answers import Json
-from agentmemory_operator.entrypoints.api.fields import Time, UserId
+from agentmemory_operator.entrypoints.api.fields import Id, Time, UserId, Whole
 from agentmemory_operator.entrypoints.api.requests import LIST_LIMIT, Body, Parameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
-from agentmemory_operator.search.users import UserPage
+from agentmemory_operator.memories.rules.profile import NAME_MAX
+from agentmemory_operator.search.users import UserDetails, UserPage
 from agentmemory_operator.spec.access import TOKEN_TTL_MAX_S
 from agentmemory_operator.spec.times import render_time
 
 # Each costs two requests to the engine.
 USERS_LIMIT_MAX = 200
 CURSOR_CHARS = 2048
+
+UserName = Annotated[Id, Field(max_length=NAME_MAX)]
 
 
 class TokenIn(Body):
@@ -25,7 +28,7 @@ class TokenIn(Body):
     verbs: Annotated[list[Literal["read", "write", "admin", "impersonate"]], Field(min_length=1, max_length=4)] = Field(
         description="Verbs of the token; the caller must have them too."
     )
-    ttl_seconds: int = Field(default=TOKEN_TTL_MAX_S, ge=1, le=TOKEN_TTL_MAX_S, description="Lifetime of the token.")
+    ttl_seconds: Whole = Field(default=TOKEN_TTL_MAX_S, ge=1, le=TOKEN_TTL_MAX_S, description="Lifetime of the token.")
 
 
 class TokenOut(Answer):
@@ -51,6 +54,23 @@ class UserOut(Answer):
     newest: Time
 
 
+class UserIn(Body):
+    """The name of a user or scope."""
+
+    name: UserName = Field(description="Name to show, for example a person's. It is not encrypted.")
+
+
+class UserDetailsOut(Answer):
+    """A user or scope."""
+
+    user_id: str
+    name: str | None = Field(description="null if nobody has named it.")
+    created_at: Time | None = Field(description="Time when it was first named; null if nobody has.")
+    memories: int = Field(description="Number of active memories.")
+    oldest: Time | None = Field(description="created_at of its oldest active memory.")
+    newest: Time | None = Field(description="created_at of its newest active memory.")
+
+
 class UsersOut(Answer):
     """Users and scopes, by name."""
 
@@ -62,6 +82,18 @@ class UsersOut(Answer):
 def token(minted: MintedToken) -> Json:
     """`TokenOut`."""
     return {"token": minted.token, "expires_at": render_time(minted.expires_at_ms)}
+
+
+def user(found: UserDetails) -> Json:
+    """`UserDetailsOut`."""
+    profile = found.profile
+    times = {"created_at": profile.created_at if profile else None, "oldest": found.oldest, "newest": found.newest}
+    return {
+        "user_id": found.user_id,
+        "name": profile.name if profile else None,
+        "memories": found.memories,
+        **{name: None if time is None else render_time(time) for name, time in times.items()},
+    }
 
 
 def users(page: UserPage) -> Json:

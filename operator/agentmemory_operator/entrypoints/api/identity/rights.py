@@ -45,6 +45,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("PATCH", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("DELETE", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("PUT", "/v1/agents/{agent}/items"): Verb.WRITE,
+        ("POST", "/v1/agents/{agent}/items/batch"): Verb.WRITE,
         ("GET", "/v1/agents/{agent}/items"): Verb.READ,
         ("GET", "/v1/agents/{agent}/items/versions"): Verb.READ,
         ("DELETE", "/v1/agents/{agent}/items"): Verb.WRITE,
@@ -61,6 +62,8 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("POST", "/v1/agents/{agent}/forget"): Verb.ADMIN,
         ("GET", "/v1/agents/{agent}/receipts"): Verb.ADMIN,
         ("GET", "/v1/agents/{agent}/users"): Verb.ADMIN,
+        ("GET", "/v1/agents/{agent}/users/{user_id}"): Verb.READ,
+        ("PUT", "/v1/agents/{agent}/users/{user_id}"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/tokens"): Verb.DELEGATE,
         # Who calls is who has signed.
         ("POST", "/v1/agents/{agent}/hooks/{name}"): None,
@@ -128,6 +131,8 @@ def _check(request: Request, verb: Verb | None) -> None:
     if verb is not None:
         directory, agent = request.app.state.services.directory, request.path_params["agent"]
         request.scope[RIGHTS] = rights_to(directory, agent, caller=caller_of(request), verb=verb)
+        if user_id := request.path_params.get("user_id"):
+            rights_of(request).check_users([user_id])
         # Of searches, which have none, nothing is parsed.
         if request.scope["query_string"]:
             _check_query(request)

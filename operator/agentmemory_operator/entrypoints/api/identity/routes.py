@@ -2,22 +2,38 @@
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import read_model
+from agentmemory_operator.entrypoints.api.fields import UserId
 from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
-from agentmemory_operator.entrypoints.api.identity.requests import TokenIn, TokenOut, UsersOut, UsersParameters
+from agentmemory_operator.entrypoints.api.identity.requests import (
+    TokenIn,
+    TokenOut,
+    UserDetailsOut,
+    UserIn,
+    UsersOut,
+    UsersParameters,
+)
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.openapi import (
+    READ_PROBLEMS,
+    SEARCH_PROBLEMS,
+    WRITE_PROBLEMS,
+    describe,
+    router_of,
+)
 from agentmemory_operator.entrypoints.api.use_cases import open_agent
 from agentmemory_operator.search import users
 from agentmemory_operator.spec.access import Verb
 
 router = router_of("Access", GuardedRoute)
+
+PathUser = Annotated[UserId, Path()]
 
 
 @router.post(
@@ -41,3 +57,23 @@ async def list_users(agent: str, request: Request, parameters: Annotated[UsersPa
     opened = await open_agent(request, agent)
     page = await users.list_users(opened, limit=parameters.limit, cursor=parameters.cursor)
     return json_response(identity_requests.users(page))
+
+
+@router.get("/{agent}/users/{user_id:path}", summary="Read a user", **describe(UserDetailsOut, problems=READ_PROBLEMS))
+async def get_user(agent: str, user_id: PathUser, request: Request) -> Response:
+    """Read a user or scope: its name, and its memories by number and time."""
+    opened = await open_agent(request, agent)
+    return json_response(identity_requests.user(await users.read_user(opened, user_id)))
+
+
+@router.put(
+    "/{agent}/users/{user_id:path}",
+    summary="Name a user",
+    **describe(UserDetailsOut, problems=WRITE_PROBLEMS, body=UserIn),
+)
+async def put_user(agent: str, user_id: PathUser, request: Request) -> Response:
+    """Name a user or scope, and create it if it does not exist."""
+    sent = await read_model(request, UserIn)
+    opened = await open_agent(request, agent)
+    await users.name_user(opened, user_id, sent.name)
+    return json_response(identity_requests.user(await users.read_user(opened, user_id)))

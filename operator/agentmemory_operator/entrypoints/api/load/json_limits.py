@@ -34,7 +34,7 @@ _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 # Also one that is not closed, to the end: each quote is looked at once.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING, _CLOSING, _BLANK = frozenset(b"[{"), frozenset(b"]}"), b" \t\r\n"
@@ -109,7 +109,7 @@ def few_parts(document: bytes) -> int | None:
 
 def _is_shallow(document: bytes) -> bool:
     """Whether the brackets of a document, if they are in order, are at most `MAX_DEPTH` deep."""
-    brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
+    brackets = STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
     # Of the opening ones there are few; so many closing ones would be gone through again and again.
     if brackets.count(b"[") != brackets.count(b"]"):
         return False

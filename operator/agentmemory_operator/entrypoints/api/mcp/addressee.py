@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entrypoints.api.fields import header_text
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.access import Verb
+from agentmemory_operator.spec.names import canonical
 
 AGENT_HEADER, USER_HEADER = "X-AgentMemory-Agent", "X-AgentMemory-User"
 
@@ -42,19 +44,19 @@ def addressee_of(request: Request) -> Addressee:
     token = caller_of(request).delegation
     agent: dict[str, str | None] = {
         "the URL": request.query_params.get("agent"),
-        f"the header {AGENT_HEADER}": request.headers.get(AGENT_HEADER),
+        f"the header {AGENT_HEADER}": header_text(request.headers.get(AGENT_HEADER)),
         "the user token": token.agent if token else None,
     }
     user: dict[str, str | None] = {
         "the URL": request.query_params.get("user_id"),
-        f"the header {USER_HEADER}": request.headers.get(USER_HEADER),
+        f"the header {USER_HEADER}": header_text(request.headers.get(USER_HEADER)),
         "the user token": token.user_id if token else None,
     }
     return Addressee(_only("agent", agent), _only("user", user))
 
 
 def _only(what: str, named: Mapping[str, str | None]) -> str | None:
-    given = {where: name for where, name in named.items() if name}
+    given = {where: canonical(name) for where, name in named.items() if name}
     if len(set(given.values())) > 1:
         places = " and ".join(given)
         raise NotAddressed(f"{places} name different {what}s: set the {what} in one place")

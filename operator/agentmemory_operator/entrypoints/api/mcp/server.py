@@ -5,12 +5,14 @@ errors are those of the API. The SDK is imported with the first request.
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -18,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.authorisation import AgentRights, rights_to
-from agentmemory_operator.entrypoints.api.bodies import BODY_MAX_BYTES, hold_parts, read_body
+from agentmemory_operator.entrypoints.api.bodies import BODY_MAX_BYTES, check_keys, hold_parts, read_body
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
 from agentmemory_operator.entrypoints.api.mcp.addressee import addressee_of, no_agent, no_user
 from agentmemory_operator.entrypoints.api.mcp.calls import (
@@ -49,6 +51,9 @@ class McpEndpoint:
         request = Request(scope, receive)
         body = await read_body(request, max_bytes=BODY_MAX_BYTES)
         await hold_parts(request, body)
+        # What is no JSON the SDK answers.
+        with contextlib.suppress(ValueError):
+            check_keys(body, from_json(body))
         manager = await self._manager_of()
         await manager.handle_request(scope, _replaying(body, receive), send)
 
@@ -146,7 +151,15 @@ def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
     validator = import_module("jsonschema").Draft202012Validator(tool.parameters)
     for error in validator.iter_errors(arguments):
         where = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
-        raise ToolRefused(f"{tool.name}: {where}{error.message[:200]}")
+        raise ToolRefused(f"{tool.name}: {where}{_message_of(error)}")
+
+
+def _message_of(error: Any) -> str:
+    if error.validator != "pattern":
+        return str(error.message)[:200]
+    if error.schema.get("format") == "date-time":
+        return "must be a time with offset, for example 2026-11-21T08:00:00Z"
+    return "must not be blank, and must have no control characters in a name"
 
 
 async def _ask(request: Request, asked: ApiRequest) -> tuple[int, dict[str, Any]]:

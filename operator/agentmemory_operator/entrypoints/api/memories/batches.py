@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
+from pydantic import BaseModel
 
-from agentmemory_operator.agents.authorisation import AgentRights
-from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, check_names, not_readable, parse_json
+from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, check_keys, not_readable, parse_json
 from agentmemory_operator.entrypoints.api.load.json_limits import (
     Cut,
     ItemSpan,
@@ -18,36 +17,36 @@ from agentmemory_operator.entrypoints.api.load.json_limits import (
     few_parts,
 )
 from agentmemory_operator.entrypoints.api.problems import problem_of
-from agentmemory_operator.entrypoints.api.requests import BATCH_MAX, BatchEnvelope, MemoryIn
-from agentmemory_operator.errors import AgentMemoryError, FieldError, Forbidden, RequestInvalid
-from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.entrypoints.api.requests import BATCH_MAX
+from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
+from agentmemory_operator.memories.rules.exact_numbers import may_exceed_int64
 
-Item = IncomingMemory | AgentMemoryError
+T = TypeVar("T")
+Stored = TypeVar("Stored")
 
 # An item's answer is as long as a good one's, and some.
 ITEM_ERRORS_MAX = 5
-_LIST = "memories"
 # No key that a caller sends has it: items' keys and single memories' keys never meet.
 _KEY_AND_PLACE = "{key}\x1f{place}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReader:
+@dataclass(frozen=True, slots=True)
+class BatchReader(Generic[T]):
     """Reads the items of one batch, each by itself.
 
     Attributes:
-        rights: of the caller.
+        envelope: the batch with its items still unchecked; the list is its one field.
+        read_item: makes an item of what was sent and the item's own idempotency key; raises why it cannot be stored.
         take_room: raises where there is no room for so many parts.
         idempotency_key: of the batch; an item's own is made of it and the item's place.
     """
 
-    default_type: str | None
-    rights: AgentRights
+    envelope: type[BaseModel]
+    read_item: Callable[[ParsedBody, str | None], T]
     take_room: Callable[[int], None]
     idempotency_key: str | None = None
 
-    def read(self, body: bytes) -> Generator[None, None, list[Item]]:
+    def read(self, body: bytes) -> Generator[None, None, list[T | AgentMemoryError]]:
         """Each item: to store, or why it cannot be.
 
         Raises:
@@ -57,12 +56,12 @@ class BatchReader:
         items = self._small(body)
         if items is None:
             try:
-                cut = yield from cut_list(body, _LIST, max_items=BATCH_MAX)
+                cut = yield from cut_list(body, self._list, max_items=BATCH_MAX)
             except (TooMuch, NoJson) as error:
                 raise not_readable(error) from None
             self.take_room(cut.parts)
-            items = _items_of(cut)
-        read: list[Item] = []
+            items = self._items_of(cut)
+        read: list[T | AgentMemoryError] = []
         for place, item in enumerate(items):
             # What was not cut out was parsed with what is around it, and is small.
             document = _parsed(body, item) if isinstance(item, ItemSpan) else ParsedBody(item)
@@ -73,29 +72,37 @@ class BatchReader:
     def _small(self, body: bytes) -> list[Any] | None:
         """The items of a batch that is no larger than one item may be; None of others, and where anything is wrong."""
         parts = few_parts(body)
-        if parts is None:
+        if parts is None or may_exceed_int64(body):
             return None
         self.take_room(parts)
         try:
-            return check(BatchEnvelope, ParsedBody(orjson.loads(body))).memories
+            value = orjson.loads(body)
+            check_keys(body, value)
+            return self._checked(ParsedBody(value))
         except (orjson.JSONDecodeError, RequestInvalid):
             return None
 
-    def _item(self, document: ParsedBody, place: int) -> Item:
+    def _items_of(self, cut: Cut) -> list[Any]:
+        document, name = parse_json(cut.rest), self._list
+        if cut.items is not None and isinstance(document.value, dict) and document.value.get(name) == []:
+            document.value[name] = cut.items
+        return self._checked(document)
+
+    def _checked(self, document: ParsedBody) -> list[Any]:
+        items: list[Any] = getattr(check(self.envelope, document), self._list)
+        return items
+
+    @property
+    def _list(self) -> str:
+        [name] = self.envelope.model_fields
+        return name
+
+    def _item(self, document: ParsedBody, place: int) -> T | AgentMemoryError:
         key = None if self.idempotency_key is None else _KEY_AND_PLACE.format(key=self.idempotency_key, place=place)
         try:
-            sent = check(MemoryIn, document)
-            check_names(self.rights, sent)
-        except (RequestInvalid, Forbidden) as error:
+            return self.read_item(document, key)
+        except AgentMemoryError as error:
             return error
-        return sent.new_memory(default_type=self.default_type, stored_by=self.rights.author, idempotency_key=key)
-
-
-def _items_of(cut: Cut) -> list[Any]:
-    document = parse_json(cut.rest)
-    if cut.items is not None and isinstance(document.value, dict) and document.value.get(_LIST) == []:
-        document.value[_LIST] = cut.items
-    return check(BatchEnvelope, document).memories
 
 
 def _parsed(body: bytes, item: ItemSpan) -> ParsedBody | RequestInvalid:
@@ -105,7 +112,11 @@ def _parsed(body: bytes, item: ItemSpan) -> ParsedBody | RequestInvalid:
 
 
 def render_results(
-    items: Sequence[Item], stored: Sequence[StoredMemory | AgentMemoryError], *, request_id: str
+    items: Sequence[T | AgentMemoryError],
+    stored: Sequence[Stored | AgentMemoryError],
+    render: Callable[[Stored], dict[str, Any]],
+    *,
+    request_id: str,
 ) -> list[dict[str, Any]]:
     """One answer an item, in order.
 
@@ -117,6 +128,6 @@ def render_results(
     return [
         {"error": problem_of(result).body(request_id, errors_max=ITEM_ERRORS_MAX)}
         if isinstance(result, AgentMemoryError)
-        else answers.stored(result)
+        else render(result)
         for result in results
     ]

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from agentmemory_operator.distillation.conversations import Conversation, store_conversation
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
-from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.fields import HeaderName
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
     ConversationIn,
@@ -29,7 +29,7 @@ router = router_of("Conversations", GuardedRoute)
     **describe(ConversationOut, problems=WRITE_PROBLEMS, status=201, body=ConversationIn),
 )
 async def store_messages(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Store the turns durably. If the agent has a language model, memories are distilled from them afterwards.
 

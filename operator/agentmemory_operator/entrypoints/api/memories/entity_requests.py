@@ -2,16 +2,17 @@
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.entities.browse import EntityPage, EntityView
 from agentmemory_operator.entities.rules.graph import CO_OCCURRENCE
 from agentmemory_operator.entities.rules.sheet import RELATIONS, Relation, RelationName
-from agentmemory_operator.entrypoints.api.fields import NAME_PATTERN, UserId
+from agentmemory_operator.entrypoints.api.fields import UserId
 from agentmemory_operator.entrypoints.api.requests import Body, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
 from agentmemory_operator.memories.rules.entities import NAME_MAX, EntityKind
+from agentmemory_operator.spec.names import NAME_PATTERN, canonical_name
 
 Json = dict[str, Any]
 
@@ -24,9 +25,12 @@ def _spaced(value: str) -> str:
     return " ".join(value.split())
 
 
-EntityName = Annotated[str, Field(min_length=1, max_length=NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced)]
+_NAME = BeforeValidator(canonical_name)
+EntityName = Annotated[
+    str, Field(min_length=1, max_length=NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced), _NAME
+]
 # What is there may be longer: an author is an entity too.
-KnownName = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
+KnownName = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN), _NAME]
 
 
 class RelationIn(Body):

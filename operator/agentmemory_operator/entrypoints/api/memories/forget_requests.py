@@ -17,16 +17,25 @@ from agentmemory_operator.zones.rules.sealing import PROFESSIONAL
 
 Json = dict[str, Any]
 
+CONDITIONS = ("filters", "older_than", "zone")
+ERASE_A_USER = "to erase the whole user, send everything: true and no condition"
+
 
 class ForgetIn(Body):
-    """What to erase for a user. Without `filters` and `older_than` the whole user is erased."""
+    """What to erase for a user: the memories that a condition selects, or with `everything` the whole user.
+
+    The conditions are `filters`, `older_than` and `zone`. A condition that is present and empty is an error.
+    """
 
     user_id: UserId | None = Field(
         default=None,
         description="Owner of the memories: a user, `group:NAME` or `global`. Required except for the key of an"
         " organisation (`zone: PROFESSIONAL` with `crypto`).",
     )
-    filters: Filters = Field(default={}, description="Only memories that match, as in a search.")
+    everything: StrictBool = Field(
+        default=False, description="Erase the whole user. Required without a condition, not valid with one."
+    )
+    filters: Filters = Field(default={}, description="Only memories that match, as in a search; at least one field.")
     older_than: Time | None = Field(default=None, description="Only memories created before this time.")
     zone: ZoneName | None = Field(default=None, description="Only memories in this zone; with `crypto`.")
     crypto: StrictBool = Field(
@@ -37,8 +46,7 @@ class ForgetIn(Body):
 
     @model_validator(mode="after")
     def _names_what_keys_cover(self) -> "ForgetIn":
-        is_part = bool(self.filters) or self.older_than is not None
-        if self.crypto and is_part:
+        if self.crypto and not self.model_fields_set.isdisjoint({"filters", "older_than"}):
             raise _wrong("crypto", "a zone's key covers all its memories: remove filters and older_than")
         if self.zone is not None and not self.crypto:
             raise _wrong(
@@ -49,6 +57,18 @@ class ForgetIn(Body):
             raise _wrong("user_id", "must be omitted: the key of zone PROFESSIONAL belongs to the organisation")
         if self.user_id is None and not is_of_many:
             raise _wrong("user_id", "required: whose memories are erased")
+        return self
+
+    @model_validator(mode="after")
+    def _selects_something(self) -> "ForgetIn":
+        given = [name for name in CONDITIONS if name in self.model_fields_set]
+        for name in given:
+            if getattr(self, name) in (None, {}):
+                raise _wrong(name, f"is empty: give a condition, or omit {name}; {ERASE_A_USER}")
+        if self.everything and given:
+            raise _wrong("everything", f"cannot be combined with {', '.join(given)}: send one or the other")
+        if not self.everything and not given:
+            raise _wrong("everything", f"required without a condition ({', '.join(CONDITIONS)}): {ERASE_A_USER}")
         return self
 
     def forget_request(self, idempotency_key: str | None) -> ForgetRequest:
@@ -62,6 +82,7 @@ class ForgetIn(Body):
             criterion=read_filters(self.filters),
             older_than=self.older_than,
             zone=self.zone,
+            is_whole=self.everything,
         )
         return ForgetRequest(
             scope=scope, filters=self.filters, idempotency_key=idempotency_key, deletes_keys_first=self.crypto
@@ -89,7 +110,8 @@ class ReceiptOut(Answer):
     id: str
     counts: ErasedCountsOut
     keys_deleted: list[ZoneName] = Field(
-        description="Zones whose keys were all destroyed: memories sealed with them are unreadable in all copies."
+        description="Zones that had keys, all of which were destroyed: memories sealed with them are unreadable in all"
+        " copies."
     )
     sha256: str = Field(description="SHA-256 of the sorted IDs of the erased memories, each followed by a line feed.")
     at: Time

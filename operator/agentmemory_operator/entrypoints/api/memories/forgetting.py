@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import read_model
-from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.fields import HeaderName
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.memories import forget_requests
 from agentmemory_operator.entrypoints.api.memories.forget_requests import (
@@ -30,7 +30,7 @@ router = router_of("Erasure", GuardedRoute)
     **describe(ForgottenOut, problems=WRITE_PROBLEMS, body=ForgetIn),
 )
 async def forget_memories(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Erase the selected memories and everything derived from them. The answer is a receipt.
 

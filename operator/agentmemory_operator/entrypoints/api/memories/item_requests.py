@@ -1,5 +1,7 @@
 """What callers send about items."""
 
+from typing import Annotated, Any
+
 from pydantic import Field
 
 from agentmemory_operator.entrypoints.api.fields import (
@@ -16,7 +18,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
     ZoneName,
 )
-from agentmemory_operator.entrypoints.api.requests import Body, Parameters
+from agentmemory_operator.entrypoints.api.requests import BATCH_MAX, Body, Parameters
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address, owner_of
 
@@ -46,7 +48,38 @@ class ItemIn(Body):
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
         """What the use case takes."""
-        return ItemContent(**dict(self) | {"tags": tuple(self.tags)}, author=author, idempotency_key=idempotency_key)
+        given = {name: getattr(self, name) for name in ItemIn.model_fields} | {"tags": tuple(self.tags)}
+        return ItemContent(**given, author=author, idempotency_key=idempotency_key)
+
+
+class PlacedItemIn(ItemIn):
+    """An item of a batch, with the place that a single one has in its parameters."""
+
+    namespace: ItemNamespace = Field(description="Parts of the namespace in order, at least two.")
+    user_id: UserId | None = Field(
+        default=None, description="Owner, unless the namespace starts with `memories` and a user."
+    )
+    key: Id | None = Field(default=None, description="Key of the item. Default: a new key.")
+    zone: ZoneName | None = Field(
+        default=None, description="Privacy zone; the same key in another zone is another item. Default: none."
+    )
+
+    def address_of(self, key: str) -> Address:
+        """Where the item lies, and whose it is."""
+        namespace = tuple(self.namespace)
+        return Address(user_id=owner_of(namespace, self.user_id), namespace=namespace, key=key, zone=self.zone)
+
+
+class ItemsIn(Body):
+    """Items to store; each is stored or rejected individually."""
+
+    items: Annotated[list[PlacedItemIn], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class ItemsEnvelope(Body):
+    """A batch whose items are still unchecked, because one bad item does not lose the others."""
+
+    items: Annotated[list[Any], Field(min_length=1, max_length=BATCH_MAX)]
 
 
 class NamespaceParameters(Parameters):

@@ -1,5 +1,6 @@
 """The routes of items: memories under keys of namespaces."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Header, Query
@@ -7,20 +8,45 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import read_model
-from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.bodies import (
+    BATCH_MAX_BYTES,
+    ParsedBody,
+    check,
+    check_names,
+    read_body,
+    read_model,
+    take_room,
+)
+from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
+from agentmemory_operator.entrypoints.api.fields import HeaderName
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
+from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
 from agentmemory_operator.entrypoints.api.memories.item_requests import (
     ItemIn,
     ItemParameters,
+    ItemsEnvelope,
+    ItemsIn,
     KeysParameters,
     NamespacesParameters,
+    PlacedItemIn,
     PutParameters,
 )
 from agentmemory_operator.entrypoints.api.memory_spans import note_records
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
-from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut, VersionsOut
+from agentmemory_operator.entrypoints.api.schemas import (
+    ItemsStoredOut,
+    ItemStoredOut,
+    KeysOut,
+    MemoryOut,
+    NamespacesOut,
+    VersionsOut,
+)
 from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.items import PlacedItem, Put
+from agentmemory_operator.memories.rules.items import named_owner
+from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.spec.access import Verb
 
 router = router_of("Items", GuardedRoute)
 
@@ -30,7 +56,7 @@ async def put_item(
     agent: str,
     request: Request,
     parameters: Annotated[PutParameters, Query()],
-    idempotency_key: Annotated[Id | None, Header()] = None,
+    idempotency_key: Annotated[HeaderName | None, Header()] = None,
 ) -> Response:
     """Store an item durably under a key of a namespace. It replaces an existing item; the last write wins.
 
@@ -43,6 +69,37 @@ async def put_item(
     put = await services.items.put(await services.directory.open(agent), address, item)
     note_records(request, 1, id=put.memory_id)
     return answers.json_response(answers.item_stored(put))
+
+
+@router.post(
+    "/{agent}/items/batch", summary="Put items", **describe(ItemsStoredOut, problems=WRITE_PROBLEMS, body=ItemsIn)
+)
+async def put_items(
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
+) -> Response:
+    """Store up to 1,000 items as single PUTs do. An invalid item does not affect the others.
+
+    Items of the same key are put in their order. A repeated request with the same Idempotency-Key and body does not
+    replace later writes.
+    """
+    services, rights = services_of(request), rights_of(request)
+
+    def read_item(document: ParsedBody, key: str | None) -> PlacedItem:
+        sent = check(PlacedItemIn, document)
+        check_names(rights, sent)
+        owner = named_owner(sent.namespace, has_user=sent.user_id is not None)
+        rights.check_users([owner] if owner else [], field="namespace")
+        address = sent.address_of(sent.key or services.items.new_key(key))
+        return address, sent.new_item(author=rights.author, idempotency_key=key)
+
+    body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
+    reader = BatchReader(ItemsEnvelope, read_item, partial(take_room, request), idempotency_key)
+    items = await in_slices(reader.read(body))
+    placed = [item for item in items if not isinstance(item, AgentMemoryError)]
+    stored = await services.items.put_many(await services.directory.open(agent), placed) if placed else []
+    note_records(request, sum(isinstance(result, Put) for result in stored))
+    results = render_results(items, stored, answers.item_stored, request_id=request.scope[REQUEST_ID])
+    return answers.json_response({"results": results})
 
 
 @router.get("/{agent}/items", summary="Read an item", **describe(MemoryOut, problems=READ_PROBLEMS))
@@ -70,7 +127,8 @@ async def list_item_versions(agent: str, request: Request, parameters: Annotated
 async def delete_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
     """Delete the item of a key."""
     services, address = services_of(request), parameters.address
-    await services.items.delete(await services.directory.open(agent), address)
+    is_admin = rights_of(request).may(Verb.ADMIN)
+    await services.items.delete(await services.directory.open(agent), address, is_admin=is_admin)
     note_records(request, 1)
     return Response(status_code=204)
 

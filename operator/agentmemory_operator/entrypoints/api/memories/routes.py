@@ -11,15 +11,25 @@ from starlette.responses import Response
 from agentmemory_operator.agents.authorisation import readable_agents, rights_to
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
-from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
+from agentmemory_operator.entrypoints.api.bodies import (
+    BATCH_MAX_BYTES,
+    ParsedBody,
+    check,
+    check_names,
+    read_body,
+    read_chosen,
+    read_model,
+    take_room,
+)
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
-from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import (
     GuardedRoute,
     PlainRoute,
     caller_of,
     rights_of,
 )
+from agentmemory_operator.entrypoints.api.mcp.calls import offered_tools
 from agentmemory_operator.entrypoints.api.memories import conversations
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
@@ -36,6 +46,7 @@ from agentmemory_operator.entrypoints.api.openapi import (
     router_of,
 )
 from agentmemory_operator.entrypoints.api.requests import (
+    BatchEnvelope,
     BatchIn,
     ListParameters,
     MemoryIn,
@@ -53,10 +64,11 @@ from agentmemory_operator.entrypoints.api.schemas import (
     StoredOut,
     ToolsOut,
 )
+from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
 from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.tools import in_mcp_form, in_openai_form, tools_for
+from agentmemory_operator.memories.rules.tools import PREFERRED_TYPE, in_mcp_form, in_openai_form
 from agentmemory_operator.memories.stored import count_stored, delete_head, list_page, read_memory
 from agentmemory_operator.runtime.slices import in_slices
 from agentmemory_operator.runtime.tasks import side_by_side
@@ -67,7 +79,6 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 GENERATION_HEADER = "X-AgentMemory-Generation"
 # Agents whose memories are counted at the same time, for the list of agents.
 COUNTED_AT_ONCE = 8
-PREFERRED_TYPE = "fact"
 
 searching = router_of("Search", PlainRoute)
 agents = router_of("Agents", GuardedRoute)
@@ -108,7 +119,7 @@ async def get_stats(agent: str, request: Request, parameters: Annotated[StatsPar
     **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=201, body=(MemoryIn, ConversationIn)),
 )
 async def store_memory(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Store one memory durably. A repeated request with the same Idempotency-Key and body returns the same memory.
 
@@ -137,7 +148,7 @@ async def store_memory(
     **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
 )
 async def store_memories(
-    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
     """Store up to 1,000 memories. An invalid item does not affect the others.
 
@@ -147,20 +158,23 @@ async def store_memories(
     rights = rights_of(request)
     body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
 
-    reader = BatchReader(
-        default_type=default_type_of(rights.settings),
-        rights=rights,
-        take_room=partial(take_room, request),
-        idempotency_key=idempotency_key,
-    )
+    def read_item(document: ParsedBody, key: str | None) -> IncomingMemory:
+        sent = check(MemoryIn, document)
+        check_names(rights, sent)
+        return sent.new_memory(
+            default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=key
+        )
+
+    reader = BatchReader(BatchEnvelope, read_item, partial(take_room, request), idempotency_key)
     items = await in_slices(reader.read(body))
     memories = [item for item in items if isinstance(item, IncomingMemory)]
     stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
     note_records(request, sum(not isinstance(result, AgentMemoryError) for result in stored))
-    return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})
+    results = render_results(items, stored, answers.stored, request_id=request.scope[REQUEST_ID])
+    return answers.json_response({"results": results})
 
 
-@router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=READ_PROBLEMS))
+@router.get("/{agent}/memories", summary="List memories", **describe((PageOut, ShownPageOut), problems=READ_PROBLEMS))
 async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
     """List a user's memories, newest first, page by page."""
     opened = await open_agent(request, agent)
@@ -169,7 +183,9 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
     return answers.json_response(answers.page(page, opened, parameters.view()))
 
 
-@router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=READ_PROBLEMS))
+@router.get(
+    "/{agent}/memories/{id}", summary="Read a memory", **describe((MemoryOut, ShownMemoryOut), problems=READ_PROBLEMS)
+)
 async def get_memory(
     agent: str, id: str, request: Request, parameters: Annotated[MemoryParameters, Query()]
 ) -> Response:
@@ -206,7 +222,7 @@ async def delete_memory(
     "/{agent}/search",
     summary="Search memories",
     **describe(
-        SearchOut,
+        (SearchOut, ShownSearchOut),
         problems=SEARCH_PROBLEMS,
         body=SearchIn,
         headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},
@@ -252,6 +268,6 @@ async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Qu
     directory, types = services_of(request).directory, None
     if parameters.agent is not None:
         rights = rights_to(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)
-        types = rights.settings.ranking.types
+        types = rights.settings.ranking.endings
     render = in_openai_form if parameters.format == "openai" else in_mcp_form
-    return answers.json_response({"tools": render(tools_for(types))})
+    return answers.json_response({"tools": render(offered_tools(types))})

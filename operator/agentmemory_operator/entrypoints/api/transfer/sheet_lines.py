@@ -1,4 +1,4 @@
-"""The line of an export that tells what no memory does of a user's entities: relations and aliases."""
+"""The lines of an export with facts beside the memories: relations and aliases of entities, and the user's name."""
 
 from typing import Any
 
@@ -14,11 +14,15 @@ from agentmemory_operator.entities.rules.sheet import (
     Relation,
     RelationName,
 )
+from agentmemory_operator.entrypoints.api.fields import Time, Whole
+from agentmemory_operator.entrypoints.api.identity.requests import UserName
 from agentmemory_operator.entrypoints.api.memories.entity_requests import EntityName, KnownName
 from agentmemory_operator.entrypoints.api.requests import Body
 from agentmemory_operator.memories.rules.entities import fold
+from agentmemory_operator.memories.rules.profile import UserProfile
+from agentmemory_operator.spec.times import render_time
 
-SHEET_FIELD = "entities"
+SHEET_FIELD, PROFILE_FIELD = "entities", "user"
 
 
 class ToldRelation(Body):
@@ -27,7 +31,7 @@ class ToldRelation(Body):
     source: KnownName
     relation: RelationName
     target: KnownName
-    strength: int = Field(default=1, ge=1, le=STRENGTH_MAX)
+    strength: Whole = Field(default=1, ge=1, le=STRENGTH_MAX)
 
 
 class ToldAlias(Body):
@@ -66,3 +70,28 @@ def render_sheet_line(sheet: EntitySheet) -> bytes:
     ]
     aliases = [{"alias": one.alias, "name": one.name} for one in sheet.aliases.values()]
     return orjson.dumps({SHEET_FIELD: {"relations": relations, "aliases": aliases}}) + b"\n"
+
+
+class ExportedProfile(Body):
+    """Name of the user, and when it was first given."""
+
+    name: UserName
+    created_at: Time
+
+
+class ProfileLine(Body):
+    """The line as a whole."""
+
+    user: ExportedProfile
+
+    def profile(self) -> UserProfile:
+        """What the use case takes."""
+        return UserProfile(self.user.name, self.user.created_at)
+
+
+def render_profile_line(profile: UserProfile | None) -> bytes:
+    """The line; nothing of a user without a name."""
+    if profile is None:
+        return b""
+    said = {"name": profile.name, "created_at": render_time(profile.created_at)}
+    return orjson.dumps({PROFILE_FIELD: said}) + b"\n"

@@ -25,15 +25,17 @@ from agentmemory_operator.entrypoints.api.fields import (
     Tags,
     Time,
     UserId,
+    Whole,
 )
 from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuch, count_parts
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
-from agentmemory_operator.entrypoints.api.transfer.sheet_lines import SHEET_FIELD, SheetLine
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import PROFILE_FIELD, SHEET_FIELD, ProfileLine, SheetLine
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
+from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import Exported
 from agentmemory_operator.memories.transfer.import_batch import Line
@@ -77,6 +79,7 @@ class VersionIn(Body):
     valid_from: Time
     valid_to: Time
     updated_at: Time | None = None
+    version: Whole | None = Field(default=None, ge=1, le=2**53, description="Its number.")
 
     def item_version(self) -> ItemVersion:
         """What the use case takes."""
@@ -121,9 +124,9 @@ class LineIn(MemoryIn):
     superseded_at: Time | None = Field(default=None, description="Time when the next version replaced it.")
     stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
     last_accessed_at: Time | None = Field(default=None, description="Time when a search last returned it.")
-    access_count: int = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
+    access_count: Whole = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
     observed_by: list[Author] = Field(default=[], max_length=20, description="Authors who stored it.")
-    observation_count: int = Field(default=1, ge=1, le=2**53, description="Number of authors; ignored on import.")
+    observation_count: Whole = Field(default=1, ge=1, le=2**53, description="Number of authors; ignored on import.")
     updated_at: Time | None = Field(
         default=None, description="Time of the last change. Default: `created_at` of the line."
     )
@@ -131,6 +134,9 @@ class LineIn(MemoryIn):
     consolidated: StrictBool = Field(default=False, description="A consolidation has processed or created it.")
     versions: list[VersionIn] = Field(
         default=[], max_length=MAX_ITEM_VERSIONS, description="For an item: replaced versions, newest first."
+    )
+    version: Whole | None = Field(
+        default=None, ge=1, le=2**53, description="For an item: number of its version; otherwise ignored on import."
     )
     item: StrictBool = Field(default=False, description="It is an item: `key` in `namespace`.")
     entities: list[NamedIn] = Field(
@@ -187,6 +193,7 @@ class LineIn(MemoryIn):
             connections=tuple({"id": one.id, "description": one.description} for one in self.connections),
             is_consolidated=self.consolidated,
             versions=tuple(version.item_version() for version in self.versions),
+            item_version=self.version,
             vector_of=self.embedding,
             sealed=self.sealed,
         )
@@ -216,8 +223,10 @@ class ImportedOut(Answer):
     more_errors: int
 
 
-def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | EntitySheet | None:
-    """The memory of a line, or relations and aliases of names; None of the counts that end an export.
+def read_line(
+    text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights
+) -> Line | EntitySheet | UserProfile | None:
+    """The memory of a line, relations and aliases of names, or the user's name; None of the counts at the end.
 
     Raises:
         Forbidden: it is by another than the caller, who may not name another.
@@ -235,6 +244,8 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: Ag
         return None
     if isinstance(value, dict) and value.keys() == {SHEET_FIELD}:
         return check(SheetLine, document).entities.sheet()
+    if isinstance(value, dict) and value.keys() == {PROFILE_FIELD}:
+        return check(ProfileLine, document).profile()
     if isinstance(value, dict) and value.keys() == {"error"}:
         raise RequestInvalid([FieldError("line", "the export was interrupted here: export again")])
     return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)

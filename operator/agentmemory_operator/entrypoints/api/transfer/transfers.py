@@ -1,5 +1,6 @@
 """The routes of export and import: lines of JSON, one memory each, in constant memory on both ways."""
 
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
 from agentmemory_operator.entrypoints.api.memory_spans import note_records
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised, problem_of
-from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_sheet_line
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_profile_line, render_sheet_line
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import (
     ERRORS_MAX,
     MEDIA_TYPE,
@@ -51,10 +52,12 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
+from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.memories.transfer.exports import Exported, export_memories
 from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
 from agentmemory_operator.memories.transfer.imports import BATCH, embedding_name, import_lines
 from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.search.users import import_profile, read_profile
 from agentmemory_operator.spec.access import Verb
 
 LINE_MAX_BYTES = MIB
@@ -99,6 +102,7 @@ async def _lines(
             yield b"".join(map(render, page))
             page = await anext(pages, None)
         yield render_sheet_line(await read_sheet(agent, user_id))
+        yield render_profile_line(await read_profile(agent, user_id))
     except AgentMemoryError as error:
         # The answer has begun: its last line tells.
         yield render_error(problem_of(error).body(request_id))
@@ -157,7 +161,9 @@ class _Import:
         memories = [(number, line) for number, line in read if isinstance(line, Line)]
         try:
             outcomes = await again_if_moved(partial(self._store, [line for _, line in memories])) if memories else []
-            await self._join([(number, sheet) for number, sheet in read if isinstance(sheet, EntitySheet)])
+            await self._join(
+                [(number, facts) for number, facts in read if isinstance(facts, EntitySheet | UserProfile)]
+            )
         except TransientError as error:
             raise _broken_off(error, batch.first - 1) from error
         self.seen = batch.first + len(batch.lines) - 1
@@ -183,14 +189,17 @@ class _Import:
         erased = self.parameters.include_erased
         return await import_lines(await self.open_agent(), lines, brings_back_erased=erased)
 
-    async def _join(self, sheets: Sequence[tuple[int, EntitySheet]]) -> None:
-        """Take in relations and aliases that are not there yet; an agent without entities leaves them out."""
-        for number, sheet in sheets:
+    async def _join(self, facts: Sequence[tuple[int, EntitySheet | UserProfile]]) -> None:
+        """Import facts that are not there yet; an agent without entities leaves relations and aliases out."""
+        user_id = self.parameters.user_id
+        for number, fact in facts:
 
-            async def join(sheet: EntitySheet = sheet) -> None:
+            async def join(fact: EntitySheet | UserProfile = fact) -> None:
                 agent = await self.open_agent()
-                if agent.entity_lists is not None:
-                    await change_sheet(agent, self.parameters.user_id, lambda there: there.joined(sheet))
+                if isinstance(fact, UserProfile):
+                    await import_profile(agent, user_id, fact)
+                elif agent.entity_lists is not None:
+                    await change_sheet(agent, user_id, lambda there: there.joined(fact))
 
             try:
                 await again_if_moved(join)
@@ -199,8 +208,8 @@ class _Import:
             except AgentMemoryError as error:
                 self._fail(number, error)
 
-    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line | EntitySheet]]]:
-        read: list[tuple[int, Line | EntitySheet]] = []
+    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line | EntitySheet | UserProfile]]]:
+        read: list[tuple[int, Line | EntitySheet | UserProfile]] = []
         for number, text in enumerate(batch.lines, batch.first):
             if text is not None and not text.strip():
                 continue
@@ -213,7 +222,7 @@ class _Import:
             yield
         return read
 
-    def _read(self, text: bytes | None) -> Line | EntitySheet | None:
+    def _read(self, text: bytes | None) -> Line | EntitySheet | UserProfile | None:
         if text is None:
             raise RequestInvalid([FieldError("line", f"is longer than {LINE_MAX_BYTES // MIB} MiB")])
         user_id, default_type = self.parameters.user_id, default_type_of(self.rights.settings)
@@ -248,8 +257,9 @@ async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None
     """
     first, lines, size, parts = 1, list[bytes | None](), 0, 0
     async for line in _split(stream, give_back):
-        lines.append(line)
         size += 1 if line is None else len(line) + 1
+        is_start = first == 1 and not lines
+        lines.append(line.removeprefix(BOM_UTF8) if line and is_start else line)
         parts += parts_at_most(line or b"")
         if len(lines) == BATCH or size >= BATCH_BYTES or parts >= ITEM_MAX_PARTS:
             yield _Batch(first, lines, size)

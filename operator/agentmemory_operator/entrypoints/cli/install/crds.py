@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 from agentmemory_operator.spec.kinds.crds import KINDS, KindDefinition, editor_schema, render_crd
+from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 
 FOLDERS = ("crds", "charts/agentmemory-operator/files/crds")
 HEADER = "# Written by `make crds` from the models in spec/kinds; not by hand.\n"
@@ -35,7 +35,7 @@ def add_crds(cli: typer.Typer) -> None:
 
 def render_yaml(kind: KindDefinition) -> str:
     """The kind's CRD as the text of its file."""
-    return HEADER + str(yaml.safe_dump(render_crd(kind), sort_keys=False, width=120, allow_unicode=True))
+    return HEADER + dump_yaml(render_crd(kind), width=120, allow_unicode=True)
 
 
 def render_files(root: Path) -> Iterator[tuple[Path, str]]:

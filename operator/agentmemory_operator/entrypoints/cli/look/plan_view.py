@@ -6,10 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agentmemory_operator.collections.rules.changes import CreateCollection
 from agentmemory_operator.collections.rules.desired import connection_named, desired_collection
 from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
+from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, worst_of
-from agentmemory_operator.controllers.rules.plan_text import compression_text, payload_text, plan_status
+from agentmemory_operator.controllers.rules.plan_text import (
+    compression_text,
+    layout_text,
+    payload_text,
+    plan_status,
+)
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.effective.settings import effective_tuning
@@ -81,14 +88,30 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     status = plan_status(preview.draft.plan, preview.draft.refusal)
     told = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
     why = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
-    return document | {"physical": preview.draft.plan.physical} | told | why | {"notes": notes_of(memory)}
+    return (
+        document
+        | {"physical": preview.draft.plan.physical}
+        | told
+        | why
+        | {"notes": notes_of(memory, is_new=_makes_collection(preview.draft.plan))}
+    )
 
 
-def notes_of(memory: AgentMemory) -> list[str]:
-    """What the layout that an object asks for costs and saves of RAM, at the size that it is made for."""
-    layout = layout_of(desired_collection(memory, cluster_id=""))
-    texts = (compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
+def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
+    """The costs and savings of RAM of the layout that an object requests, at the size that it is made for.
+
+    Args:
+        is_new: The plan makes the collection, so its figures are among the notes.
+    """
+    desired = desired_collection(memory, cluster_id="")
+    layout = layout_of(desired)
+    made = layout_text(desired) if is_new else None
+    texts = (made, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
     return [text for text in texts if text]
+
+
+def _makes_collection(plan: Plan) -> bool:
+    return any(isinstance(change, CreateCollection) for change in plan.changes)
 
 
 def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section]:

@@ -5,15 +5,16 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
-from agentmemory_operator.controllers.rules.preset_manifest import expanded_spec
+from agentmemory_operator.controllers.rules.preset_manifest import expanded_spec, fixed_figures
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 from agentmemory_operator.spec.presets import PRESETS
 
 WIDTH = 120
+COMMENT = "The preset also sets these figures, which no field of an object repeats:"
 
 PresetName = StrEnum("PresetName", {name.upper(): name for name in PRESETS})  # type: ignore[misc]
 
@@ -44,6 +45,8 @@ def add_presets(cli: typer.Typer) -> None:
     ) -> None:
         """Print an AgentMemory with all settings of a preset; it is equivalent to naming the preset."""
         typer.echo(_rendered(manifest_of(name.value), output), nl=False)
+        if output is SpecFormat.YAML:
+            typer.echo(_commented(fixed_figures(name.value)), nl=False)
 
     cli.add_typer(preset, name="preset")
 
@@ -57,4 +60,14 @@ def manifest_of(preset: str) -> dict[str, Any]:
 def _rendered(document: dict[str, Any], output: SpecFormat) -> str:
     if output is SpecFormat.JSON:
         return json.dumps(document, indent=2) + "\n"
-    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=WIDTH))
+    return _as_yaml(document)
+
+
+def _as_yaml(document: dict[str, Any]) -> str:
+    return dump_yaml(document, default_flow_style=None, width=WIDTH)
+
+
+def _commented(figures: dict[str, Any]) -> str:
+    """The figures as comments, so that the object before them stays one."""
+    lines = [COMMENT, *_as_yaml(figures).splitlines()]
+    return "".join(f"# {line}\n" for line in lines)

@@ -81,7 +81,7 @@ def _collection(document: Json, status: Json) -> Section | None:
         "agent": status.get("agent"),
         "alias": collection.get("alias"),
         "physical": collection.get("physical"),
-        "points": collection.get("points"),
+        "memories": collection.get("memories"),
         "indexed": collection.get("indexed"),
         "state": collection.get("state"),
         "replicas": _replicas(collection.get("replicas") or {}),

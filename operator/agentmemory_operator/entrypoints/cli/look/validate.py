@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-import yaml
 
 from agentmemory_operator.adapters.folder.manifests import (
     STDIN,
@@ -32,6 +31,7 @@ from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_E
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, scoring_choice
 from agentmemory_operator.spec.expression.models import name_of
 from agentmemory_operator.spec.kinds.parse import errors_of, is_ours, parse_agent_memory, parse_connection
+from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 from agentmemory_operator.spec.printable import printable
 
 STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_threshold"}
@@ -187,7 +187,7 @@ def _retired(document: dict[str, Any]) -> Iterator[FieldError]:
     spec = parse_connection(document).spec
     if spec.allowed_namespaces is not None:
         meant = allowed_namespaces(spec).model_dump(by_alias=True, exclude_none=True)
-        written = yaml.safe_dump({"namespaces": meant}, default_flow_style=True, sort_keys=False, width=math.inf)
+        written = dump_yaml({"namespaces": meant}, default_flow_style=True, width=math.inf)
         yield FieldError(
             "spec.allowedNamespaces",
             f"the next version ignores it: replace it with {written.strip().removeprefix('{').removesuffix('}')}",

@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, conf
 from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.rules.json_keys import once
 
 if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
@@ -114,6 +115,10 @@ def search(  # noqa: PLR0913 # each is an option
     threshold: Annotated[
         float | None, typer.Option(help="Minimum score; -1 keeps all results. Default: the object's scoreThreshold.")
     ] = None,
+    min_similarity: Annotated[
+        float | None,
+        typer.Option(help="Minimum similarity; -1 keeps all results. Default: the object's minSimilarity."),
+    ] = None,
     session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
     *,
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
@@ -121,7 +126,7 @@ def search(  # noqa: PLR0913 # each is an option
     """Search a user's memories, ranked by the AgentMemory's settings."""
     options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
     options |= _given({"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session})
-    options |= {"explain": True} if explain else {}
+    options |= _given({"min_similarity": min_similarity}) | ({"explain": True} if explain else {})
     return lambda agent: agent.user(user).search(query, **options)
 
 
@@ -129,13 +134,15 @@ def remember(  # noqa: PLR0913 # each is an option
     text: Annotated[str, typer.Argument(help="Text to store.")],
     user: User,
     type_: Annotated[str | None, typer.Option("--type", help="Memory type, one of the agent's.")] = None,
-    importance: Annotated[float | None, typer.Option(help="Importance, 0..1.")] = None,
+    importance: Annotated[str | None, typer.Option(help="Importance: 0..1, low, medium, high or critical.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Tag of the memory; repeatable.")] = None,
     supersedes: Annotated[str | None, typer.Option(help="Id of the memory to supersede.")] = None,
     zone: Annotated[str | None, typer.Option(help="Privacy zone: SENSITIVE, PERSONAL or PROFESSIONAL.")] = None,
 ) -> "Call":
     """Store a memory for a user."""
-    options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes, "zone": zone})
+    options = _given(
+        {"type": type_, "importance": _importance_of(importance), "tags": tag, "supersedes": supersedes, "zone": zone}
+    )
     return lambda agent: agent.user(user).add(text, **options)
 
 
@@ -152,27 +159,52 @@ def forget(  # noqa: PLR0913 # each is an option
     ] = None,
     zone: Annotated[str | None, typer.Option(help="Erase only this privacy zone; only with --crypto.")] = None,
     *,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Erase the whole user; required without a condition.")
+    ] = False,
     crypto: Annotated[
         bool, typer.Option("--crypto", help="Delete the encryption keys first, which makes all copies unreadable.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be erased; erase nothing.")] = False,
     yes: Yes = False,
 ) -> "Call":
-    """Erase a user's memories permanently, including copies; all of them without --filters and --older-than."""
-    options = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
-    options |= {"crypto": True} if crypto else {}
-    if dry_run:
-        return lambda agent: agent.would_forget(user, **options)
-    check_answerable(FORGET, yes=yes)
+    """Erase a user's memories permanently, including copies; all of them only with --everything."""
+    conditions = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
+    _check_selection(conditions, user, everything=everything)
+    options = conditions | ({"crypto": True} if crypto else {})
+
+    async def preview(agent: "AsyncAgent") -> "Preview":
+        if everything and user is not None:
+            return await agent.would_forget_everything(user, **options)
+        return await agent.would_forget(user, **options)
 
     async def erase(agent: "AsyncAgent") -> "Receipt":
         if not yes:
-            show([_forgotten_section(await agent.would_forget(user, **options))], Console(stderr=True))
-        # What was stored since the counts were taken goes too.
+            show([_forgotten_section(await preview(agent))], Console(stderr=True))
         confirm(FORGET, yes=yes, err=True)
+        if everything and user is not None:
+            return await agent.forget_everything(user, **options)
         return await agent.forget(user, **options)
 
+    if dry_run:
+        return preview
+    check_answerable(FORGET, yes=yes)
     return erase
+
+
+def _check_selection(conditions: Mapping[str, Any], user: str | None, *, everything: bool) -> None:
+    """Raise unless there is either a condition or --everything."""
+    for name, condition in conditions.items():
+        if not condition:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} is empty: give a condition, or --everything")
+    if everything and conditions:
+        raise typer.BadParameter("--everything cannot be combined with --filters, --older-than or --zone")
+    if everything and user is None:
+        raise typer.BadParameter("--everything needs --user: whose memories are erased")
+    if not everything and not conditions:
+        raise typer.BadParameter(
+            "give --filters, --older-than or --zone to erase a part, or --everything to erase the whole user"
+        )
 
 
 def receipts(
@@ -225,11 +257,24 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
     cli.command(choose.__name__, help=choose.__doc__)(command)
 
 
-def _filters_of(text: str | None) -> Any:
+def _filters_of(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
     try:
-        return None if text is None else json.loads(text)
+        filters = json.loads(text, object_pairs_hook=once)
     except ValueError as error:
         raise typer.BadParameter(f"--filters is not JSON: {error}") from error
+    if not isinstance(filters, dict):
+        raise typer.BadParameter('--filters is not a JSON object, for example {"tags": "work"}')
+    return filters
+
+
+def _importance_of(text: str | None) -> float | str | None:
+    """Return the number of a text, or the text for the API to check: it knows the names of the levels."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -274,11 +319,11 @@ def _types_of(counts: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[s
 
 def _receipts_section(answer: "ReceiptsPage") -> Section:
     rows = tuple(
-        (_plain(receipt.at), receipt.scope or "", str(receipt.counts["total"]), receipt.id, receipt.sha256)
+        (receipt.id, _plain(receipt.at), receipt.scope or "", str(receipt.counts["total"]), receipt.sha256)
         for receipt in answer.results
     )
-    columns = ("AT", "SCOPE", "MEMORIES", "RECEIPT", "SHA-256") if rows else ()
-    return Section(f"{len(rows)} receipts", columns=columns, rows=rows)
+    columns = ("RECEIPT", "AT", "SCOPE", "MEMORIES", "SHA-256") if rows else ()
+    return Section(f"{len(rows)} receipts", columns=columns, rows=rows, cut="SHA-256")
 
 
 def _plain(value: Any) -> Any:

@@ -17,13 +17,13 @@ NOTHING_THERE = "no memory of this user is there, or none that the options let t
 def found_section(answer: "SearchResult") -> Section:
     """The results of a search as a table, best first."""
     is_explained = answer.candidates is not None
-    columns = ("SCORE", *(("BECAUSE",) if is_explained else ()), "TYPE", "CREATED", "CONTENT", "ID")
+    columns = ("ID", "SCORE", "TYPE", "CREATED", *(("BECAUSE",) if is_explained else ()), "CONTENT")
     rows = tuple(_row(found, is_explained) for found in answer.results)
     heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
     if answer.removed_by_threshold:
         heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
     notes = (*_ways_out(answer), *_looked_at(answer.candidates), *answer.warnings)
-    return Section(heading, columns=columns if rows else (), rows=rows, notes=notes)
+    return Section(heading, columns=columns if rows else (), rows=rows, notes=notes, cut="CONTENT")
 
 
 def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
     content = (
         "(locked: its key is unavailable or deleted)" if found.content is None else " ".join(found.content.split())
     )
-    return (f"{found.score:.3f}", *because, found.type, f"{found.created_at:%Y-%m-%d}", content, found.id)
+    return (found.id, f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", *because, content)
 
 
 def _because(explain: Mapping[str, Any]) -> str:
@@ -62,7 +62,7 @@ def _ways_out(answer: "SearchResult") -> Iterator[str]:
     if answer.removed_by_threshold and answer.threshold is not None:
         yield "--threshold -1 leaves nothing out by its score"
     if answer.removed_by_threshold and answer.min_similarity is not None:
-        yield f"spec.scoring.minSimilarity of the object leaves out what is less alike than {answer.min_similarity:g}"
+        yield "--min-similarity -1 leaves nothing out by its similarity"
 
 
 def _looked_at(candidates: Mapping[str, Any] | None) -> Iterator[str]:

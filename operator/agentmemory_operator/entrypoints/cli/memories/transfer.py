@@ -101,11 +101,13 @@ async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent
 
 async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
     count, told_s = 0, time.monotonic()
-    with JobProgress(f"memories of {agent}") as progress:
+    with JobProgress(f"memories of {agent}", has_bar=not out.isatty()) as progress:
         async for line in lines:
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
             if time.monotonic() - told_s > TOLD_EVERY_S:
+                # Lines of both streams meet on a terminal.
+                out.flush()
                 progress.advance(f"{count} memories")
                 told_s = time.monotonic()
     out.flush()

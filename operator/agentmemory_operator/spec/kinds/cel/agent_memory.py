@@ -28,6 +28,14 @@ CHAIN_LENGTH = CelRule(
     "self != 1", "maxChainLength cannot be 1, as a head keeps its predecessor: give 2 or more, or 0 to keep all"
 )
 
+PRUNE = (
+    CelRule(
+        "has(self.olderThanDays) || has(self.priorityBelow) || has(self.confidenceBelow)",
+        "prune is empty: set olderThanDays, priorityBelow or confidenceBelow, or omit prune; priorityBelow: 0 removes"
+        " nothing",
+    ),
+)
+
 TTL = (
     CelRule(
         "self.mode == 'Session' || has(self.days)",

@@ -1,0 +1,69 @@
+"""Find the JSON object in a model's text and fit it to a schema. Pure.
+
+Services are asked for bare JSON. Models that think aloud, or servers that ignore the form of the answer, surround it
+with thoughts, fences and sentences. The search has three steps:
+
+1. Remove what is inside `<think>` and `<thinking>`; a thought may contain drafts of the answer.
+2. Find all JSON objects in the rest that are inside no other object.
+3. Take the last one that fits the schema: models explain first and answer last.
+"""
+
+import re
+from collections.abc import Iterator
+from json import JSONDecodeError, JSONDecoder
+from typing import Any
+
+import orjson
+
+from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit, Schema, fit
+
+_THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+# Each opening brace that begins no JSON costs one attempt, which may read the rest of the text.
+MAX_ATTEMPTS = 100
+
+_DECODER = JSONDecoder()
+
+
+def read_answer(text: str, schema: Schema) -> Fitted:
+    """Return the last JSON object of a text that fits a schema, without its parts that do not fit.
+
+    Raises:
+        Misfit: If the text is empty, has no JSON object, or none that fits.
+    """
+    if not text.strip():
+        raise Misfit("it is empty")
+    misfit = Misfit("it is not JSON")
+    fitting: Fitted | None = None
+    for value in _objects_in(_without_thoughts(text)):
+        try:
+            fitting = fit(value, schema)
+        except Misfit as found:
+            misfit = found
+    if fitting is None:
+        raise misfit
+    return fitting
+
+
+def _without_thoughts(text: str) -> str:
+    # Tags inside a bare or fenced answer are the text of a memory.
+    if text.lstrip().startswith(("{", "```", "~~~")):
+        return text
+    # Some servers cut off the opening tag with the prompt: a closing tag alone ends a thought that began with the text.
+    return _THOUGHT_END.split(_THOUGHT.sub("", text))[-1]
+
+
+def _objects_in(text: str) -> Iterator[Any]:
+    place = 0
+    for _ in range(MAX_ATTEMPTS):
+        place = text.find("{", place)
+        if place < 0:
+            return
+        try:
+            _, end = _DECODER.raw_decode(text, place)
+            # Python's reader finds the end, but takes NaN and lone surrogates.
+            yield orjson.loads(text[place:end])
+        except (JSONDecodeError, RecursionError):
+            place += 1
+        else:
+            place = end

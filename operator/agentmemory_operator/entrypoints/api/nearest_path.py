@@ -1,0 +1,96 @@
+"""The path that a wrong one was likely meant to be, compared part by part with those that the API has."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from urllib.parse import quote
+
+# Longer paths are compared with none: comparing takes long, and anybody may ask for any path.
+PARTS_MAX, PART_CHARS = 10, 32
+# How alike two names are, of 1 (difflib), that one may be meant by the other.
+_LIKE = 0.7
+_MISSING_COST, _LEFT_OVER_COST, _VALUE_COST, _OTHER_COST, _MAX_COST = 0.5, 0.6, 0.05, 9.0, 1.5
+
+Parts = tuple[str, ...]
+
+
+def nearest_path(path: str, templates: Iterable[str]) -> str:
+    """The path of a template that is most like this one, with this one's values; else the part of it that exists.
+
+    Args:
+        templates: of paths, with `{name}` for values.
+    """
+    sent = _parts(path)
+    known = [_parts(template) for template in templates]
+    if len(sent) <= PARTS_MAX and all(len(part) <= PART_CHARS for part in sent):
+        cost, near = min((_aligned(sent, template) for template in known), default=(_OTHER_COST, ()))
+        if cost <= _MAX_COST:
+            return _written(near)
+    for length in range(min(len(sent), PARTS_MAX), 0, -1):
+        if any(_fits(sent[:length], template) for template in known):
+            return _written(sent[:length])
+    return "/"
+
+
+def _aligned(sent: Parts, template: Parts) -> tuple[float, Parts]:
+    """How far a path is from a template whose last name it has, and the path that the template makes of it.
+
+    Other names and values of the template may be missing, and parts of the path left over.
+    """
+    names = [place for place, part in enumerate(template) if not _is_value(part)]
+    # By how much of the path has been used up.
+    reached: dict[int, tuple[float, Parts]] = {0: (0.0, ())}
+    for place, part in enumerate(template):
+        following: dict[int, tuple[float, Parts]] = {}
+        _leave_over(reached, sent)
+        for used, (cost, made) in reached.items():
+            if place != names[-1]:
+                _offer(following, used, (cost + _MISSING_COST, (*made, part)))
+            if used < len(sent):
+                step, told = _step(sent[used], part)
+                _offer(following, used + 1, (cost + step, (*made, told)))
+        reached = following
+    _leave_over(reached, sent)
+    return reached.get(len(sent), (_OTHER_COST, ()))
+
+
+def _leave_over(reached: dict[int, tuple[float, Parts]], sent: Parts) -> None:
+    """Let any parts of the path stand for nothing."""
+    for used in range(len(sent)):
+        if used in reached:
+            cost, made = reached[used]
+            _offer(reached, used + 1, (cost + _LEFT_OVER_COST, made))
+
+
+def _offer(reached: dict[int, tuple[float, Parts]], used: int, way: tuple[float, Parts]) -> None:
+    reached[used] = min(reached.get(used, way), way)
+
+
+def _step(sent: str, part: str) -> tuple[float, str]:
+    if _is_value(part):
+        return _VALUE_COST, sent
+    likeness = _likeness(sent.lower(), part)
+    return (1 - likeness if likeness >= _LIKE else _OTHER_COST), part
+
+
+@lru_cache(maxsize=4096)
+def _likeness(sent: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, sent, name).ratio()
+
+
+def _fits(sent: Parts, template: Parts) -> bool:
+    return len(sent) == len(template) and all(
+        _is_value(known) or part == known for part, known in zip(sent, template, strict=True)
+    )
+
+
+def _parts(path: str) -> Parts:
+    return tuple(part for part in path.split("/") if part)
+
+
+def _is_value(part: str) -> bool:
+    return part.startswith("{")
+
+
+def _written(parts: Sequence[str]) -> str:
+    return "/" + "/".join(part if _is_value(part) else quote(part[:PART_CHARS], safe=":@") for part in parts)

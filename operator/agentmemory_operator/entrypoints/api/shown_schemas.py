@@ -1,0 +1,63 @@
+"""Answers to callers that ask for `fields` or `format: compact`, described beside the whole ones of `schemas`."""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType, NoneType
+from typing import Any, get_args, get_type_hints
+
+from pydantic import Field, create_model
+
+from agentmemory_operator.entrypoints.api.schemas import Answer, ExplainOut, FoundOut, MemoryOut, PageOut, SearchOut
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def _drop_default(schema: dict[str, Any]) -> None:
+    """Say nothing of a default: what is left out is left out."""
+    del schema["default"]
+
+
+def _shown(
+    model: type[Answer], doc: str, *, always: Collection[str], inner: Mapping[str, Any] = _NOTHING
+) -> type[Answer]:
+    """The model with fields that may be left out.
+
+    Args:
+        always: the fields that may not.
+        inner: types of fields whose parts may be left out too.
+    """
+    hints: dict[str, Any] = {**get_type_hints(model, include_extras=True), **inner}
+    fields: dict[str, Any] = {}
+    for name, known in model.model_fields.items():
+        given: dict[str, Any] = {} if name in always else {"default": None, "json_schema_extra": _drop_default}
+        fields[name] = (hints[name], Field(description=known.description, **given))
+    return create_model(f"Shown{model.__name__}", __base__=Answer, __doc__=doc, **fields)
+
+
+def _never_null(model: type[Answer]) -> set[str]:
+    return {name for name, hint in get_type_hints(model).items() if NoneType not in get_args(hint)}
+
+
+ShownMemoryOut: Any = _shown(
+    MemoryOut, "The fields of a memory that `fields` names; `format: compact` omits null fields.", always=()
+)
+ShownExplainOut: Any = _shown(
+    ExplainOut, "Terms of one score without null fields, with `format: compact`.", always=_never_null(ExplainOut)
+)
+ShownFoundOut: Any = _shown(
+    FoundOut,
+    "A result of a search with the fields that `fields` names; `format: compact` omits null fields.",
+    always=("score",),
+    inner={"neighbours": list[ShownMemoryOut] | None, "explain": ExplainOut | ShownExplainOut | None},
+)
+ShownSearchOut = _shown(
+    SearchOut,
+    "Results of a search with `fields` or `format: compact`.",
+    always=SearchOut.model_fields,
+    inner={"results": list[ShownFoundOut]},
+)
+ShownPageOut = _shown(
+    PageOut,
+    "Memories, newest first, with `fields` or `format: compact`.",
+    always=PageOut.model_fields,
+    inner={"results": list[ShownMemoryOut]},
+)

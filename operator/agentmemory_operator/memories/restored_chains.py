@@ -1,0 +1,104 @@
+"""Chains of a collection whose contents were replaced: by a snapshot, or by what it held before a restore.
+
+Nothing that is pending in such contents was acknowledged when they were made. Its writer may have been answered with a
+refusal since. So it is undone before anybody sees the contents. A deletion that has begun is completed: what it deleted
+is gone.
+
+A write that was on its way when the contents changed is compared with revisions of the old contents, and may match the
+new ones. The fence answers its writer that the outcome is unknown. Alone it leaves one end of a link:
+
+| in the collection | from | becomes |
+|---|---|---|
+| a version that names a successor which is missing or deleted | a late link | linked to the next version, or the head |
+| a version that names a predecessor which names no successor | a late step 3, or a late unlink | that one's successor |
+
+Each change is a compare-and-set, and may be repeated or run beside writers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.chains import (
+    SWEEP_PAGE,
+    abandon,
+    complete,
+    link,
+    next_live,
+    read_rows,
+    relink,
+)
+from agentmemory_operator.memories.point_pages import read_pages
+from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_PENDING, Condition, Filter
+from agentmemory_operator.memories.rules.ids import is_id
+from agentmemory_operator.memories.rules.links import LINK_KEYS, neighbours, predecessors
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.ports.base import Json
+
+_IS_LINKED: Condition = {"should": [{"must_not": [{"is_empty": {"key": key}}]} for key in LINK_KEYS]}
+_UNFINISHED: Filter = {"must": [IS_PENDING]}
+_LINKED: Filter = {"must": [NOT_DELETED, NOT_PENDING, _IS_LINKED]}
+
+_Row = Mapping[str, Any]
+
+
+async def settle_chains(agent: Agent) -> None:
+    """Undo every pending version, complete every deletion that has begun, and repair links with one end.
+
+    Raises:
+        StoreUnavailable: To be repeated.
+    """
+    async for points in read_pages(agent, _page(_UNFINISHED)):
+        for row in _readable(points):
+            await (complete if TOMBSTONE_KEY in row else abandon)(agent, row)
+    await repair_links(agent)
+
+
+async def repair_links(agent: Agent) -> None:
+    """Repair links of which a late write left one end; what is pending is skipped.
+
+    Raises:
+        StoreUnavailable: To be repeated.
+    """
+    async for points in read_pages(agent, _page(_LINKED)):
+        rows = _readable(points)
+        near = await read_rows(agent, sorted({id_ for row in rows for id_ in neighbours(row)}))
+        for row in rows:
+            await _repair_successor(agent, row, near)
+            await _repair_predecessors(agent, row, near)
+
+
+async def _repair_successor(agent: Agent, row: Payload, near: Mapping[str, _Row]) -> None:
+    successor_id = row.get("supersededById")
+    if successor_id is None:
+        return
+    successor = near.get(successor_id)
+    is_gone = successor is None or (TOMBSTONE_KEY in successor and not successor.get("pending"))
+    if is_gone:
+        await relink(agent, row, await next_live(agent, row, row.get("identityId")))
+
+
+async def _repair_predecessors(agent: Agent, row: Payload, near: Mapping[str, _Row]) -> None:
+    for before in predecessors(row):
+        old = near.get(before)
+        if old is None or old.get("supersededById") or old.get("pending"):
+            continue
+        if TOMBSTONE_KEY not in old or before == row.get("identityId"):
+            await link(agent, old, row)
+
+
+def _readable(points: Sequence[Json]) -> list[Payload]:
+    """Select the rows of the product: a snapshot may contain points that others have written."""
+    return [point["payload"] for point in points if _is_readable(point["payload"])]
+
+
+def _is_readable(row: _Row) -> bool:
+    several = row.get("supersedesIds") or []
+    if not isinstance(several, list) or not isinstance(row.get("rev"), int):
+        return False
+    links = (row.get("supersedesId"), row.get("supersededById"), *several)
+    return all(isinstance(id_, str) and is_id(id_) for id_ in (row.get("id"), *filter(None, links)))
+
+
+def _page(filter_: Filter) -> dict[str, Any]:
+    return {"filter": filter_, "limit": SWEEP_PAGE, "with_payload": True}

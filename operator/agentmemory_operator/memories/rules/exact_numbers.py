@@ -1,0 +1,204 @@
+"""Numbers that Qdrant's JSON parser would change, and the texts that keep them; see `docs/adr/0041-exact-numbers.md`.
+
+Qdrant stores a payload as JSON and parses it whenever it reads it. Its parser rounds a float twice, so about one double
+in ten comes back with another last digit. Such a float is stored as the nearest one that the parser returns unchanged,
+which filters and formulas use, and its exact text is stored beside it:
+
+- in an object within a payload, under `#exact`: a map from the name of an entry to the JSON of its value;
+- on the payload itself, under the entry's name with `#exact` appended, because single keys of it are overwritten.
+
+Integers of 64 bits are not changed.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+import orjson
+
+Payload = dict[str, Any]
+
+EXACT = "#exact"
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+OUT_OF_INT64 = "must be within the signed 64-bit range, or written with a decimal point or an exponent"
+
+NUMBERS = ("importance", "confidence", "decayRate")
+"""The keys of a payload whose value is a caller's number."""
+
+MARK = EXACT.encode()
+"""What the JSON of a payload with such a number contains."""
+
+_LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{19}")
+# A reader of longer texts may refuse them, or take minutes.
+_MAX_DIGITS = 24
+_POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
+_MAX_POWER = len(_POWERS) - 1
+_LARGEST = sys.float_info.max
+_DIGITS = Context(prec=16)
+_LEAST, _MOST = 1e-9, 1e15
+MAX_STEPS = 64
+"""Floats between a value and the float that is stored for it; docs/adr/0041 has the measurement."""
+
+
+def may_exceed_int64(document: bytes) -> bool:
+    """Return whether a JSON text may have an integer outside the signed 64-bit range, which orjson reads as a float."""
+    return _LONG_INTEGER.search(document) is not None
+
+
+def read_integer(digits: str) -> int:
+    """Return the integer of a JSON text; one of very many digits as some integer beyond 64 bits."""
+    return int(digits[:_MAX_DIGITS])
+
+
+def is_int64(value: int) -> bool:
+    """Return whether an integer has 64 bits, its sign included."""
+    return INT64_MIN <= value <= INT64_MAX
+
+
+def encoded(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str, Any]:
+    """Return a payload as Qdrant stores it without changing a number.
+
+    Args:
+        is_part: The payload is merged into another one, whose texts it then has to replace.
+    """
+    changed: Payload = {}
+    for name, value in payload.items():
+        stored, has_changed, _ = _encoded(value)
+        if has_changed:
+            changed[name] = stored
+        if name in NUMBERS and (is_part or has_changed):
+            changed[name + EXACT] = repr(value) if has_changed else None
+    return {**payload, **changed} if changed else payload
+
+
+def decoded(payload: Payload) -> Payload:
+    """Return a payload with the numbers that its caller sent."""
+    kept = {name: _decoded(value) for name, value in payload.items()}
+    for name in NUMBERS:
+        text = kept.pop(name + EXACT, None)
+        if text is not None and isinstance(kept.get(name), float):
+            kept[name] = _parsed(text, kept[name])
+    return kept
+
+
+def keys_with_texts(keys: Iterable[str]) -> list[str]:
+    """Return the keys to read of a payload, those of the texts beside them included."""
+    named = list(keys)
+    paths = (key.rpartition(".") for key in named)
+    texts = [f'{outer}."{EXACT}".{name}' if outer else f'"{name}{EXACT}"' for outer, _, name in paths]
+    return named + [text for key, text in zip(named, texts, strict=True) if "." in key or key in NUMBERS]
+
+
+def stored_float(value: float) -> float:
+    """Return the float that is stored for a value: one near it that Qdrant's parser returns unchanged.
+
+    Mostly the value itself. No number of 15 digits lies between the two, if that is possible: in comparisons with such
+    numbers, the stored float then is as good as the value.
+    """
+    if _parsed_by_engine(value) == value:
+        return value
+    below, above = _of_15_digits(value)
+    nearest: float | None = None
+    for found in _neighbours(value):
+        if _parsed_by_engine(found) == found:
+            if below < found < above:
+                return found
+            nearest = found if nearest is None else nearest
+    assert nearest is not None
+    return nearest
+
+
+def is_compared_exactly(value: float) -> bool:
+    """Return whether Qdrant compares a number with all others as they were sent.
+
+    True for numbers of up to 15 digits that are not very small: none is stored as another, and no other number as it or
+    on its other side. Also none is near the integers that a float cannot hold.
+    """
+    return value == 0 or (_LEAST <= abs(value) < _MOST and float(f"{value:.15g}") == value)
+
+
+def around(value: float) -> tuple[float, float]:
+    """Return bounds between which each float lies that may be stored for a value."""
+    margin = (MAX_STEPS + 1) * math.ulp(value)
+    return max(value - margin, -_LARGEST), min(value + margin, _LARGEST)
+
+
+def _neighbours(value: float) -> Iterator[float]:
+    """Yield the finite floats near a value, the nearest first."""
+    below = above = value
+    for _ in range(MAX_STEPS):
+        below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
+        yield from (found for found in (below, above) if math.isfinite(found))
+
+
+def _of_15_digits(value: float) -> tuple[float, float]:
+    """Return the nearest numbers of 15 digits below and above a value."""
+    exact = Decimal(value)
+    unit = Decimal(1).scaleb(exact.adjusted() - 14)
+    below, above = (float(exact.quantize(unit, rounding, _DIGITS)) for rounding in (ROUND_FLOOR, ROUND_CEILING))
+    return below, above
+
+
+def _parsed_by_engine(value: float) -> float:
+    """Return what serde_json makes of the shortest text of a float: significand and power of ten, each rounded."""
+    text, _, power = repr(value).partition("e")
+    whole, _, fraction = text.lstrip("-").partition(".")
+    parsed, exponent = float(int(whole + fraction)), int(power or 0) - len(fraction)
+    if exponent < -_MAX_POWER:
+        parsed, exponent = parsed / _POWERS[_MAX_POWER], exponent + _MAX_POWER
+    parsed = parsed * _POWERS[exponent] if exponent >= 0 else parsed / _POWERS[-exponent]
+    return math.copysign(parsed, value)
+
+
+def _encoded(value: Any) -> tuple[Any, bool, bool]:
+    """Return a value as it is stored, whether that is another, and whether the object that it is in keeps its text."""
+    match value:
+        case float():
+            stored = stored_float(value)
+            return stored, stored != value, stored != value
+        case list() | tuple():
+            parts = [_encoded(part) for part in value]
+            has_changed, is_own = any(part[1] for part in parts), any(part[2] for part in parts)
+            return ([part[0] for part in parts] if has_changed else value), has_changed, is_own
+        case dict():
+            return *_encoded_object(value), False
+        case _:
+            return value, False, False
+
+
+def _encoded_object(value: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    changed: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    for name, child in value.items():
+        inner, has_changed, is_own = _encoded(child)
+        if has_changed:
+            changed[name] = inner
+        if is_own or name == EXACT:
+            texts[name] = orjson.dumps(child).decode()
+    if texts:
+        changed[EXACT] = texts
+    return ({**value, **changed} if changed else value), bool(changed)
+
+
+def _decoded(value: Any) -> Any:
+    match value:
+        case list():
+            return [_decoded(part) for part in value]
+        case dict():
+            texts = value.get(EXACT)
+            if not isinstance(texts, dict):
+                return {name: _decoded(child) for name, child in value.items()}
+            kept = {name: _decoded(child) for name, child in value.items() if name != EXACT}
+            return kept | {name: _parsed(text, kept.get(name)) for name, text in texts.items()}
+        case _:
+            return value
+
+
+def _parsed(text: Any, otherwise: Any) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return otherwise

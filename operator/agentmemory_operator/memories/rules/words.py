@@ -1,0 +1,101 @@
+"""Words of a text in any language: what `contains` compares, and what the keyword vectors are made of.
+
+A word is a run of letters, digits and marks, case-folded, in NFKC. Some scripts have no spaces between words, or
+particles joined to them: Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese. A run of those characters is searched by
+its parts (`docs/adr/0042`, `docs/adr/0043`).
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+_SPACELESS = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109f\u1780-\u17d3\u17d7"
+    "\u17dc\u17dd\u1100-\u11ff\ua960-\ua97f\uac00-\ud7ff\u3131-\u318e\u3005-\u3007\u3021-\u302f\u3031-\u3035"
+    "\u3038-\u303c\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3105-\u312f"
+    "\u31a0-\u31bf\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+)
+_RUN = re.compile(f"[{_SPACELESS}]+")
+# The engine's tokenizer splits at these marks: they have no letter of their own.
+_UNSPOKEN = re.compile(
+    "[\u0e47-\u0e4c\u0e4e\u0ec8-\u0ecc\u0ece\u1037\u1039\u103a\u17c9-\u17d3\u17dd\u302a-\u302f\u3099\u309a]"
+)
+_LAST_MARK = 0x1FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class TextWords:
+    """Words of one text.
+
+    Attributes:
+        spaced: Words of scripts that have spaces.
+        runs: Runs of characters of scripts without spaces, each between two other characters.
+    """
+
+    spaced: frozenset[str]
+    runs: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.spaced or self.runs)
+
+    def contain(self, other: "TextWords") -> bool:
+        """Return whether all words of another text are among these; a run also as part of a longer one."""
+        return other.spaced <= self.spaced and all(any(run in own for own in self.runs) for run in other.runs)
+
+
+def words_of(text: str) -> TextWords:
+    """Return the words of a text."""
+    spaced: set[str] = set()
+    runs: list[str] = []
+    for found in _word_pattern().finditer(_folded(text)):
+        word = found.group()
+        runs += _RUN.findall(word)
+        spaced.update(part for part in _RUN.split(word) if part)
+    return TextWords(frozenset(spaced), tuple(runs))
+
+
+def engine_text(text: str) -> str:
+    """Return a text in which Qdrant's word tokenizer finds words in every script.
+
+    A run of characters without spaces becomes its characters and its pairs of neighbours. All else is unchanged.
+    """
+    composed = unicodedata.normalize("NFKC", text)
+    if not _RUN.search(composed):
+        return text
+    return _RUN.sub(lambda run: f" {' '.join(_parts(run.group()))} ", composed)
+
+
+def _parts(run: str) -> list[str]:
+    letters: list[str] = []
+    for character in _UNSPOKEN.sub("", run):
+        if letters and unicodedata.category(character).startswith("M"):
+            letters[-1] += character
+        else:
+            letters.append(character)
+    return [*letters, *(first + second for first, second in pairwise(letters))]
+
+
+def _folded(text: str) -> str:
+    """A text without differences of case, width and composition."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+@lru_cache(maxsize=1)
+def _word_pattern() -> re.Pattern[str]:
+    r"""Runs of letters, digits and marks: `\w` has no marks, which belong to letters in Hindi, Thai and others."""
+    marks = [chr(code) for code in range(_LAST_MARK) if unicodedata.category(chr(code)).startswith("M")]
+    return re.compile(f"(?:[^\\W_]|[{''.join(_ranges(marks))}])+")
+
+
+def _ranges(characters: list[str]) -> Iterator[str]:
+    """Yield sorted characters as ranges of a character class."""
+    first = last = characters[0]
+    for character in [*characters[1:], chr(0)]:
+        if ord(character) == ord(last) + 1:
+            last = character
+            continue
+        yield f"{first}-{last}"
+        first = last = character

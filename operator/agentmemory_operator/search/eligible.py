@@ -1,0 +1,75 @@
+"""What a search chooses from.
+
+Where the meaning of a criterion is not Qdrant's, Qdrant finds candidates and the matcher decides; the search is then
+asked among their ids.
+"""
+
+from dataclasses import replace
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.point_pages import read_pages
+from agentmemory_operator.memories.rules.criteria import Criterion, compile_certain, is_exact
+from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
+from agentmemory_operator.memories.rules.filters import Condition, Filter, Selection, both, equals_any, visible
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
+from agentmemory_operator.memories.zoned import has_vector
+from agentmemory_operator.search.counts import count_eligible
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
+from agentmemory_operator.zones.sealed_store import as_stored
+
+PAGE = 500
+# Some 3 s of reading.
+MAX_READ = 100_000
+# Ids in a request, 800 KB; the lists of candidates repeat them.
+MAX_MATCHING = 20_000
+NARROW = "narrow the search by types, tags, session_id, namespace or another filter"
+
+
+async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tuple[Filter, int]:
+    """Return the filter of what a search chooses from, and how many memories that is."""
+    indexes, criterion = agent.settings.indexes, selection.criterion
+    found = visible(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
+    filter_ = both(found, *_searchable(agent))
+    if criterion is None or is_exact(criterion, indexes):
+        return filter_, await count_eligible(agent, selection, filter_)
+    # A filter of all candidates, of which only those are read that Qdrant is not certain of.
+    certain = compile_certain(criterion, indexes)
+    unread = [{"must_not": [certain]}] if certain else []
+    ids = await _find_matching(agent, criterion, both(filter_, *unread))
+    if certain is None:
+        return both(filter_, {"has_id": ids}), len(ids)
+    narrowed = both(filter_, {"should": [certain, {"has_id": ids}]} if ids else certain)
+    return narrowed, await count_eligible(agent, selection, narrowed)
+
+
+def _searchable(agent: Agent) -> list[Condition]:
+    """The condition of being found by meaning: memories of some zones have no vector."""
+    hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
+    return [{"must_not": [equals_any(ZONE_KEY, hidden)]}] if hidden else []
+
+
+async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter) -> list[str]:
+    """Return the ids of the memories among candidates that meet a criterion.
+
+    Raises:
+        RequestInvalid: If too many memories have to be read, or match.
+    """
+    keys = [*keys_of(criterion), TOMBSTONE_KEY]
+    body = {"filter": candidates, "limit": PAGE, "with_payload": keys, "with_vector": False}
+    matching: list[str] = []
+    count = 0
+    async for points in read_pages(replace(agent, store=as_stored(agent.store)), body):
+        count += len(points)
+        # A memory that was deleted after it was found has no values, and so would meet a NOT.
+        found = (point for point in points if TOMBSTONE_KEY not in point["payload"])
+        matching += [point["id"] for point in found if matches(criterion, point["payload"])]
+        if count > MAX_READ:
+            raise _too_many(f"must be decided by reading each of more than {MAX_READ:,} memories")
+        if len(matching) > MAX_MATCHING:
+            raise _too_many(f"match more than {MAX_MATCHING:,} memories, and no index can serve them")
+    return matching
+
+
+def _too_many(message: str) -> RequestInvalid:
+    return RequestInvalid([FieldError("filters", f"{message}: {NARROW}")])

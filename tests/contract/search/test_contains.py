@@ -1,0 +1,127 @@
+"""`contains` has one meaning on every server, with every index and without one: in a search and in a forget."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.search import eligible
+from tests.support.engine.agents import World, open_world, search_request, vector_of
+
+ANT = {"metadata.note": {"contains": "ANT big"}}
+# What a substring, a case-sensitive or a phrase match decides otherwise.
+NOTES: dict[str, Any] = {
+    "both": "Big Ant here",
+    "order": "ant, BIG",
+    "list": ["bee", "a big ant"],
+    "part": "big elephant",
+    "one": "ant",
+    "apart": ["big", "ant"],
+    "number": 5,
+    "none": None,
+}
+MATCHING = {"both", "order", "list"}
+CHINESE = {"coffee": "我喜欢喝咖啡", "tea": "我喜欢喝茶", "phone": "iPhone手机坏了"}
+
+
+@pytest.fixture(params=[None, "text", "keyword", "integer"])
+async def world(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url) as world:
+        if index := request.param:
+            url = f"{qdrant_url}/collections/{world.agent.alias}/index?wait=true"
+            body = {"field_name": "metadata.note", "field_schema": index}
+            async with aiohttp.request("PUT", url, json=body) as answer:
+                assert answer.status == 200
+            indexes = {**world.agent.settings.indexes, "metadata.note": index}
+            world.agent = replace(world.agent, settings=replace(world.agent.settings, indexes=indexes))
+        yield world
+
+
+async def store(world: World, notes: dict[str, Any], *, user_id: str = "u") -> None:
+    for content, note in notes.items():
+        await world.add(content, user_id=user_id, metadata={} if note is None else {"note": note})
+
+
+async def found(world: World, filters: dict[str, Any], **more: Any) -> set[str]:
+    request = search_request(criterion=read_filters(filters), vector=vector_of("q"), **more)
+    return {hit.record.content for hit in (await world.recall.search(world.agent, request)).results}
+
+
+def forget(filters: dict[str, Any]) -> ForgetRequest:
+    return ForgetRequest(scope=Scope(user_id="u", criterion=read_filters(filters)), filters=filters)
+
+
+async def test_a_search_finds_words_in_any_order_and_case(world: World) -> None:
+    await store(world, NOTES)
+
+    assert await found(world, ANT) == MATCHING
+    assert await found(world, {"NOT": [ANT]}) == NOTES.keys() - MATCHING
+    assert await found(world, {"OR": [ANT, {"metadata.note": 5}]}) == MATCHING | {"number"}
+    assert await found(world, {"NOT": [ANT, {"metadata.note": None}]}) == NOTES.keys() - MATCHING - {"none"}
+    assert await found(world, {"metadata.note": {"contains": "zebra"}}) == set()
+
+
+async def test_a_search_finds_words_of_scripts_without_spaces(world: World) -> None:
+    await store(world, CHINESE)
+
+    assert await found(world, {"metadata.note": {"contains": "咖啡"}}) == {"coffee"}
+    assert await found(world, {"metadata.note": {"contains": "IPHONE 手机"}}) == {"phone"}
+
+
+async def test_a_search_is_limited_to_what_matches_and_counts_it(world: World) -> None:
+    await store(world, {f"{place}": "elephant" if place % 3 else "An ant" for place in range(30)})
+
+    request = search_request(criterion=read_filters({"metadata.note": {"contains": "ant"}}), vector=vector_of("q"))
+    answer = await world.recall.search(world.agent, replace(request, top_k=7, explain=True))
+
+    assert len(answer.results) == 7
+    assert answer.total_candidates == 10
+    assert answer.candidates is not None
+    assert (answer.candidates.eligible, answer.candidates.is_exact) == (10, True)
+    assert answer.warnings == ()
+
+
+async def test_a_forget_erases_what_contains_the_words_and_nothing_else(world: World) -> None:
+    await store(world, NOTES)
+    await store(world, NOTES, user_id="other")
+
+    preview = await world.forgetting.would_forget(world.agent, forget(ANT))
+    receipt = await world.forgetting.forget(world.agent, forget(ANT))
+
+    assert preview.counts.total == receipt.counts.total == len(MATCHING)
+    assert set(await world.heads()) == NOTES.keys() - MATCHING
+    assert set(await world.heads("other")) == NOTES.keys()
+
+
+async def test_a_forget_by_what_is_not_contained_spares_the_words(world: World) -> None:
+    await store(world, NOTES)
+
+    await world.forgetting.forget(world.agent, forget({"NOT": [ANT]}))
+
+    assert set(await world.heads()) == MATCHING
+
+
+async def test_a_forget_takes_earlier_versions_with_their_head(world: World) -> None:
+    first = await world.add("first", metadata={"note": "elephant"})
+    await world.add("second", metadata={"note": "ant"}, supersedes=first)
+
+    await world.forgetting.forget(world.agent, forget({"metadata.note": {"contains": "ant"}}))
+
+    assert await world.heads() == []
+
+
+async def test_too_much_to_read_is_refused_by_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store(world, NOTES)
+
+    for bound in ("MAX_READ", "MAX_MATCHING"):
+        with monkeypatch.context() as patched:
+            patched.setattr(eligible, bound, 2)
+            with pytest.raises(RequestInvalid) as raised:
+                await found(world, ANT)
+        assert [error.field for error in raised.value.errors] == ["filters"]

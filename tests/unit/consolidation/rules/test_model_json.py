@@ -1,0 +1,83 @@
+"""The JSON object of an answer is found whatever surrounds it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.consolidation.rules.model_json import MAX_ATTEMPTS, read_answer
+from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"ids": {"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 20}}},
+    "required": ["ids"],
+}
+ANSWER = '{"ids": ["m1"]}'
+DRAFT = '{"ids": ["draft"]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ANSWER,
+        f"\ufeff{ANSWER}",
+        f"```json\n{ANSWER}\n```",
+        f"```JSON\n{ANSWER}\n```\n",
+        f"``` json5 \n{ANSWER}\n```",
+        f"~~~\n{ANSWER}\n~~~",
+        f"```json\n{ANSWER}",
+        f"Sure! Here it is:\n\n{ANSWER}\n\nAnything else?",
+        f"Sure, {{as you asked}}: {ANSWER} Is it {{fine}}?",
+        f"<think>Perhaps {DRAFT}? No.</think>{ANSWER}",
+        f"<THINK>\n{DRAFT}\n</THINK>\n\n```json\n{ANSWER}\n```",
+        f"<thinking>{DRAFT}</thinking>{ANSWER}",
+        f"Perhaps {DRAFT}? No.</think>{ANSWER}",
+        f"First I thought {DRAFT}. But it is {ANSWER}",
+        f'For example {{"other": 1}}, so: {ANSWER} and {{"other": 2}}',
+        f'{{"note": {DRAFT}}} {ANSWER}',
+    ],
+    ids=repr,
+)
+def test_the_answer_is_found(text: str) -> None:
+    assert read_answer(text, SCHEMA) == Fitted({"ids": ["m1"]}, 0)
+
+
+def test_an_answer_about_thoughts_is_kept_whole() -> None:
+    text = json.dumps({"ids": ["a } { b", 'c "{" d', "<think>\\{</think>"]})
+
+    assert read_answer(text, SCHEMA).value == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("Sure!", "it is not JSON"),
+        ('["m1"]', "it is not JSON"),
+        ('{"ids": ["m1"', "it is not JSON"),
+        ('{"ids": ["\\ud800"]}', "it is not JSON"),
+        (f"<think>{ANSWER}", "it is not JSON"),
+        ('{"other": 1}', "ids is missing"),
+        ('{"ids": [1]}', r"ids\[\] is not of type string"),
+    ],
+    ids=repr,
+)
+def test_no_answer_is_an_error(text: str, fault: str) -> None:
+    with pytest.raises(Misfit, match=fault):
+        read_answer(text, SCHEMA)
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 200_000, "{" * 1_000_000, '{"a" ' * 200_000, "<think>" * 150_000])
+def test_hostile_texts_end(text: str) -> None:
+    with pytest.raises(Misfit):
+        read_answer(text, SCHEMA)
+
+
+def test_braces_before_the_answer_are_tried_up_to_a_bound() -> None:
+    values: list[Any] = [read_answer("{" * (MAX_ATTEMPTS - 1) + ANSWER, SCHEMA).value]
+
+    assert values == [{"ids": ["m1"]}]
+    with pytest.raises(Misfit):
+        read_answer("{" * MAX_ATTEMPTS + ANSWER, SCHEMA)

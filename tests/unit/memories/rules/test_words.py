@@ -1,0 +1,88 @@
+"""What the words of a text are, and when a text contains those of another, in any language."""
+
+import unicodedata
+
+import pytest
+import qdrant_edge as edge
+
+from agentmemory_operator.memories.rules.words import engine_text, words_of
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Big Ant here", "here BIG"),
+        ("Big Ant here", "ant"),
+        ("snake_case and kebab-case", "case snake"),
+        ("Straße 5", "STRASSE"),
+        ("cafe\u0301 au lait", "CAF\u00c9"),
+        ("İstanbul", "İSTANBUL"),
+        ("\uff21\uff22\uff23\uff11\uff12", "abc12"),
+        ("हिन्दी सीखो", "हिन्दी"),
+        ("我喜欢喝咖啡", "咖啡"),
+        ("iPhone手机坏了", "iphone 手机"),
+        ("私はコーヒーが好きです", "コーヒー"),
+        ("\uff83\uff9e\uff70\uff80\uff8d\uff9e\uff70\uff7d", "データベース"),
+        ("커피를 마셔요", "커피"),
+        ("ฉันชอบกาแฟมาก", "กาแฟ"),
+        ("2024年3月", "3月"),
+        ("Привет, Мир", "МИР"),
+    ],
+)
+def test_a_text_contains_words_in_any_order_case_and_script(text: str, wanted: str) -> None:
+    assert words_of(text).contain(words_of(wanted))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("elephant", "ant"),
+        ("Big Ant", "big here"),
+        ("cafe", "café"),
+        ("हिन्दी", "हिन"),
+        ("我喜欢喝咖啡", "咖喱"),
+        ("我喜欢喝咖啡", "啡咖"),
+        ("iPhones手机", "iphone"),
+        ("123", "12"),
+        ("don't", "do"),
+        ("", "a"),
+    ],
+)
+def test_a_text_does_not_contain_a_part_of_a_word(text: str, wanted: str) -> None:
+    assert not words_of(text).contain(words_of(wanted))
+
+
+@pytest.mark.parametrize("text", ["", " ", "!?", "🙂", "_-_", "\u200b"])
+def test_punctuation_and_symbols_are_no_words(text: str) -> None:
+    assert not words_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Ada drinks café au lait, don't ﬁx", "Ada drinks café au lait, don't ﬁx"),
+        ("喝茶", "喝 茶 喝茶"),
+        ("买iPhone了", "买 iPhone 了"),
+        ("커피를 마셔요", "커 피 를 커피 피를 마 셔 요 마셔 셔요"),
+        ("กิ่ง", "กิ ง กิง"),
+        ("茶", "茶"),
+    ],
+)
+def test_the_engine_gets_pairs_of_characters_of_scripts_without_spaces(text: str, expected: str) -> None:
+    assert engine_text(text).split() == expected.split()
+
+
+def test_the_engine_takes_each_part_for_one_word() -> None:
+    model = edge.Bm25(edge.Bm25Config(stopwords=edge.StopwordsSet(set(), set()), stemmer=edge.DisabledStemmer()))
+    characters = [
+        chr(code)
+        for code in range(0x0E00, 0x30000)
+        if unicodedata.category(chr(code))[0] in "LM" and unicodedata.normalize("NFKC", chr(code)) == chr(code)
+    ]
+    spaceless = [character for character in characters if words_of(character).runs]
+    parts = [part for character in spaceless for part in engine_text(f"中{character}").split()]
+
+    split = [part for part in set(parts) if len(model.embed_query(part).indices) != 1]
+
+    assert len(spaceless) > 80_000
+    assert split == []
