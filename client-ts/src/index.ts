@@ -22,6 +22,9 @@ export type AgentDetails = Schemas["AgentDetailOut"];
 export type BatchResult = Schemas["BatchOut"];
 export type Memory = Schemas["MemoryOut"];
 export type SearchResult = Schemas["SearchOut"];
+/** A memory, and an answer to a search, of which `fields` or `format: "compact"` left something out. */
+export type ShownMemory = Schemas["ShownMemoryOut"];
+export type ShownSearchResult = Schemas["ShownSearchOut"];
 export type Stored = Schemas["StoredOut"];
 export type Receipt = Schemas["ReceiptOut"];
 export type UserDetails = Schemas["UserDetailsOut"];
@@ -34,6 +37,8 @@ export type SearchOptions = Omit<Schemas["SearchIn"], "user_id" | "query">;
 export type ListOptions = Omit<Listing, "user_id">;
 /** Which memories to erase: at least one of `filters`, `older_than` and `zone`, and none of them empty. */
 export type ForgetOptions = Pick<Partial<Schemas["ForgetIn"]>, "filters" | "older_than" | "zone" | "crypto">;
+/** Nothing of a memory is left out of the answer. */
+type Whole = { fields?: never; format?: "full" };
 /** What may change in place. */
 export type ChangeOptions = Schemas["ChangeIn"];
 
@@ -107,13 +112,17 @@ export class User {
   }
 
   /** Return the memories that rank best; for a vector, leave the query out. */
-  search(query: string | undefined, options: SearchOptions = {}): Promise<SearchResult> {
+  search(query: string | undefined, options?: SearchOptions & Whole): Promise<SearchResult>;
+  search(query: string | undefined, options: SearchOptions): Promise<ShownSearchResult>;
+  search(query: string | undefined, options: SearchOptions = {}): Promise<SearchResult | ShownSearchResult> {
     const body = { ...options, ...(query === undefined ? {} : { query }), user_id: this.userId };
     return answerOf(this.http.POST("/v1/agents/{agent}/search", { params: { path: { agent: this.agent } }, body }));
   }
 
   /** Yield every memory, newest first; pages are read as they are needed. */
-  async *memories(options: ListOptions = {}): AsyncGenerator<Memory, void, undefined> {
+  memories(options?: ListOptions & Whole): AsyncGenerator<Memory, void, undefined>;
+  memories(options: ListOptions): AsyncGenerator<ShownMemory, void, undefined>;
+  async *memories(options: ListOptions = {}): AsyncGenerator<Memory | ShownMemory, void, undefined> {
     const query = { ...options, user_id: this.userId };
     for (;;) {
       const params = { path: { agent: this.agent }, query };
@@ -125,8 +134,11 @@ export class User {
   }
 
   /** Return a memory. */
-  get(id: string): Promise<Memory> {
-    return answerOf(this.http.GET("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }));
+  async get(id: string): Promise<Memory> {
+    // What is sent has no `fields` and no `format`, so that nothing is left out.
+    return (await answerOf(
+      this.http.GET("/v1/agents/{agent}/memories/{id}", { params: this.#one(id) }),
+    )) as Memory;
   }
 
   /** Change a memory in place; return it as it is now. Without a change it is a TypeError. */
