@@ -25,7 +25,8 @@ from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.agents.readiness import Readiness
 from agentmemory_operator.agents.user_tokens import UserTokens
-from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, with_prefixes
+from agentmemory_operator.connections.embedders import with_prefixes
+from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.connections.handover import HandedOverSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import PointStores

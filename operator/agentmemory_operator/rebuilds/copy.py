@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache
+from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.budget import BudgetedEmbedder
 from agentmemory_operator.rebuilds.carry import Carrying, carrying_of

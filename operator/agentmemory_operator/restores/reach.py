@@ -38,7 +38,7 @@ PASSED: Mapping[type, frozenset[str]] = {
     CollectionStore: _SHARED
     | {"server", "process", "tenant_of", "target", "observe", "names", "holdings", "apply", "drop_index"}
     | {"placement", "peers", "move_replica"}
-    | {"count", "count_unlisted", "count_sealed_before", "content_lengths"},
+    | {"count", "count_memories", "count_unlisted", "count_sealed_before", "content_lengths"},
     SnapshotStore: _SHARED
     | {"create", "files", "download", "delete_file", "own_location", "collections", "create_placeholder"}
     | {"metadata", "write_metadata"},

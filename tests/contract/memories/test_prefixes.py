@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, with_prefixes
+from agentmemory_operator.connections.embedders import with_prefixes
+from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agentmemory_operator.connections.embedders import ENTRY_BYTES, CachedEmbedder, EmbeddingCache, Shelf
+from agentmemory_operator.connections.embedding_cache import ENTRY_BYTES, CachedEmbedder, EmbeddingCache, Shelf
 from agentmemory_operator.errors import EmbedderUnavailable, RequestInvalid
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder

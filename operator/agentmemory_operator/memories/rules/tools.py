@@ -191,18 +191,10 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
         parameters=_object(
             {
                 "query": _content("What to look for, as a question or in the words of what may have been remembered."),
-                "types": {
-                    "type": "array",
-                    "items": _type(types),
-                    "minItems": 1,
-                    "description": f"Only memories of these types; leave it out to search all. {_meanings(types)}",
-                },
-                "tags": {
-                    "type": "array",
-                    "items": _text(),
-                    "minItems": 1,
-                    "description": "Only memories with any of these labels.",
-                },
+                "types": _some(
+                    _type(types), f"Only memories of these types; leave it out to search all. {_meanings(types)}"
+                ),
+                "tags": _some(_text(), "Only memories with any of these labels."),
                 "at_time": _time("Only what was true at that time, also what was replaced since."),
                 "top_k": {
                     "type": "integer",
@@ -259,6 +251,11 @@ def _text(description: str = "") -> Json:
 
 def _content(description: str) -> Json:
     return {"type": "string", "minLength": 1, "pattern": _SHOWN, "description": description}
+
+
+def _some(items: Json, description: str) -> Json:
+    """Return the schema of a list that is not empty."""
+    return {"type": "array", "items": items, "minItems": 1, "description": description}
 
 
 def _time(description: str) -> Json:

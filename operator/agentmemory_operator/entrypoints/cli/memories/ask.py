@@ -151,17 +151,11 @@ def forget(  # noqa: PLR0913 # each is an option
         str | None,
         typer.Option("--user", help="User whose memories to erase; omit it to delete only an organisation's key."),
     ] = None,
-    filters: Annotated[
-        str | None, typer.Option(help="Filter conditions as JSON; erase only matching memories.")
-    ] = None,
-    older_than: Annotated[
-        str | None, typer.Option(help="Erase only memories created before this time (RFC 3339).")
-    ] = None,
+    filters: Annotated[str | None, typer.Option(help="Erase only memories that match these filters (JSON).")] = None,
+    older_than: Annotated[str | None, typer.Option(help="Erase only memories created before this time.")] = None,
     zone: Annotated[str | None, typer.Option(help="Erase only this privacy zone; only with --crypto.")] = None,
     *,
-    everything: Annotated[
-        bool, typer.Option("--everything", help="Erase the whole user; required without a condition.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--everything", help="Erase the whole user.")] = False,
     crypto: Annotated[
         bool, typer.Option("--crypto", help="Delete the encryption keys first, which makes all copies unreadable.")
     ] = False,
