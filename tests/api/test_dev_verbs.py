@@ -49,7 +49,7 @@ def test_a_requested_cleanup_is_made_and_the_manifest_stays_as_it_is(development
 def handled_request(development: Development) -> object:
     """Return the value of the annotation that the stack has handled."""
     status, shown, _ = run(development, "status", "bot", "-o", "json")
-    return status == 0 and json.loads(shown)["status"].get("cleanup", {}).get("requestedAt")
+    return status == 0 and json.loads(shown)["status"].get("lastCleanup", {}).get("requestedAt")
 
 
 @pytest.mark.parametrize("verb", [("orphans",), ("cleanup", "bot", "--dry-run")])
