@@ -23,9 +23,12 @@ def test_what_is_signed_with_the_key_of_the_object_is_stored_without_a_token(
 ) -> None:
     path = f"/v1/agents/{workspace.slug}"
 
+    # One message, however often it is sent until the API has the key.
+    id_ = f"msg_{uuid4().hex}"
+
     def post(key: str) -> int:
         content = json.dumps({"memory": {"user_id": "u", "content": "tea", "vector": [1.0] * 8}}).encode()
-        id_, at = f"msg_{uuid4().hex}", str(int(time.time()))
+        at = str(int(time.time()))
         mac = hmac.new(key.encode(), b".".join((id_.encode(), at.encode(), content)), hashlib.sha256).digest()
         signed = {"webhook-id": id_, "webhook-timestamp": at}
         signed |= {"webhook-signature": f"v1,{base64.b64encode(mac).decode()}", "Content-Type": "application/json"}

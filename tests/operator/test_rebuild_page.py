@@ -46,7 +46,7 @@ def test_a_held_rebuild_is_approved_watched_to_its_end_and_rolled_back(
     _, shown, _, watched = run_page(workspace, PAGE, "One that needs an approval", folder=tmp_path)
 
     assert "needs a Rebuild" in shown
-    assert "Rebuild done" in watched
+    assert f"Rebuild of {workspace.namespace}/memory: done" in watched
     assert workspace.config()["params"]["vectors"]["distance"] == "Dot"
     assert workspace.stored() == POINTS
 
@@ -62,7 +62,7 @@ def test_one_is_paused_and_goes_on_to_its_end(workspace: Workspace, tmp_path: pa
 
     *_, watched = run_page(workspace, PAGE, "Pause and go on", folder=tmp_path)
 
-    assert "Rebuild done" in watched
+    assert f"Rebuild of {workspace.namespace}/memory: done" in watched
 
 
 def test_one_is_cancelled_and_nothing_of_it_stays(workspace: Workspace, tmp_path: pathlib.Path) -> None:

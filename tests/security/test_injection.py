@@ -108,9 +108,6 @@ OBEYED: Mapping[str, Callable[[World], Callable[[list[Row]], Said]]] = {
     "answers too much": lambda world: obeying("alpha " * 1_000, names),
     "answers text for a list": lambda world: lambda rows: {"merged_facts": "all"},
     "answers a number for an id": lambda world: lambda rows: {"merged_facts": [{"content": "a", "source_ids": [1, 2]}]},
-    "answers a thousand facts": lambda world: (
-        lambda rows: {"merged_facts": [{"content": "alpha", "source_ids": names(rows)}] * 1_000}
-    ),
     "reclassifies what it was not shown": lambda world: (
         lambda rows: {"categories": [{"memory_id": id_, "category": "brand"} for id_ in other_ids(world)]}
     ),

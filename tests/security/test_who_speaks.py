@@ -191,7 +191,7 @@ def test_nobody_names_another_author(voices: Voices, endpoint: Endpoint, holder:
 
     told = answer.json()
     errors = [one["error"]["status"] for one in told.get("results") or told["errors"]] if answer.is_success else []
-    assert answer.status_code in (403, 422) or set(errors) == {403}, answer.text
+    assert answer.status_code in (403, 422) or (errors and {*errors} <= {403, 422}), answer.text
     assert FORGED not in voices.memories("ada").values()
 
 

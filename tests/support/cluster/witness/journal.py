@@ -104,6 +104,11 @@ class Journal:
         with self._lock:
             self.statuses[str(status)] += 1
 
+    def take_back(self, status: int) -> None:
+        """Count an answer no more: a process of an earlier version is allowed to give it."""
+        with self._lock:
+            self.statuses -= Counter({str(status): 1})
+
     def blame(self, fault: str) -> None:
         """Write down what should not be."""
         with self._lock:

@@ -186,6 +186,7 @@ class Writer(threading.Thread):
         answer = self._caller.write("POST", "/forget", json=body, is_repeatable=True)
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
             # A process of an earlier version erases a user by the name alone.
+            self._journal.take_back(answer.status)
             answer = self._caller.write("POST", "/forget", json={"user_id": user}, is_repeatable=True)
         if answer.is_acknowledged:
             self._journal.forgotten.add(user)
