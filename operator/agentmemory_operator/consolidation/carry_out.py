@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.collapse import collapse
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Contradiction, Fact
 from agentmemory_operator.consolidation.rules.proposals import proposal_of
 from agentmemory_operator.entities.sheets import put_aliases, put_relations
@@ -92,6 +93,9 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
 
 async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tally:
     """Store a fact, unless something says the same that it was not made of."""
+    if fact.collapses:
+        is_stored = await collapse(agent, user_id, fact, run_id)
+        return Counter({Came.MERGED: 1, Came.SUPERSEDED: 1} if is_stored else {Came.LOST: 1})
     draft = await _draft(agent, _memory(user_id, fact, run_id))
     if draft is None:
         return Counter({Came.LOST: 1})

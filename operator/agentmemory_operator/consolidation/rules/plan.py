@@ -44,6 +44,7 @@ class Fact:
         sources: what it was made of.
         replaced: those of them that it supersedes; none lets it stand beside all.
         missing: what none of them says; where there is any, the fact waits for an approval.
+        collapses: it is made of the versions of one memory, and becomes the newest of them.
     """
 
     content: str
@@ -54,6 +55,7 @@ class Fact:
     missing: tuple[str, ...] = ()
     domain: str | None = None
     knowledge_category: str | None = None
+    collapses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
