@@ -59,7 +59,8 @@ def fold(name: str) -> str:
 def spelt(name: str) -> str:
     """A name as it is kept: composed (NFC), with single spaces; empty of one with characters that do not show."""
     kept = " ".join(unicodedata.normalize("NFC", name).split())
-    return kept if kept.translate(_JOINERS).isprintable() and fold(kept) else ""
+    shown = kept.translate(_JOINERS)
+    return kept if shown and shown.isprintable() else ""
 
 
 def is_specific(kind: EntityKind | None) -> bool:

@@ -71,10 +71,10 @@ class EntitiesSpec(Model):
     )
     decay: float | None = Field(
         default=None,
-        gt=0,
+        ge=0.01,
         le=1,
         allow_inf_nan=False,
-        description="Factor of the activation along a link between two names, more than 0 to 1. Default: 0.8.",
+        description="Factor of the activation along a link between two names, 0.01..1. Default: 0.8.",
     )
     typed_boost: float | None = Field(
         default=None,
