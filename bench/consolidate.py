@@ -105,7 +105,7 @@ async def _plan(model: LanguageModel, batch: Sequence[Group], figures: Figures) 
     figures.tokens[1] += done.tokens_out
     said = findings_of(done.answer, shown.keys()).under({name: row["id"] for name, row in shown.items()})
     types = PRESETS["brain"][-1].types
-    return plan_batch(list(shown.values()), said, Kinds(types, types[0].name), unfounded)
+    return plan_batch(list(shown.values()), said, Kinds(types, types[0].name), unfounded, None)
 
 
 def _shown(batch: Sequence[Group]) -> Iterator[tuple[str, Row]]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.collapse import collapse
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Contradiction, Fact
 from agentmemory_operator.consolidation.rules.proposals import proposal_of
 from agentmemory_operator.entities.sheets import put_aliases, put_relations
@@ -20,6 +21,13 @@ from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.point_pages import read_memories
 from agentmemory_operator.memories.predecessors import merge
+from agentmemory_operator.memories.rules.entities import (
+    ENTITIES_KEY,
+    Entity,
+    entities_from_payload,
+    entities_to_payload,
+    with_found,
+)
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, both, equals, only, visible
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.record import (
@@ -33,11 +41,10 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
 )
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 AUTHOR = SOURCE = "consolidation"
 HIGH = 0.75
-SAME_SIMILARITY = 0.92
-"""What is as near as that to what is stored says nothing new."""
 
 
 class Came(StrEnum):
@@ -52,6 +59,7 @@ class Came(StrEnum):
     CONNECTIONS = "connections"
     RECLASSIFIED = "reclassified"
     RELATIONS = "relations"
+    ENTITIES = "entities"
 
 
 Tally = Counter[Came]
@@ -68,6 +76,7 @@ def intended(plan: BatchPlan) -> Tally:
             Came.CONNECTIONS: sum(map(len, plan.connections.values())) // 2,
             Came.RECLASSIFIED: len(plan.categories),
             Came.RELATIONS: len(plan.aliases) + len(plan.relations),
+            Came.ENTITIES: len(plan.entities),
         }
     )
 
@@ -92,9 +101,13 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
 
 async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tally:
     """Store a fact, unless something says the same that it was not made of."""
+    if fact.collapses:
+        is_stored = await collapse(agent, user_id, fact, run_id)
+        return Counter({Came.MERGED: 1, Came.SUPERSEDED: 1} if is_stored else {Came.LOST: 1})
     draft = await _draft(agent, _memory(user_id, fact, run_id))
     if draft is None:
         return Counter({Came.LOST: 1})
+    draft = _naming(draft, fact)
     if not await _is_begun(agent, draft) and await _is_known(agent, draft, fact.sources):
         return Counter({Came.KNOWN: 1})
     row = await merge(agent, draft, fact.replaced, _marks(run_id))
@@ -121,6 +134,12 @@ def _memory(user_id: str, fact: Fact, run_id: str) -> IncomingMemory:
         source_ids=fact.sources,
         idempotency_key=fact_key(fact, run_id),
     )
+
+
+def _naming(draft: MemoryDraft, fact: Fact) -> MemoryDraft:
+    """The draft of a fact with the entities that it names."""
+    said = entities_from_payload([{"name": name, "kind": kind, "role": "mentioned"} for name, kind in fact.entities])
+    return replace(draft, record=replace(draft.record, entities=with_found(draft.record.entities, said)))
 
 
 def _marks(run_id: str) -> Payload:
@@ -173,16 +192,14 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
         return False
     body: Json = {"query": draft.vector, "filter": others, "limit": 1, "with_payload": False}
     nearest = await agent.store.query(agent.alias, body)
-    return bool(nearest) and nearest[0]["score"] >= SAME_SIMILARITY
+    return bool(nearest) and nearest[0]["score"] >= agent.settings.duplicate_similarity
 
 
 async def _name(agent: Agent, plan: BatchPlan) -> int:
-    """Note how names of the scope relate, where the agent has entities; return how much was noted.
+    """Note how names of the scope relate; return how much was noted.
 
     A scope that has as many as one may keeps those that it has.
     """
-    if agent.entity_lists is None:
-        return 0
     count = 0
     with contextlib.suppress(Conflict, RequestInvalid):
         if plan.aliases:
@@ -214,7 +231,10 @@ async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
         category = plan.categories.get(row["id"])
         told: Payload = {CONNECTIONS_KEY: connections} if connections else {}
         told |= {"knowledgeCategory": category, CATEGORY_RUN_KEY: run_id} if category else {}
+        entities = _with_entities(row, plan.entities.get(row["id"], ()))
+        told |= {ENTITIES_KEY: entities} if entities else {}
         tally += Counter({Came.CONNECTIONS: int(bool(connections)), Came.RECLASSIFIED: int(category is not None)})
+        tally[Came.ENTITIES] += int(bool(entities))
         operations.append(_marking(row, told, run_id, agent.clock.now_ms()))
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
@@ -227,6 +247,13 @@ def _with_connections(row: Mapping[str, Any], others: Mapping[str, str], run_id:
     known = {one.get("id") for one in before}
     new = [{"id": id_, "description": said, "run": run_id} for id_, said in others.items() if id_ not in known]
     return [*before, *new] if new else []
+
+
+def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict[str, str]]:
+    """The names of a memory with those that a run found; empty where that changes nothing, or the memory was sealed."""
+    before = entities_from_payload(row.get(ENTITIES_KEY))
+    after = with_found(before, found)
+    return [] if after == before or row.get(ZONE_KEY) else entities_to_payload(after)
 
 
 def _marking(row: Mapping[str, Any], told: Payload, run_id: str, now_ms: int) -> Json:

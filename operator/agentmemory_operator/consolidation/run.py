@@ -154,7 +154,7 @@ def plan_of(agent: Agent, shown: dict[str, Row], answer: dict[str, Any]) -> Batc
     said = findings_of(answer, shown.keys())
     named = said.under({name: row["id"] for name, row in shown.items()})
     kinds = Kinds(agent.settings.ranking.types, agent.settings.ranking.default_type)
-    return plan_batch(list(shown.values()), named, kinds, unfounded)
+    return plan_batch(list(shown.values()), named, kinds, unfounded, agent.entity_lists)
 
 
 async def _choose(agent: Agent, order: RunOrder) -> list[list[str]]:

@@ -1,28 +1,46 @@
-"""One run: a model reads a conversation, and what it makes of it is stored.
+"""One run: a model reads a conversation, or the versions of a memory, and what it makes of it is stored.
 
 A run is under way in one process at a time, as its last turn says: who begins takes a lease on it by compare-and-set,
 and who finds the lease of another leaves it alone. Killed at any step, a run is begun again when its lease is over.
 Memories have ids made of the run and their place in it, so what was stored is not stored twice. Before and after it
 stores, a run looks whether its sources are still there: what was forgotten meanwhile leaves nothing behind.
+
+What is made of a conversation are memories beside it. What is made of versions is the newest of them
+(`consolidation/collapse.py`). Its point, and the head that it took the place of, count versions anew: so a chain is
+read again once as many versions have come, and not before.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from agentmemory_operator.agents.checks import type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.carry_out import propose
+from agentmemory_operator.consolidation.collapse import (
+    DISTILLATION,
+    collapse,
+    collapsed_id,
+    is_begun,
+    is_kept,
+)
 from agentmemory_operator.consolidation.rules.material import instruct, wrap
 from agentmemory_operator.consolidation.rules.plan import Fact
 from agentmemory_operator.distillation.rules.answers import (
     CHAIN_TASK,
+    HEAD_SCHEMA,
     MAX_ANSWER_TOKENS,
+    MAX_HEAD_CHARS,
     TASK,
     DistilledFact,
+    newest_of,
     parts_of,
     read_answer,
+    read_head,
     rows_of,
     schema_of,
+    version_rows,
 )
 from agentmemory_operator.distillation.rules.turns import distilled_types
 from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound, StoreUnavailable
@@ -41,8 +59,10 @@ from agentmemory_operator.memories.rules.record import (
     DISTIL_UNTIL_KEY,
     EDIT_KEY,
     TOMBSTONE_KEY,
+    UPDATES_KEY,
     MemoryRecord,
     Payload,
+    is_long,
     record_of,
 )
 from agentmemory_operator.memories.stored import delete_head
@@ -50,11 +70,10 @@ from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
-DISTILLATION = "distillation"
 MAX_TRIES = 3
 # How much longer a lease lasts than one call to the model.
 LEASE_MARGIN_S = 60
-MAX_VERSIONS = 64
+_HIDDEN = (TOMBSTONE_KEY, "pending", ZONE_KEY, "supersededById")
 _MEMORY_KEY = "\x1f{run}\x1f{place}"
 
 
@@ -88,7 +107,7 @@ class Run:
     """Distils one conversation, or the versions of one memory.
 
     Attributes:
-        last: id of its last turn, or of what was the newest version.
+        last: id of its last turn, or of a version; only the newest one is replaced.
     """
 
     agent: Agent
@@ -96,7 +115,6 @@ class Run:
     remember: Remember
     last: str
     done: Distilled = field(default_factory=Distilled)
-    _reads_versions: bool = field(default=False, init=False)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     async def carry_out(self) -> Distilled:
@@ -122,26 +140,53 @@ class Run:
         return self.agent.clock.now_ms()
 
     async def _distil(self, row: Payload) -> None:
+        if row.get("undistilled"):
+            await self._distil_turns(row)
+        else:
+            await self._collapse(row)
+        await self._change(_over(row))
+        self.done.is_over = True
+        await self._drop_minds(row.get("undistilled") or ())
+
+    async def _distil_turns(self, row: Payload) -> None:
         record = record_of(row)
         types = self._types(record)
         place = 0
-        task, read = await self._material(row)
-        for part in parts_of(read) if types else []:
-            material = wrap(rows_of(part), secrets.token_hex(8))
+        for part in parts_of(await self._turns(row)) if types else []:
             schema = schema_of(types)
-            instructions = instruct(task, material, schema)
-            completion = await self.model.complete(instructions, material.text, schema, MAX_ANSWER_TOKENS)
-            self._count(completion.tokens_in, completion.tokens_out)
-            answer = read_answer(completion.answer, part)
+            answer = read_answer(await self._ask(TASK, rows_of(part), schema), part)
             self.done.unsourced += answer.unsourced
-            self.done.malformed += completion.dropped
             await self._lease()
             await self._store(record, answer.facts, place)
             place += len(answer.facts)
-        ids = row.get("undistilled") or ()
-        await self._change(_OVER)
-        self.done.is_over = True
-        await self._drop_minds(ids)
+
+    async def _collapse(self, row: Payload) -> None:
+        """Store one version in the place of those that a model reads."""
+        agent, user_id = self.agent, row["userId"]
+        if await is_begun(agent, user_id, row["id"]):
+            await is_kept(agent, user_id, row["id"])
+            return
+        versions = newest_of(await self._versions(row))
+        if len(versions) < 2:
+            return
+        fact = read_head(await self._ask(CHAIN_TASK, version_rows(versions), HEAD_SCHEMA), versions)
+        await self._lease()
+        if fact is None:
+            self.done.unsourced += 1
+        elif fact.missing:
+            await propose(agent, user_id, fact, row["id"])
+            self.done.proposed += 1
+        elif await collapse(agent, user_id, fact, row["id"]):
+            self.done.stored.append(collapsed_id(agent, user_id, row["id"]))
+
+    async def _ask(self, task: str, rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the model answers about some material."""
+        material = wrap(rows, secrets.token_hex(8))
+        instructions = instruct(task, material, schema)
+        completion = await self.model.complete(instructions, material.text, schema, MAX_ANSWER_TOKENS)
+        self._count(completion.tokens_in, completion.tokens_out)
+        self.done.malformed += completion.dropped
+        return completion.answer
 
     async def _drop_minds(self, ids: Sequence[str]) -> None:
         """Remove what a session that has ended had in mind."""
@@ -150,10 +195,6 @@ class Run:
             if row.get("working") and self._is_expired(row):
                 await bury(self.agent, row)
 
-    def _is_readable(self, row: Payload) -> bool:
-        hidden = (TOMBSTONE_KEY, "pending", ZONE_KEY, *(() if self._reads_versions else ("supersededById",)))
-        return not any(row.get(key) for key in hidden)
-
     def _is_expired(self, row: Payload) -> bool:
         return is_expired(row, self.agent.settings.ranking.endings, self._now_ms)
 
@@ -161,17 +202,21 @@ class Run:
         ranking = self.agent.settings.ranking
         return distilled_types(ranking.types, ranking.default_type, has_session=record.session_id is not None)
 
-    async def _material(self, row: Payload) -> tuple[str, list[MemoryRecord]]:
-        """What a model is to do, and what it reads."""
-        if row.get("undistilled"):
-            return TASK, await self._turns(row)
-        self._reads_versions = True
-        return CHAIN_TASK, await self._versions(row)
-
-    async def _versions(self, row: Payload) -> list[MemoryRecord]:
-        """The versions of a memory that a model may read, oldest first."""
-        history = await read_history(self.agent, row["id"], user_id=row["userId"])
-        return [record for record in history.records[-MAX_VERSIONS:] if not (record.zone or record.pending)]
+    async def _versions(self, row: Payload) -> Sequence[MemoryRecord]:
+        """The versions of a memory, oldest first; none unless `row` is the head of a long chain and may be replaced."""
+        head, kind = record_of(row), type_of(self.agent, row["type"])
+        is_fixed = kind is not None and (kind.immutable or kind.lasts_a_session)
+        is_past = head.valid_to is not None and head.valid_to <= self._now_ms
+        is_head = not (head.superseded_by_id or head.pending) and is_long(head.update_count)
+        if not is_head or head.zone or is_fixed or is_past or self.agent.takes_vectors:
+            return ()
+        try:
+            records = (await read_history(self.agent, head.id, user_id=head.user_id)).records
+        except NotFound:
+            return ()
+        # What a model may not write as long, it would cut; what was superseded meanwhile is left to its successor.
+        is_whole = len(head.content) <= MAX_HEAD_CHARS and records[-1].id == head.id
+        return records if is_whole else ()
 
     async def _turns(self, row: Payload) -> list[MemoryRecord]:
         """The turns that a model may read, in their order."""
@@ -181,14 +226,14 @@ class Run:
         return [turn for turn in turns if turn.user_id == row["userId"]]
 
     async def _rows(self, ids: Sequence[str]) -> dict[str, Payload]:
-        """What of these is there and not sealed, and a newest version unless the run is about versions."""
+        """What of these is there and not sealed, and a newest version."""
         points = await self.agent.store.retrieve(self.agent.alias, ids)
         rows: list[Payload] = [point["payload"] for point in points]
         # What a session had in mind has ended with it; what lies in its place and has not is of the next.
         return {
             row["id"]: row
             for row in rows
-            if self._is_readable(row) and bool(row.get("working")) == self._is_expired(row)
+            if not any(map(row.get, _HIDDEN)) and bool(row.get("working")) == self._is_expired(row)
         }
 
     async def _store(self, record: MemoryRecord, facts: Sequence[DistilledFact], first: int) -> None:
@@ -240,7 +285,7 @@ class Run:
         try:
             row = await self._lease()
             tries = (row.get(DISTIL_TRIES_KEY) or 0) + 1
-            await self._change(_OVER if tries >= MAX_TRIES else {DISTIL_TRIES_KEY: tries})
+            await self._change(_over(row) if tries >= MAX_TRIES else {DISTIL_TRIES_KEY: tries})
             self.done.is_over = tries >= MAX_TRIES
         except _LeaseLost:
             return
@@ -270,6 +315,11 @@ class Run:
 
 
 _OVER: Payload = dict.fromkeys(("undistilled", DISTIL_DUE_KEY, DISTIL_TRIES_KEY, DISTIL_BY_KEY, DISTIL_UNTIL_KEY))
+
+
+def _over(row: Payload) -> Payload:
+    """What ends a run; after one about versions these are counted anew."""
+    return _OVER if row.get("undistilled") else _OVER | {UPDATES_KEY: None}
 
 
 def _is_due(row: Payload) -> bool:

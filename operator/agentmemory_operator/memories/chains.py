@@ -10,9 +10,10 @@ Nothing in the engine spans two points, so each change to a chain is a row of st
 Every change to a point that exists is a compare-and-set on its `rev`, so whoever meets a pending row (a read, the
 sweep, a repeated request, on any replica) may finish it. The link on the old version decides; `supersedesId` of a
 pending row says only where it wants to go. Who finds his predecessor taken gives up, or, where the memory has an
-identity, goes on to the head that there is now. Two rules keep a late writer of step 2 from linking to what is gone:
-he reads the old version, then his own row, then links; and who gives a row up makes it a tombstone first, then
-changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3 neither version answers.
+identity, goes on to the head that there is now, unless a model made it. Two rules keep a late writer of step 2 from
+linking to what is gone: he reads the old version, then his own row, then links; and who gives a row up makes it a
+tombstone first, then changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3
+neither version answers.
 Two that merge the same link in one order, so that one of them gets all (`memories/predecessors.py`).
 
 The first memory of an identity has an id made of it. Its point, be it a memory or a tombstone, is where the chain
@@ -29,6 +30,8 @@ from agentmemory_operator.memories.point_pages import change_row, read_pages, re
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
 from agentmemory_operator.memories.rules.links import is_merged, links_to, predecessors, replaced, successors
 from agentmemory_operator.memories.rules.record import (
+    CHANGED_KEY,
+    GIVES_WAY_KEY,
     LOGGED_KEY,
     STATED_END_KEY,
     TOLD_AT_KEY,
@@ -149,10 +152,12 @@ async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
         successor = old and old.get("supersededById")
         if old is not None and successor == row["id"]:
             continue
-        is_root = before == row.get("identityId")
-        if old is not None and successor is None and (is_root or TOMBSTONE_KEY not in old):
+        may_turn = "identityId" in row and GIVES_WAY_KEY not in row
+        is_root = may_turn and before == row["identityId"]
+        is_current = old is not None and row.get(GIVES_WAY_KEY) in (None, old.get(CHANGED_KEY, 0))
+        if old is not None and is_current and successor is None and (is_root or TOMBSTONE_KEY not in old):
             return await link(agent, old, row)
-        return await _turn(agent, row) if "identityId" in row else await abandon(agent, row)
+        return await _turn(agent, row) if may_turn else await abandon(agent, row)
     return await _change(agent, row, _shown(agent), IS_PENDING)
 
 

@@ -17,7 +17,6 @@ from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, C
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
-from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, is_locked
 
 PAGE = 100
@@ -33,10 +32,11 @@ class _NamingWalk:
     """How far this process is with an agent.
 
     Attributes:
+        detection: see `EntitySettings`.
         offset: where the next page begins, None at the first.
     """
 
-    settings: EntitySettings
+    detection: object
     epoch: Epoch
     offset: Any = None
     is_done: bool = False
@@ -59,8 +59,8 @@ class NamingWalks:
             self._walks.pop(agent.alias, None)
             return 0
         walk = self._walks.get(agent.alias)
-        if walk is None or (walk.settings, walk.epoch) != (settings, agent.epoch):
-            walk = self._walks[agent.alias] = _NamingWalk(settings, agent.epoch)
+        if walk is None or (walk.detection, walk.epoch) != (settings.detection, agent.epoch):
+            walk = self._walks[agent.alias] = _NamingWalk(settings.detection, agent.epoch)
         if len(self._walks) > MOST_WALKS:
             self._walks.popitem(last=False)
         return 0 if walk.is_done else await _some(agent, walk)

@@ -90,7 +90,7 @@ async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks
 
     Args:
         draft: under an id that is the same in every attempt.
-        replaced: memories of its user that have no identity; none lets it stand by itself.
+        replaced: memories of its user; none lets it stand by itself. One with an identity has no others beside it.
         marks: what its point bears beside.
 
     Returns:

@@ -20,7 +20,7 @@ from agentmemory_operator.memories.insert import Outcome, StoredMemory, other_re
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.predecessors import check_predecessor, superseded, updates_after
 from agentmemory_operator.memories.rules.expiry import ttl_of
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, MemoryRecord, is_long
+from agentmemory_operator.memories.rules.record import LONG_CHAIN, TOMBSTONE_KEY, UPDATES_KEY, MemoryRecord
 from agentmemory_operator.memories.session_use import note_stored
 
 _COMPARED_KEYS = ("requestHash", TOMBSTONE_KEY)
@@ -62,7 +62,7 @@ class Remember:
             raise moved
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
         for outcome in written:
-            if isinstance(outcome, StoredMemory) and is_long(outcome.update_count):
+            if isinstance(outcome, StoredMemory) and (outcome.update_count + 1) % LONG_CHAIN == 0:
                 self._on_long_chain()
         outcomes = dict(zip(distinct, written, strict=True))
         told = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]

@@ -7,6 +7,7 @@ from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.entities.rules.activation import found_by_query
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.search.rules.hybrid import NOTHING_ALONG
+from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.spec.presets.table import Fusion
 
 
@@ -21,7 +22,8 @@ async def memories_along(
     Raises:
         StoreUnavailable: Qdrant is away.
     """
-    if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
+    settings, lists = agent.settings.entities or EntitySettings(), agent.entity_lists
+    if lists is None or request.query is None or fusion is None or fusion.method == "None":
         return NOTHING_ALONG
     found = await graphs.of(agent, request.selection.owners)
-    return found_by_query(found, request.query, agent.entity_lists)
+    return found_by_query(found, request.query, lists, settings.spreading)

@@ -1,24 +1,74 @@
-"""A memory with twenty versions is noticed, counted and read by a model, version by version."""
+"""A memory with twenty versions is noticed and counted, and a model makes one authoritative version of them."""
 
-from dataclasses import replace
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 
+from agentmemory_operator.consolidation.carry_out import Came
+from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, undo
 from agentmemory_operator.distillation.queue import due
-from agentmemory_operator.distillation.runs import Run
+from agentmemory_operator.distillation.rules.answers import MAX_HEAD_CHARS, MAX_VERSIONS
+from agentmemory_operator.distillation.runs import LEASE_MARGIN_S, MAX_TRIES, Distilled, Run
+from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid
 from agentmemory_operator.lifecycle.cleanup import Cleanup, CleanupOutcome
 from agentmemory_operator.lifecycle.cleanup_schedule import events_of
+from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.cleanup import rules_of
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.memories.rules.record import LONG_CHAIN
+from agentmemory_operator.memories.stored import change_head
+from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
-from agentmemory_operator.spec.memory_types import MemoryType
-from tests.contract.distillation.test_runs import Embedder, Reader
+from agentmemory_operator.spec.memory_types import MemoryType, Ttl
+from tests.contract.distillation.test_runs import Embedder
+from tests.contract.distillation.test_runs import Meanwhile as While
 from tests.support.engine.agents import EVERYTHING, World
+from tests.support.engine.meanwhile import Event, Meanwhile, Moment
+from tests.support.web.language_models import rows_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
-TYPES = (MemoryType("episodic", half_life_days=1), MemoryType("fact", half_life_days=1, supersede_by="key"))
+TYPES = (
+    MemoryType("episodic", half_life_days=1),
+    MemoryType("fact", half_life_days=1, supersede_by="key"),
+    MemoryType("decision", half_life_days=None, immutable=True),
+    MemoryType("working", half_life_days=None, ttl=Ttl("Session", idle_hours=1)),
+)
+LEASE_MS = (120 + LEASE_MARGIN_S) * 1000 + 1
+# Calls that read the lease and the chain; then those that write the new head and end the run.
+HISTORY_CALLS = LONG_CHAIN + 4
+CALLS = 22
+
+
+@dataclass
+class Writer:
+    """A language model that makes one text of versions.
+
+    Attributes:
+        meanwhile: what happens while it reads.
+        trouble: what it raises.
+    """
+
+    text: str = "plan 19, the last of many"
+    meanwhile: While | None = None
+    trouble: AgentMemoryError | None = None
+    read: list[str] = field(default_factory=list)
+
+    async def complete(
+        self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
+    ) -> Completion:
+        self.read += [row["content"] for row in rows_of(material)]
+        if self.meanwhile:
+            await self.meanwhile()
+        if self.trouble:
+            raise self.trouble
+        return Completion({"content": self.text}, 10, 5)
 
 
 @pytest.fixture
@@ -31,14 +81,36 @@ def changing(world: World) -> World:
     return world
 
 
-async def change(world: World, times: int, *, by_id: bool = False) -> str:
+async def change(world: World, times: int, *, by_id: bool = False, after: str | None = None) -> str:
     """Store versions of one memory; return the id of the last."""
-    last = None
+    last = after
     for number in range(times):
         world.clock.move(ms=1)
         named = {"supersedes": last} if by_id else {"key": "plan"}
         last = await world.add(f"plan {number}", type="fact", vector=None, **named)
     return last or ""
+
+
+async def collapse(world: World, last: str, writer: Writer) -> Distilled:
+    return await Run(world.agent, writer, world.remember, last).carry_out()
+
+
+async def all_versions(world: World) -> list[Any]:
+    return await world.rows(include_superseded=True)
+
+
+async def overwrite(world: World, memory_id: str, payload: dict[str, Any]) -> None:
+    operation = {"set_payload": {"payload": payload, "points": [memory_id]}}
+    await world.agent.store.batch(world.agent.alias, [operation], strong=True)
+
+
+async def seal(world: World, memory_id: str) -> None:
+    await overwrite(world, memory_id, {"zone": "PERSONAL"})
+
+
+def shows(name: str, arguments: tuple[Any, ...]) -> bool:
+    """Mean the call that shows what was pending."""
+    return name in ("set_payload", "batch") and "'pending': False" in str(arguments)
 
 
 async def clean(world: World) -> CleanupOutcome:
@@ -61,27 +133,269 @@ async def test_the_twentieth_version_is_counted_and_offered(by_id: bool, changin
     assert (len(counted), await due(changing.agent)) == (1, [last])
 
 
-async def test_a_model_reads_all_versions_and_what_it_makes_cites_them(changing: World) -> None:
+async def test_a_model_s_text_is_the_new_head_and_the_versions_are_its_sources(changing: World) -> None:
     last = await change(changing, LONG_CHAIN)
-    reader = Reader()
+    versions = {record.content: record.id for record in await all_versions(changing)}
+    writer = Writer()
 
-    done = await Run(changing.agent, reader, changing.remember, last).carry_out()
+    done = await collapse(changing, last, writer)
 
-    assert reader.read == [f"plan {number}" for number in range(LONG_CHAIN)]
-    assert (len(done.stored), await due(changing.agent)) == (LONG_CHAIN, [])
-    heads = {record.content: record for record in await changing.rows()}
-    assert f"plan {LONG_CHAIN - 1}" in heads
-    assert len(heads["The user said: plan 0"].source_ids) == 1
+    assert writer.read == [f"plan {number}" for number in range(LONG_CHAIN)]
+    (head,) = await changing.rows()
+    assert (done.stored, done.is_over) == ([head.id], True)
+    assert (head.content, head.source, head.type, head.key) == (writer.text, "distillation", "fact", "plan")
+    assert head.source_ids == tuple(versions[f"plan {number}"] for number in range(LONG_CHAIN))
+    assert (head.supersedes_id, head.run_id) == (last, last)
+    assert len(await all_versions(changing)) == LONG_CHAIN + 1
 
 
-async def test_it_is_read_though_the_next_version_came_meanwhile(changing: World) -> None:
+@pytest.mark.parametrize("by_id", [False, True], ids=["by key", "by id"])
+async def test_it_is_collapsed_once_and_again_after_as_many_versions(by_id: bool, changing: World) -> None:
+    last = await change(changing, LONG_CHAIN, by_id=by_id)
+    await collapse(changing, last, Writer())
+    again = Writer()
+
+    await collapse(changing, last, again)
+    head = (await changing.rows())[0].id
+    assert (again.read, await due(changing.agent), (await clean(changing)).long_chains) == ([], [], 0)
+
+    later = await change(changing, LONG_CHAIN - 2, by_id=by_id, after=head)
+    assert await due(changing.agent) == []
+    last = await change(changing, 1, by_id=by_id, after=later)
+    assert await due(changing.agent) == [last]
+    await collapse(changing, last, again)
+    assert again.read[-1] == "plan 0"
+    assert await changing.heads() == [again.text]
+
+
+@pytest.mark.parametrize("by_id", [False, True], ids=["by key", "by id"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("at", range(0, CALLS, 2))
+async def test_killed_anywhere_it_is_finished_by_the_next_run(
+    at: int, moment: Moment, by_id: bool, changing: World
+) -> None:
+    last = await change(changing, LONG_CHAIN, by_id=by_id)
+    doomed = changing.dying(HISTORY_CALLS + at, moment)
+    with contextlib.suppress(AgentMemoryError):
+        await collapse(doomed, last, Writer("plan 19 after 19 others"))
+    assert len(await changing.heads()) <= 1
+
+    changing.clock.move(ms=LEASE_MS)
+    if await due(changing.agent):
+        await collapse(changing, last, Writer("plan 19 once more"))
+
+    assert await changing.heads() in (["plan 19 after 19 others"], ["plan 19 once more"])
+    assert await due(changing.agent) == []
+    assert len(await all_versions(changing)) == LONG_CHAIN + 1
+
+
+async def test_the_calls_at_which_it_is_killed_are_all_there_are(changing: World) -> None:
     last = await change(changing, LONG_CHAIN)
+    counting = changing.dying(10_000)
+
+    await collapse(counting, last, Writer())
+
+    calls: int = cast(Any, counting.agent.store).calls
+    assert HISTORY_CALLS < calls <= HISTORY_CALLS + CALLS
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(0, CALLS, 2))
+async def test_what_somebody_stores_meanwhile_stays_the_newest(at: int, after: bool, changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+    seen = 0
+
+    def is_meant(name: str, arguments: tuple[Any, ...]) -> bool:
+        nonlocal seen
+        seen += 1
+        return seen > HISTORY_CALLS + at
+
+    async def say() -> None:
+        await changing.add("plan of somebody", type="fact", key="plan", vector=None)
+
+    store = Meanwhile(changing.agent.store, Event(is_meant, say, after=after))
+    await collapse(World(replace(changing.agent, store=cast(Any, store)), clock=changing.clock), last, Writer())
+
+    assert store.is_over or seen <= HISTORY_CALLS + at
+    await chains.sweep(changing.agent)
+    expected = ["plan of somebody"] if store.is_over else [Writer().text]
+    assert await changing.heads() == expected
+    assert {record.content for record in await all_versions(changing)} >= {"plan 19", *expected}
+
+
+async def test_what_is_stored_while_the_model_reads_is_the_newest_and_read_next(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+
+    async def say() -> None:
+        await changing.add("plan 20", type="fact", key="plan", vector=None)
+
+    await collapse(changing, last, Writer(meanwhile=say))
+
+    assert await changing.heads() == ["plan 20"]
+    (newest,) = await due(changing.agent)
+    await collapse(changing, newest, Writer("plan 20 after many"))
+    assert await changing.heads() == ["plan 20 after many"]
+
+
+async def test_only_the_head_is_read_where_several_versions_are_due(changing: World) -> None:
+    await change(changing, LONG_CHAIN + 3)
+    writer = Writer()
+
+    waiting = await due(changing.agent)
+    for last in waiting:
+        await collapse(changing, last, writer)
+
+    assert len(waiting) == 4
+    assert len(writer.read) == LONG_CHAIN + 3
+    assert (await changing.heads(), await due(changing.agent)) == ([writer.text], [])
+
+
+async def test_a_change_of_the_head_meanwhile_is_not_lost(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+
+    async def pin() -> None:
+        await change_head(changing.agent, last, {"pinned": True, "tags": ["kept"]}, user_id="u")
+
+    # Right before the new version is written, and so after the head was read.
+    store = Meanwhile(changing.agent.store, Event(lambda name, _: name == "upsert", pin))
+    await collapse(World(replace(changing.agent, store=cast(Any, store)), clock=changing.clock), last, Writer())
+
+    assert store.is_over
+    (head,) = await changing.rows()
+    assert (head.content, head.pinned, head.tags) == ("plan 19", True, ("kept",))
+
+
+async def test_the_new_head_is_pinned_tagged_and_ends_as_the_one_before(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN - 1)
+    more: dict[str, Any] = {"tags": ("t",), "metadata": {"n": 1.5}, "pinned": True, "importance": 0.9, "author": "ann"}
+    more |= {"expires_at": changing.clock.now_ms() + 10**9, "session_id": "s", "confidence": 0.7}
+    last = await changing.add("plan 19", type="fact", key="plan", vector=None, **more)
+
+    await collapse(changing, last, Writer())
+
+    (head,) = await changing.rows()
+    assert head.content == Writer().text
+    assert {name: getattr(head, name) for name in more} == more
+
+
+@pytest.mark.parametrize("moment", ["reads", "writes"])
+@pytest.mark.parametrize("how", ["deleted", "sealed"])
+async def test_a_version_that_goes_meanwhile_leaves_nothing_behind(how: str, moment: str, changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+    versions = {record.content: record.id for record in await all_versions(changing)}
+    await overwrite(changing, versions["plan 3"], {"sessionId": "three"})
+
+    async def take_away() -> None:
+        if how == "sealed":
+            await seal(changing, versions["plan 3"])
+        else:
+            filters = {"session_id": "three"}
+            scope = Scope(user_id="u", criterion=read_filters(filters))
+            await changing.forgetting.forget(changing.agent, ForgetRequest(scope=scope, filters=filters))
+
+    writer, world = Writer(), changing
+    if moment == "reads":
+        writer.meanwhile = take_away
+    else:
+        # Once the new version is shown.
+        store = Meanwhile(changing.agent.store, Event(shows, take_away, after=True))
+        world = World(replace(changing.agent, store=cast(Any, store)), clock=changing.clock)
+    await collapse(world, last, writer)
+
+    assert (await changing.heads(), await due(changing.agent)) == (["plan 19"], [])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param({"zone": "PERSONAL"}, id="sealed"),
+        pytest.param({"type": "decision"}, id="immutable"),
+        pytest.param({"type": "working"}, id="of a session"),
+        pytest.param({"content": "x" * (MAX_HEAD_CHARS + 1)}, id="longer than an answer"),
+        pytest.param({"validTo": 1}, id="not true any more"),
+    ],
+)
+async def test_a_head_that_must_stay_is_shown_to_no_model(head: dict[str, Any], changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+    await overwrite(changing, last, head)
+    writer = Writer()
+
+    done = await collapse(changing, last, writer)
+
+    assert (writer.read, done.is_over, done.stored) == ([], True, [])
+    assert len(await all_versions(changing)) == LONG_CHAIN
+
+
+async def test_sealed_versions_before_the_head_are_not_read_and_no_sources(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+    versions = {record.content: record.id for record in await all_versions(changing)}
+    await seal(changing, versions["plan 3"])
+    writer = Writer()
+
+    await collapse(changing, last, writer)
+
+    (head,) = await changing.rows()
+    assert "plan 3" not in writer.read
+    assert (len(head.source_ids), versions["plan 3"] in head.source_ids) == (LONG_CHAIN - 1, False)
+
+
+async def test_of_a_huge_chain_the_newest_versions_are_read(changing: World) -> None:
+    last = await change(changing, MAX_VERSIONS + 6)
+    writer = Writer("plan 69 after many")
+
+    await collapse(changing, last, writer)
+
+    assert writer.read == [f"plan {number}" for number in range(6, MAX_VERSIONS + 6)]
+    assert len((await changing.rows())[0].source_ids) == MAX_VERSIONS
+
+
+async def test_a_text_that_no_version_supports_waits_for_an_approval_and_becomes_the_head(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+
+    done = await collapse(changing, last, Writer("Mallory plans 99 things"))
+
+    assert (done.proposed, await changing.heads(), await due(changing.agent)) == (1, ["plan 19"], [])
+    tally = await approve(changing.agent, last)
+    (head,) = await changing.rows()
+    assert (tally[Came.MERGED], tally[Came.SUPERSEDED]) == (1, 1)
+    assert (head.content, head.key, head.supersedes_id) == ("Mallory plans 99 things", "plan", last)
+    assert [one async for one in proposals_of(changing.agent)] == []
+
+
+async def test_an_approval_that_comes_after_another_version_stores_nothing(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+    await collapse(changing, last, Writer("Mallory plans 99 things"))
     await changing.add("plan 20", type="fact", key="plan", vector=None)
-    reader = Reader()
 
-    await Run(changing.agent, reader, changing.remember, last).carry_out()
+    tally = await approve(changing.agent, last)
 
-    assert reader.read[-1] == "plan 20"
+    assert (tally[Came.LOST], await changing.heads()) == (1, ["plan 20"])
+
+
+async def test_to_take_the_run_back_lets_the_version_before_answer_again(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+    await collapse(changing, last, Writer())
+    undone = Undone()
+
+    await undo(changing.agent, last, undone)
+
+    assert (await changing.heads(), undone.facts, undone.reactivated) == (["plan 19"], 1, 1)
+    await changing.add("plan 20", type="fact", key="plan", vector=None)
+    assert await due(changing.agent) == []
+
+
+async def test_three_unusable_answers_leave_the_chain_as_it_is(changing: World) -> None:
+    last = await change(changing, LONG_CHAIN)
+    writer = Writer(trouble=ModelAnswerInvalid("no JSON"))
+
+    for _ in range(MAX_TRIES):
+        with pytest.raises(ModelAnswerInvalid):
+            await collapse(changing, last, writer)
+        changing.clock.move(ms=LEASE_MS)
+
+    assert (await due(changing.agent), await changing.heads()) == ([], ["plan 19"])
+    await changing.add("plan 20", type="fact", key="plan", vector=None)
+    assert await due(changing.agent) == []
 
 
 async def test_versions_that_a_cleanup_took_out_count_too(changing: World) -> None:

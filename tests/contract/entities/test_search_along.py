@@ -12,7 +12,7 @@ from agentmemory_operator.entities.sheets import put_aliases, put_relation
 from agentmemory_operator.memories.naming_walks import NamingWalks
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.search.search import SearchAnswer
-from agentmemory_operator.spec.effective.entities import EntitySettings
+from agentmemory_operator.spec.effective.entities import EntitySettings, Spreading
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
@@ -75,6 +75,19 @@ async def test_a_search_finds_what_is_two_names_away(world: World) -> None:
     assert activations[HOPS[1]] == pytest.approx(0.16)
     assert [activations[content] for content in HOPS[2:]] == [0, 0, 0]
     assert set(contents(answer)[:2]) == set(HOPS[:2])
+
+
+async def test_the_figures_of_the_object_apply_to_the_next_search(world: World) -> None:
+    await add_all(world)
+    reached = []
+    for figures in ({}, {"decay": 0.5, "min_activation": 0}, {"max_depth": 0}, {"min_activation": 0.2}):
+        settings = EntitySettings(spreading=Spreading(**figures))
+        world.agent = replace(world.agent, settings=replace(world.agent.settings, entities=settings))
+        answer = await search(world, "Which database for Anna Schmidt?", explain=True)
+        [found] = [each for each in answer.results if each.record.content == HOPS[1]]
+        reached.append(found.match and found.match.entities)
+
+    assert reached == [pytest.approx(0.16), pytest.approx(0.11), 0, 0]
 
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.entities.rules.sheet import RELATIONS, RelationName
+from agentmemory_operator.memories.rules.entities import MODEL_KINDS, ModelKind, spelt
 
 SaidRelation = tuple[str, RelationName, str]
 """Source, relation and target."""
@@ -18,7 +19,8 @@ CATEGORIES = ("brand", "strategy", "meeting", "content", "technical", "relations
 
 BATCH = 50
 MAX_FACT_CHARS, MAX_NOTE_CHARS, MAX_NAME_CHARS = 2_000, 500, 60
-MAX_FACTS = MAX_PAIRS = BATCH
+MAX_FACTS = MAX_PAIRS = MAX_ENTITIES = BATCH
+MAX_ALIASES = 4
 
 _ID = {"type": "string", "maxLength": 64}
 _IDS = {"type": "array", "maxItems": BATCH, "items": _ID}
@@ -35,6 +37,18 @@ def _list_of(most: int, **properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "array", "maxItems": most, "items": item}
 
 
+_ENTITY = {
+    "type": "object",
+    "properties": {
+        "name": _NAME,
+        "kind": _one_of(MODEL_KINDS),
+        "memory_ids": _IDS,
+        "aliases": {"type": "array", "maxItems": MAX_ALIASES, "items": _NAME},
+    },
+    "required": ["name", "kind", "memory_ids"],
+    "additionalProperties": False,
+}
+
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -44,6 +58,7 @@ SCHEMA: Mapping[str, Any] = {
         "contradictions": _list_of(MAX_PAIRS, memory_ids=_IDS, description=_NOTE),
         "connections": _list_of(MAX_PAIRS, memory_ids=_IDS, description=_NOTE),
         "categories": _list_of(BATCH, memory_id=_ID, category=_one_of(CATEGORIES)),
+        "entities": {"type": "array", "maxItems": MAX_ENTITIES, "items": _ENTITY},
         "aliases": _list_of(MAX_PAIRS, name=_NAME, alias=_NAME),
         "relations": _list_of(MAX_PAIRS, source=_NAME, relation=_one_of(RELATIONS), target=_NAME),
     },
@@ -60,6 +75,9 @@ TASK = """You consolidate the memories of one client. Read them, and report:
 - connections: two memories that belong together and are neither the same nor contradict each other, and in a sentence
   why. Only where it helps somebody who reads one of them.
 - categories: what a memory is about, of those that the form of the answer lists; leave out what fits none.
+- entities: people, organisations, projects, places, technologies, systems and host names that memories speak of by
+  name: the fullest name that stands there, what kind of thing it is, the memories that name it, and as aliases the
+  other names that they use for it. Roles, pronouns and common nouns are no entities.
 - aliases: two names of one thing that the memories themselves use as such.
 - relations: how two named things stand to each other, where a memory says so.
 Leave out what you are not sure of: an empty answer is a good answer."""
@@ -87,6 +105,21 @@ class SaidNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaidEntity:
+    """What the model calls an entity.
+
+    Attributes:
+        ids: memories of the batch that name it, as the model says.
+        aliases: its other names.
+    """
+
+    name: str
+    kind: ModelKind
+    ids: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What a model said of a batch; every id is of the batch.
 
@@ -100,6 +133,7 @@ class Reading:
     contradictions: tuple[SaidNote, ...] = ()
     connections: tuple[SaidNote, ...] = ()
     categories: Mapping[str, str] = field(default_factory=dict)
+    entities: tuple[SaidEntity, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     relations: tuple[SaidRelation, ...] = ()
     dropped: int = 0
@@ -116,6 +150,7 @@ class Reading:
             contradictions=tuple(SaidNote(named(note.ids), note.description) for note in self.contradictions),
             connections=tuple(SaidNote(named(note.ids), note.description) for note in self.connections),
             categories={ids[name]: category for name, category in self.categories.items()},
+            entities=tuple(replace(entity, ids=named(entity.ids)) for entity in self.entities),
         )
 
 
@@ -136,8 +171,11 @@ def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Reading:
         contradictions=_notes(answer, "contradictions", batch),
         connections=tuple(note for note in _notes(answer, "connections", batch) if len(note.ids) == 2),
         categories={id_: category for id_, category in categories.items() if id_ in batch},
-        aliases=tuple((item["name"], item["alias"]) for item in _items(answer, "aliases")),
-        relations=tuple((item["source"], item["relation"], item["target"]) for item in _items(answer, "relations")),
+        entities=tuple(_entities(answer, batch)),
+        aliases=tuple((spelt(item["name"]), spelt(item["alias"])) for item in _items(answer, "aliases")),
+        relations=tuple(
+            (spelt(item["source"]), item["relation"], spelt(item["target"])) for item in _items(answer, "relations")
+        ),
         dropped=dropped,
     )
 
@@ -145,6 +183,14 @@ def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Reading:
 def _notes(answer: Mapping[str, Any], name: str, batch: AbstractSet[str]) -> tuple[SaidNote, ...]:
     notes = (SaidNote(_of(item["memory_ids"], batch), item["description"].strip()) for item in _items(answer, name))
     return tuple(note for note in notes if len(note.ids) > 1)
+
+
+def _entities(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Iterator[SaidEntity]:
+    for item in _items(answer, "entities"):
+        name, ids = spelt(item["name"]), _of(item["memory_ids"], batch)
+        aliases = tuple(filter(None, map(spelt, item.get("aliases") or ())))
+        if name and ids:
+            yield SaidEntity(name=name, kind=item["kind"], ids=ids, aliases=aliases)
 
 
 def _items(answer: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
@@ -158,6 +204,6 @@ def _of(ids: Sequence[str], batch: AbstractSet[str]) -> tuple[str, ...]:
 def _ids_in(answer: Mapping[str, Any]) -> Iterator[str]:
     for item in _items(answer, "merged_facts"):
         yield from item["source_ids"]
-    for item in (*_items(answer, "contradictions"), *_items(answer, "connections")):
+    for item in (item for name in ("contradictions", "connections", "entities") for item in _items(answer, name)):
         yield from item["memory_ids"]
     yield from (item["memory_id"] for item in _items(answer, "categories"))

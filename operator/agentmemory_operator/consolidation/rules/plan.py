@@ -7,16 +7,21 @@
 | a contradiction | an event of high importance that cites the memories |
 | a connection | noted on both memories |
 | a category | set where there was none, or `general` |
+| an entity | noted on the memories that name it, and on facts that do; its other names are aliases |
+| an alias, a relation | noted of the user, where memories have both names |
 | nothing | the memory is marked: no later run reads it again |
 
 A description that says what no source says is left out: whoever writes a memory could have written it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.consolidation.rules.answer import Reading, SaidFact, SaidNote, SaidRelation
+from agentmemory_operator.consolidation.rules.names import NO_NAMES, names_of
+from agentmemory_operator.entities.rules.lists import EntityLists
+from agentmemory_operator.memories.rules.entities import Entity
 from agentmemory_operator.spec.memory_types import MemoryType
 
 Row = Mapping[str, Any]
@@ -44,6 +49,8 @@ class Fact:
         sources: what it was made of.
         replaced: those of them that it supersedes; none lets it stand beside all.
         missing: what none of them says; where there is any, the fact waits for an approval.
+        entities: name and kind of those that it names.
+        collapses: it is made of the versions of one memory, and becomes the newest of them.
     """
 
     content: str
@@ -54,6 +61,8 @@ class Fact:
     missing: tuple[str, ...] = ()
     domain: str | None = None
     knowledge_category: str | None = None
+    entities: tuple[tuple[str, str], ...] = ()
+    collapses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,7 @@ class BatchPlan:
     Attributes:
         connections: by memory: ids of those that it belongs together with, and why.
         categories: by memory.
+        entities: by memory: what it names.
         seen: ids of all memories of the batch.
         dropped: how often the model named what is not of the batch.
     """
@@ -83,6 +93,7 @@ class BatchPlan:
     contradictions: tuple[Contradiction, ...] = ()
     connections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
+    entities: Mapping[str, tuple[Entity, ...]] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
     relations: tuple[SaidRelation, ...] = ()
     seen: tuple[str, ...] = ()
@@ -130,14 +141,21 @@ def may_be_superseded(row: Row, kinds: Kinds) -> bool:
     return not (row.get("identityId") or row.get("pinned") or row.get("locked"))
 
 
-def plan_batch(rows: Sequence[Row], findings: Reading, kinds: Kinds, ungrounded: Ungrounded) -> BatchPlan:
+def plan_batch(
+    rows: Sequence[Row], findings: Reading, kinds: Kinds, ungrounded: Ungrounded, lists: EntityLists | None
+) -> BatchPlan:
     """What is done about a batch.
 
     Args:
         rows: the batch, of one user.
+        lists: what is no name; None where the agent has no entities.
     """
     by_id = {row["id"]: row for row in rows}
-    facts = list(_facts(by_id, findings.facts, kinds, ungrounded))
+    names = names_of(by_id, findings, lists) if lists else NO_NAMES
+    facts = [
+        replace(fact, entities=names.named_by(fact.content))
+        for fact in _facts(by_id, findings.facts, kinds, ungrounded)
+    ]
     return BatchPlan(
         user_id=rows[0]["userId"],
         facts=tuple(fact for fact in facts if not fact.missing),
@@ -149,8 +167,9 @@ def plan_batch(rows: Sequence[Row], findings: Reading, kinds: Kinds, ungrounded:
             for id_, category in findings.categories.items()
             if by_id[id_].get("knowledgeCategory") in (None, GENERAL)
         },
-        aliases=tuple(pair for pair in findings.aliases if not _unsaid(pair, by_id)),
-        relations=tuple(said for said in findings.relations if not _unsaid((said[0], said[2]), by_id)),
+        entities=names.of_memories,
+        aliases=names.aliases,
+        relations=names.relations,
         seen=tuple(by_id),
         dropped=findings.dropped,
     )
@@ -206,12 +225,6 @@ def _connections(
 def _grounded(note: SaidNote, by_id: Mapping[str, Row], ungrounded: Ungrounded) -> str:
     """A description; empty where it says what none of the memories does."""
     return "" if ungrounded(note.description, [by_id[id_]["content"] for id_ in note.ids]) else note.description
-
-
-def _unsaid(names: Sequence[str], by_id: Mapping[str, Row]) -> bool:
-    """Whether some name is in no memory of the batch."""
-    contents = [row["content"].casefold() for row in by_id.values()]
-    return any(not any(name.casefold() in content for content in contents) for name in names)
 
 
 def _domain(rows: Sequence[Row], kind: MemoryType | None) -> str | None:

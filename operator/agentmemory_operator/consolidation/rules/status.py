@@ -24,7 +24,8 @@ RETRY_MS = 900_000
 """After a run that failed, the next comes so much later, or when it is due anyway."""
 MOST_ASKED_CHARS = 128
 TIME_ZONE = "Etc/UTC"
-_RUN_ID = re.compile(r"[0-9a-f]{12}")
+# Of a consolidation, or of a distillation, which the API made.
+_RUN_ID = re.compile(r"[0-9a-f]{12}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Action(StrEnum):

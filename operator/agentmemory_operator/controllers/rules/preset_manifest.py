@@ -4,7 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from agentmemory_operator.collections.rules.desired import keyword_source
+from agentmemory_operator.spec.effective.consolidation import duplicate_similarity
 from agentmemory_operator.spec.effective.embedding import effective_embedding
+from agentmemory_operator.spec.effective.entities import Spreading
 from agentmemory_operator.spec.effective.policies import NONE_BY_0
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.revisions import preset_of
@@ -25,6 +27,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
+from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -52,7 +55,8 @@ def expanded_spec(preset: str) -> Json:
         **({"types": types} if types else {}),
         "scoring": _scoring(effective_ranking(memory)),
         "lifecycle": _lifecycle(effective_lifecycle(memory)),
-        "entities": {"enabled": preset_of(memory).has_entities},
+        "entities": _written(EntitiesSpec, {"enabled": preset_of(memory).has_entities} | asdict(Spreading())),
+        "consolidation": {"duplicateSimilarity": duplicate_similarity(memory)},
     }
 
 

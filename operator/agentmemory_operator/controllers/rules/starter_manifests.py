@@ -18,7 +18,8 @@ _ABOUT = {
     "types": "The types of memories; a list in its place replaces all of them. `halfLifeDays`: how fast one fades.",
     "scoring": "How a search ranks; the next search goes by it.",
     "lifecycle": "When memories end.",
-    "entities": "Whether names are found in memories and followed.",
+    "entities": "Whether names are found in memories, and how far a search follows them.",
+    "consolidation": "How near a merged fact may be to a stored memory; docs/consolidation.md adds a model.",
 }
 _CONNECTION = """\
 # The Qdrant server, 1.18 or newer. `agentmemory dev` puts its own in this place, whatever stands here.

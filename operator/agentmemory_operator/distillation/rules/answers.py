@@ -1,4 +1,4 @@
-"""What a model is asked to make of turns, and what of its answer counts. Pure.
+"""What a model is asked to make of turns, or of the versions of a memory, and what of its answer counts. Pure.
 
 Entries are known to the model by short names of ours. Whatever it says of others is dropped, and so is a memory of
 which no source is left: a model can make memories of what it was shown, and of nothing else.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.consolidation.rules.grounding import unfounded
+from agentmemory_operator.consolidation.rules.plan import Fact
 from agentmemory_operator.distillation.rules.turns import DOMAIN
 from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS, MemoryRecord
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -36,13 +37,26 @@ TASK = (
 
 
 CHAIN_TASK = (
-    "The material is one memory as it changed, version by version, oldest first; the last is what holds now. Write down"
-    " what is worth remembering of how it changed, beside what holds now: what held before and what replaced it, what"
-    " changes time and again, what came back. One memory, or a few, of one or two sentences each. Each stands for"
-    " itself and says nothing that the versions do not say. Keep names, numbers and dates as they stand there. Each"
-    " memory names the versions that it comes from in `sources`. How important it is, you say as low, medium, high or"
-    " critical. Where nothing is worth remembering, the list is empty."
+    "The material is one memory as it changed, version by version, oldest first; the last is what holds now. Write the"
+    " one text that takes the place of them all: first what holds now, as the last version says it, with nothing of"
+    " that version left out; then, in a sentence or a few, what is worth knowing of how it changed: what held before,"
+    " what changes time and again, what came back. It stands for itself and says nothing that the versions do not say."
+    " Keep names, numbers and dates as they stand there."
 )
+
+MAX_HEAD_CHARS = 4_000
+"""A model writes no longer version of a memory; one that is longer stays as it is."""
+
+MAX_VERSIONS = 64
+"""The newest versions of a memory, as many as a model reads of it."""
+
+HEAD_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"content": {"type": "string", "minLength": 1, "maxLength": MAX_HEAD_CHARS}},
+    "required": ["content"],
+    "additionalProperties": False,
+}
+"""The form of an answer about versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +114,47 @@ def rows_of(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
         }
         for number, turn in enumerate(turns)
     ]
+
+
+def newest_of(versions: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """The newest versions that one call takes, oldest first, of those that no key seals; a version is never cut."""
+    newest: list[MemoryRecord] = []
+    room = MAX_MATERIAL_CHARS
+    for version in reversed(versions):
+        room -= len(version.content)
+        if room < 0 or len(newest) == MAX_VERSIONS:
+            break
+        if not version.zone:
+            newest.append(version)
+    return newest[::-1]
+
+
+def version_rows(versions: Sequence[MemoryRecord]) -> list[dict[str, str]]:
+    """Versions as a model is shown them."""
+    return [
+        {"id": f"v{number}", "at": render_time(version.created_at), "content": version.content}
+        for number, version in enumerate(versions)
+    ]
+
+
+def read_head(answer: Mapping[str, Any], versions: Sequence[MemoryRecord]) -> Fact | None:
+    """The version that an answer of `HEAD_SCHEMA` gives; None of a blank one.
+
+    Args:
+        versions: as they were shown, the head last.
+    """
+    content, head = " ".join(answer["content"].split()), versions[-1]
+    if not content:
+        return None
+    return Fact(
+        content=content,
+        type=head.type,
+        sources=tuple(version.id for version in versions),
+        replaced=(head.id,),
+        importance=head.importance,
+        missing=unfounded(content, _texts_of(versions), words=[_day(version) for version in versions]),
+        collapses=True,
+    )
 
 
 def schema_of(types: Sequence[MemoryType]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """How far the names of a query activate others, and the memories that bear them. Pure.
 
-A name of the query has the activation 1. Along a link it falls to .8 of that, twice as much along a typed relation, in
-proportion to the link's strength, of which five is all; beyond two links, and below .1, nothing is activated. A memory
-has the sum of its names. The figures are those of the design (docs/presets.md).
+A name of the query has the activation 1. Along a link it falls by a factor, less along a typed relation, in proportion
+to the link's strength, of which five is all; beyond some links, and below a floor, nothing is activated. A memory has
+the sum of its names. The figures are the object's, by default those of the design (docs/presets.md).
 """
 
 import heapq
@@ -14,8 +14,12 @@ from agentmemory_operator.entities.rules.extract import mentioned, occurrences
 from agentmemory_operator.entities.rules.graph import GraphLink, ScopeGraph
 from agentmemory_operator.entities.rules.lists import EntityLists, word_starts
 from agentmemory_operator.memories.rules.entities import fold
+from agentmemory_operator.spec.effective.entities import Spreading
 
-DECAY, TYPED, WHOLE_STRENGTH, DEPTH, FLOOR = 0.8, 2.0, 5, 2, 0.1
+WHOLE_STRENGTH = 5
+"""A link of this strength, or a stronger one, passes all that the figures let it."""
+
+DESIGN = Spreading()
 
 QUERY_CHARS = 4_000
 """Of a query so much is searched for names."""
@@ -38,16 +42,16 @@ def seeds_of(graph: ScopeGraph, text: str, lists: EntityLists) -> list[str]:
     return list(islice((key for key in found if key in graph.nodes), SEEDS_MAX))
 
 
-def activated(graph: ScopeGraph, seeds: Iterable[str]) -> dict[str, float]:
+def activated(graph: ScopeGraph, seeds: Iterable[str], figures: Spreading = DESIGN) -> dict[str, float]:
     """The activation of each name that is reached, at most 32 of them."""
     reached = dict.fromkeys(seeds, 1.0)
     edge = dict(reached)
-    for _ in range(DEPTH):
+    for _ in range(figures.max_depth):
         following: dict[str, float] = {}
         for key, activation in edge.items():
             for link in islice(graph.links_of(key), LINKS_MAX):
-                passed = activation * _passed_by(link)
-                if passed >= FLOOR and link.target not in reached:
+                passed = activation * _passed_by(link, figures)
+                if passed >= figures.min_activation and link.target not in reached:
                     following[link.target] = max(following.get(link.target, 0.0), passed)
         room = max(0, ACTIVATED_MAX - len(reached))
         edge = dict(heapq.nlargest(room, following.items(), key=lambda pair: (pair[1], pair[0])))
@@ -65,12 +69,16 @@ def found_along(graph: ScopeGraph, activations: Mapping[str, float]) -> list[tup
     return [(graph.memory_ids[place], activation) for place, activation in best]
 
 
-def found_by_query(graphs: Sequence[ScopeGraph], text: str, lists: EntityLists) -> dict[str, float]:
+def found_by_query(
+    graphs: Sequence[ScopeGraph], text: str, lists: EntityLists, figures: Spreading = DESIGN
+) -> dict[str, float]:
     """The memories that a query's names lead to, each scope by itself; the best of all, at most 100."""
-    found = [one for graph in graphs for one in found_along(graph, activated(graph, seeds_of(graph, text, lists)))]
+    found: list[tuple[str, float]] = []
+    for graph in graphs:
+        found += found_along(graph, activated(graph, seeds_of(graph, text, lists), figures))
     return dict(sorted(found, key=lambda one: -one[1])[:FOUND_MAX])
 
 
-def _passed_by(link: GraphLink) -> float:
+def _passed_by(link: GraphLink, figures: Spreading) -> float:
     strength = min(link.strength / WHOLE_STRENGTH, 1.0)
-    return DECAY * strength * (TYPED if link.is_typed else 1.0)
+    return figures.decay * strength * (figures.typed_boost if link.is_typed else 1.0)

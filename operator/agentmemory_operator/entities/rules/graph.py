@@ -11,7 +11,14 @@ from typing import Any
 
 from agentmemory_operator.entities.rules.lists import Dictionary, Known, dictionary_over
 from agentmemory_operator.entities.rules.sheet import EntitySheet, Relation
-from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, Entity, EntityKind, entities_from_payload, fold
+from agentmemory_operator.memories.rules.entities import (
+    ENTITIES_KEY,
+    Entity,
+    EntityKind,
+    entities_from_payload,
+    fold,
+    is_specific,
+)
 
 CO_OCCURRENCE = "co_occurrence"
 
@@ -98,7 +105,7 @@ def graph_of(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator
             name = sheet.resolve(entity.name)
             key = fold(name)
             node = nodes.setdefault(key, GraphNode(name))
-            node.kind = node.kind or entity.kind
+            node.kind = node.kind if is_specific(node.kind) else entity.kind
             if key not in named:
                 named[key] = entity
                 node.memories.append(place)

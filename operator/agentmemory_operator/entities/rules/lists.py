@@ -131,6 +131,16 @@ def _own(own: Sequence[OwnName] | None, product: tuple[ListedName, ...]) -> tupl
     return product if own is None else tuple(ListedName(one.name, one.aliases, one.cased) for one in own)
 
 
+def may_be_name(name: str, lists: EntityLists) -> bool:
+    """Whether the lists leave a name that somebody calls one: no ignored name, and no word of everyday language.
+
+    Of a single word that is one of those, a capital letter tells that it is a name too.
+    """
+    folded = fold(name)
+    is_word = folded in lists.words and not name[:1].isupper()
+    return bool(folded) and not (folded in lists.ignored or folded in lists.noise or folded in lists.times or is_word)
+
+
 def names_in(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]:
     """The names of a list as it lies in a file."""
     return tuple(

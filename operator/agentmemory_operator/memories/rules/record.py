@@ -130,7 +130,8 @@ class MemoryRecord(StatedMemory):
         rev: starts at 1, raised by each write to the point.
         supersedes_id, supersedes_ids: of what it was merged from, the first and all; of other versions the one before
             and none.
-        update_count: how many versions came before it, those included that a cleanup took out of the chain.
+        update_count: how many versions came before it since a model last read the chain, those included that a cleanup
+            took out.
         pending: written but not yet joined to its chain; never returned.
         identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
@@ -221,7 +222,11 @@ EDIT_KEY = "editMark"
 UPDATES_KEY = "updateCount"
 
 LONG_CHAIN = 20
-"""So many versions of one memory say that it changes all the time: every so many are distilled."""
+"""So many versions of one memory say that it changes all the time: a model makes one of them."""
+
+GIVES_WAY_KEY = "givesWay"
+"""Of a version that a model made of those before: when the head that it follows was changed last, 0 for never. Where
+that head was changed or superseded since, the version is given up, also if it has an identity."""
 
 # Left out where they are false or 0, as they are for nearly all.
 _SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
@@ -329,8 +334,8 @@ def count_of(observed_by: Sequence[str]) -> int:
 
 
 def is_long(update_count: int) -> bool:
-    """Whether a version is the 20th of a memory, the 40th, and so on."""
-    return (update_count + 1) % LONG_CHAIN == 0
+    """Whether a version is the 20th of a memory since a model last read its chain, or a later one."""
+    return update_count + 1 >= LONG_CHAIN
 
 
 def payload_of(record: MemoryRecord) -> Payload:

@@ -25,6 +25,9 @@ _UNSPOKEN = re.compile(
 )
 _LAST_MARK = 0x1FFFF
 
+OCCURRENCES_MAX = 64
+"""So many places of a text are looked at for a name; most stand at the first."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextWords:
@@ -55,6 +58,48 @@ def words_of(text: str) -> TextWords:
         runs += _RUN.findall(word)
         spaced.update(part for part in _RUN.split(word) if part)
     return TextWords(frozenset(spaced), tuple(runs))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedText:
+    """A text in which names are looked up.
+
+    Attributes:
+        folded: The text without differences of case, width, composition and spaces.
+    """
+
+    folded: str
+    words: TextWords
+
+    def has(self, name: str) -> bool:
+        """Return whether the text has a name as whole words; in a script without spaces, as a part of a run."""
+        what = searched(name)
+        if not what.words or not self.words.contain(what.words):
+            return False
+        at = -1
+        for _ in range(OCCURRENCES_MAX):
+            at = self.folded.find(what.folded, at + 1)
+            if at < 0:
+                return False
+            if not any(_is_within_word(self.folded, place) for place in (at, at + len(what.folded))):
+                return True
+        return False
+
+
+def searched(text: str) -> SearchedText:
+    """Return a text as names are looked up in it."""
+    return SearchedText(" ".join(_folded(text).split()), words_of(text))
+
+
+def _is_within_word(text: str, at: int) -> bool:
+    """Return whether a place is between two characters of one word."""
+    if not 0 < at < len(text):
+        return False
+    before, after = text[at - 1], text[at]
+    if unicodedata.category(after).startswith("M"):
+        return True
+    is_spaced = not (_RUN.match(before) or _RUN.match(after))
+    return is_spaced and all(_word_pattern().fullmatch(each) for each in (before, after))
 
 
 def engine_text(text: str) -> str:

@@ -76,6 +76,12 @@ def effective_consolidation(memory: AgentMemory) -> ConsolidationSettings | None
     )
 
 
+def duplicate_similarity(memory: AgentMemory) -> float:
+    """The similarity from which a merged fact says nothing new."""
+    given = memory.spec.consolidation.duplicate_similarity if memory.spec.consolidation else None
+    return preset_of(memory).consolidation.duplicate_similarity if given is None else given
+
+
 def effective_model(memory: AgentMemory) -> ModelSettings | None:
     """The model of an object, None where nothing is sent to any."""
     spec = memory.spec.consolidation.model if memory.spec.consolidation else None

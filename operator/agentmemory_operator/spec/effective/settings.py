@@ -7,7 +7,7 @@ from typing import Any
 
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
-from agentmemory_operator.spec.effective.consolidation import ModelSettings, effective_model
+from agentmemory_operator.spec.effective.consolidation import ModelSettings, duplicate_similarity, effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
 from agentmemory_operator.spec.effective.entities import EntitySettings, effective_entities
 from agentmemory_operator.spec.effective.policies import Endings, effective_zones, figures_over
@@ -37,6 +37,7 @@ from agentmemory_operator.spec.presets.table import (
     TERSE_INDEXES,
     USE_INDEXES,
     WEIGHTED_INDEXES,
+    ConsolidationTerms,
     EvidenceWeights,
     Fusion,
     Reranking,
@@ -145,6 +146,7 @@ class AgentSettings:
         hooks: paths that take signed memories.
         zones: None where no memory has a zone.
         language_model: what reads memories without one; None where nothing is sent to any.
+        duplicate_similarity: from which a merged fact counts as stored.
         entities: None where memories are not searched for names.
     """
 
@@ -175,6 +177,7 @@ class AgentSettings:
     hooks: tuple[Hook, ...] = ()
     zones: ZoneSettings | None = None
     language_model: ModelSettings | None = None
+    duplicate_similarity: float = ConsolidationTerms().duplicate_similarity
     entities: EntitySettings | None = None
 
     @property
@@ -230,6 +233,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         hooks=memory.spec.hooks or (),
         zones=effective_zones(memory),
         language_model=effective_model(memory),
+        duplicate_similarity=duplicate_similarity(memory),
         entities=effective_entities(memory, preset_of(memory)),
     )
 

@@ -79,6 +79,14 @@ class ConsolidationSpec(Model):
         " Never. Requires model. Default: the preset's (brain every 6 hours, cognitive daily at 2, else Never).",
     )
     limits: LimitsSpec | None = Field(default=None, description="Limits of one run. Default: see its fields.")
+    duplicate_similarity: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Cosine similarity to a stored memory from which a merged fact counts as already stored and is"
+        " dropped, 0..1. Default: 0.92.",
+    )
     model: LanguageModelSpec | None = Field(
         default=None,
         description="Language model that reads memories without a zone (docs/distillation.md). Default: none, and"

@@ -69,3 +69,31 @@ class EntitiesSpec(Model):
         description="Names that are not entities, at most 200, in addition to the built-in list. Default: none.",
         json_schema_extra=distinct(),
     )
+    decay: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=1,
+        allow_inf_nan=False,
+        description="Factor of the activation along a link between two names, 0.01..1. Default: 0.8.",
+    )
+    typed_boost: float | None = Field(
+        default=None,
+        ge=1,
+        le=10,
+        allow_inf_nan=False,
+        description="Factor of the activation along a typed relation, in addition to decay, 1..10. Default: 2.",
+    )
+    max_depth: int | None = Field(
+        default=None,
+        ge=0,
+        le=5,
+        description="Links that a search follows from the names of its query, 0..5; 0 finds only memories with these"
+        " names. Default: 2.",
+    )
+    min_activation: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Activation below which a name is not reached, 0..1. Default: 0.1.",
+    )

@@ -22,6 +22,7 @@ class ConsolidationCounts(StatusModel):
     connections: int | None = Field(default=None, ge=0, description="Memories connected with others.")
     reclassified: int | None = Field(default=None, ge=0, description="Memories that received a category.")
     relations: int | None = Field(default=None, ge=0, description="Recorded relations and aliases of names.")
+    entities: int | None = Field(default=None, ge=0, description="Memories that received names of entities.")
     dropped: int | None = Field(default=None, ge=0, description="References by the model to memories it was not shown.")
     invalid: int | None = Field(default=None, ge=0, description="Answers that could not be used.")
     left: int | None = Field(default=None, ge=0, description="Batches of up to 50 memories that wait for the next run.")

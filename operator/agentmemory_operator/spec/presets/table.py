@@ -208,12 +208,14 @@ class ConsolidationTerms:
         older_than_days: younger ones are left for another time.
         least: of a user or shared scope; fewer are left for another time.
         types: those that are looked at; none is all.
+        duplicate_similarity: a merged fact as near as that to a stored memory says nothing new.
     """
 
     schedule: str = NEVER
     older_than_days: float = 0.0
     least: int = 2
     types: tuple[str, ...] = ()
+    duplicate_similarity: float = 0.92
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ MODEL = {"model": "m", "baseURL": "http://llm.ml.svc/v1"}
 CREATED = "2026-11-25T00:30:00Z"
 HOUR_MS = 3_600_000
 RUN = "0123456789ab"
+DISTILLATION = "01a1ee5e-9b77-7000-aee8-766c17d6a07e"
 
 
 def memory(asked: str | None = None, **consolidation: Any) -> AgentMemory:
@@ -80,6 +81,7 @@ def test_a_run_that_is_made_again_has_the_same_id_and_the_next_another() -> None
         ("now", Action.RUN, None),
         ("now dry-run", Action.DRY_RUN, None),
         (f"now undo {RUN}", Action.UNDO, RUN),
+        (f"now approve {DISTILLATION}", Action.APPROVE, DISTILLATION),
         (f"now approve {RUN}", Action.APPROVE, RUN),
         (f"now reject {RUN}", Action.REJECT, RUN),
     ],

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.entities.rules.activation import (
     ACTIVATED_MAX,
-    DECAY,
-    FLOOR,
     FOUND_MAX,
     activated,
     found_along,
@@ -20,6 +18,7 @@ from agentmemory_operator.entities.rules.activation import (
 from agentmemory_operator.entities.rules.graph import ScopeGraph, graph_of
 from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
 from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.spec.effective.entities import Spreading
 
 
 def row(number: int, *names: str, role: str = "mentioned") -> dict[str, Any]:
@@ -51,6 +50,27 @@ def test_it_ends_after_two_links_and_below_a_tenth() -> None:
     assert activated(graph(*strong), ["n0 x"]) == pytest.approx({"n0 x": 1.0, "n1 x": 0.8, "n2 x": 0.64})
     weak = graph(row(0, "A A", "B B"), row(1, "B B", "C C"))
     assert activated(weak, ["a a"]) == pytest.approx({"a a": 1.0, "b b": 0.16})
+
+
+@pytest.mark.parametrize(
+    ("figures", "reached"),
+    [
+        (Spreading(), {"a a": 1, "b b": 1.6, "c c": 1.28}),
+        (Spreading(decay=0.5), {"a a": 1, "b b": 1.0, "c c": 0.5}),
+        (Spreading(typed_boost=1), {"a a": 1, "b b": 0.8, "c c": 0.64}),
+        (Spreading(max_depth=0), {"a a": 1}),
+        (Spreading(max_depth=1), {"a a": 1, "b b": 1.6}),
+        (Spreading(max_depth=3), {"a a": 1, "b b": 1.6, "c c": 1.28, "d d": 0.2048}),
+        (Spreading(min_activation=1), {"a a": 1, "b b": 1.6, "c c": 1.28}),
+        (Spreading(min_activation=1, typed_boost=1), {"a a": 1}),
+        (Spreading(max_depth=3, min_activation=0.21), {"a a": 1, "b b": 1.6, "c c": 1.28}),
+    ],
+)
+def test_an_object_s_figures_say_how_far_it_goes(figures: Spreading, reached: dict[str, float]) -> None:
+    sheet = NO_SHEET.related("A A", "uses", "B B", times=5)
+    rows = [*(row(number, "B B", "C C") for number in range(5)), row(9, "C C", "D D")]
+
+    assert activated(graph(*rows, sheet=sheet), ["a a"], figures) == pytest.approx(reached)
 
 
 def test_whose_it_is_and_who_stored_it_link_nothing() -> None:
@@ -100,6 +120,13 @@ def test_scopes_are_followed_each_by_itself() -> None:
     assert found == pytest.approx({"m0": 1.16})
 
 
+FIGURES = st.builds(
+    Spreading,
+    decay=st.floats(0.01, 1),
+    typed_boost=st.floats(1, 10),
+    max_depth=st.integers(0, 5),
+    min_activation=st.floats(0, 1),
+)
 NAMES = st.sampled_from([f"{letter} {letter}" for letter in "ABCDEF"])
 
 
@@ -107,16 +134,18 @@ NAMES = st.sampled_from([f"{letter} {letter}" for letter in "ABCDEF"])
     st.lists(st.lists(NAMES, max_size=4), max_size=12),
     st.lists(st.tuples(NAMES, st.sampled_from(["uses", "works_on"]), NAMES), max_size=8),
     st.lists(NAMES, min_size=1, max_size=3, unique=True),
+    FIGURES,
 )
-def test_activation_stays_within_its_bounds(memories: Any, said: Any, seeds: list[str]) -> None:
+def test_activation_stays_within_its_bounds(memories: Any, said: Any, seeds: list[str], figures: Spreading) -> None:
     sheet = NO_SHEET
     for source, relation, target in said:
         sheet = sheet.related(source, relation, target)
     made = graph(*(row(number, *names) for number, names in enumerate(memories)), sheet=sheet)
     known = [name.casefold() for name in seeds if name.casefold() in made.nodes]
 
-    reached = activated(made, known)
+    reached = activated(made, known, figures)
 
     assert all(reached[name] == 1.0 for name in known)
-    assert all(FLOOR <= value <= (2 * DECAY) ** 2 for value in reached.values())
+    most = max(1, figures.typed_boost * figures.decay) ** figures.max_depth
+    assert all(value == 1 or figures.min_activation <= value <= most + 1e-9 for value in reached.values())
     assert all(value > 0 for _, value in found_along(made, reached))

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 import qdrant_edge as edge
 
-from agentmemory_operator.memories.rules.words import engine_text, words_of
+from agentmemory_operator.memories.rules.words import OCCURRENCES_MAX, engine_text, searched, words_of
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,44 @@ def test_the_engine_takes_each_part_for_one_word() -> None:
 
     assert len(spaceless) > 80_000
     assert split == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Blue  Heron\nLabs is small", "blue heron labs"),
+        ("It was Anna's idea", "Anna"),
+        ("an annal of Ann, by Anna", "anna"),
+        ("C++ and Rust", "c++"),
+        ("zo\u00eb", "zoe\u0308"),
+        ("\uff21\uff22 Co.", "AB Co"),
+        ("田中太郎は東京に", "東京"),
+        ("iPhone手机", "iphone"),
+        ("राम दिल्ली में", "राम"),
+    ],
+)
+def test_a_name_stands_in_a_text_as_whole_words(text: str, name: str) -> None:
+    assert searched(text).has(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Anna also pays", "al"),
+        ("Heron Blue Labs", "blue heron labs"),
+        ("Blue Heron, Labs", "blue heron labs"),
+        ("e\u0301tat", "e"),
+        ("रामा", "राम"),
+        ("text", ""),
+        ("text", " "),
+        ("a + b", "+"),
+        ("bananas an", "an b"),
+    ],
+)
+def test_a_part_of_a_word_or_other_words_are_no_name(text: str, name: str) -> None:
+    assert not searched(text).has(name)
+
+
+def test_so_many_places_are_looked_at_for_a_name() -> None:
+    assert searched("ab" * (OCCURRENCES_MAX - 1) + " a").has("a")
+    assert not searched("aab" * OCCURRENCES_MAX + " a").has("a")

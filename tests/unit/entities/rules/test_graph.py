@@ -1,0 +1,63 @@
+"""What a scope's graph knows of its names."""
+
+from itertools import permutations
+
+import pytest
+
+from agentmemory_operator.entities.rules.graph import graph_of
+from agentmemory_operator.entities.rules.sheet import NO_SHEET
+from agentmemory_operator.memories.rules.entities import Entity, EntityKind, spelt, with_found
+from agentmemory_operator.runtime.slices import at_once
+
+KINDS: tuple[EntityKind, ...] = ("phrase", "organisation", "quoted")
+
+
+@pytest.mark.parametrize("kinds", list(permutations(KINDS)))
+def test_a_kind_that_tells_what_a_thing_is_counts_more_than_how_its_name_is_written(
+    kinds: tuple[EntityKind, ...],
+) -> None:
+    rows = [
+        {"id": f"m{place}", "entities": [{"name": "Blue Heron", "kind": kind, "role": "mentioned"}]}
+        for place, kind in enumerate(kinds)
+    ]
+
+    node = at_once(graph_of(rows, NO_SHEET)).find("blue heron")
+
+    assert node is not None
+    assert node.kind == "organisation"
+
+
+def test_what_is_found_in_a_memory_joins_what_it_names() -> None:
+    before = (Entity("ada", "client", "about"), Entity("Anna Schmidt", "phrase"), Entity("Redis", "technology"))
+    found = (
+        Entity("anna  schmidt", "person"),
+        Entity("ADA", "person"),
+        Entity("redis", "system"),
+        Entity("Lisbon", "place"),
+    )
+
+    assert with_found(before, found) == (
+        Entity("ada", "client", "about"),
+        Entity("Anna Schmidt", "person"),
+        Entity("Redis", "technology"),
+        Entity("Lisbon", "place"),
+    )
+    assert with_found(before, ()) == before
+    assert len(with_found(before, [Entity(f"n{number}", "person") for number in range(99)])) == 32
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("  Anna \n Schmidt ", "Anna Schmidt"),
+        ("Zoe\u0308", "Zo\u00eb"),
+        ("\u0639\u0644\u06cc\u200c\u0631\u0636\u0627", "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627"),
+        ("a\u202eb", ""),
+        ("a\x00b", ""),
+        ("a\ud800", ""),
+        ("\u200d", ""),
+        (" ", ""),
+    ],
+)
+def test_a_name_is_kept_composed_or_not_at_all(said: str, kept: str) -> None:
+    assert spelt(said) == kept
