@@ -62,7 +62,7 @@ async def test_without_an_index_of_types_very_many_memories_are_not_read(
 
     await world.add("6", type="fact")
 
-    with pytest.raises(RequestInvalid, match="^type: cannot be counted"):
+    with pytest.raises(RequestInvalid, match=r"^type: cannot be counted"):
         await counts(world)
 
 
