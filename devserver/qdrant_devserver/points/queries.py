@@ -12,6 +12,7 @@ from qdrant_devserver.error_answers import (
     ErrorAnswer,
     malformed,
     not_built,
+    not_found,
     point_missing,
     vector_missing,
     wrong_input,
@@ -200,7 +201,7 @@ class Searching:
         vector: Any = records[0].vector
         vector = vector.get(using) if isinstance(vector, dict) else vector
         if not vector:
-            raise wrong_input(f"Not existing vector name error: {using}")
+            raise not_found(f'Vector with name "{using}" for point not found')
         found: Vector = vector
         return found
 
@@ -259,10 +260,12 @@ def _formulas(body: Document) -> Iterator[Document]:
 
 
 def _excluding(filter_: edge.Filter | None, point: PointId | None) -> edge.Filter | None:
+    """A filter that does not match a point either; flat, as the one around it is merged with it clause by clause."""
     if point is None:
         return filter_
-    others = edge.Filter(must_not=[edge.HasIdCondition({point})])
-    return others if filter_ is None else edge.Filter(must=[filter_, others])
+    own = edge.Filter() if filter_ is None else filter_
+    others = [edge.HasIdCondition({point}), *(own.must_not or ())]
+    return edge.Filter(must=own.must, should=own.should, must_not=others, min_should=own.min_should)
 
 
 def _read_idf(value: Json) -> edge.IdfParams:
