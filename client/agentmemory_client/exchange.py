@@ -44,6 +44,12 @@ class Connection:
     def __post_init__(self) -> None:
         if self.in_flight < 1:
             raise ValueError(f"in_flight: {self.in_flight}: at least 1 call must be allowed")
+        try:
+            scheme = httpx.URL(self.url).scheme
+        except httpx.InvalidURL as error:
+            raise ValueError(f"url: {self.url!r}: {error}") from error
+        if scheme not in ("http", "https"):
+            raise ValueError(f"url: {self.url!r} has no http:// or https:// before it")
         if self.token is not None and not callable(self.token):
             check_token(self.token)
 

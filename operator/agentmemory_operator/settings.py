@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Literal, cast, get_args
+from urllib.parse import urlsplit
 
 AuthMode = Literal["kubernetes", "token", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -141,8 +142,12 @@ class Settings:
             raise SettingInvalid(
                 "AGENTMEMORY_TOKEN is not set: AGENTMEMORY_AUTH=token needs the token that callers send"
             )
-        if self.token is not None and (self.token != self.token.strip() or not self.token.isascii()):
-            raise SettingInvalid("AGENTMEMORY_TOKEN has surrounding spaces or is not ASCII, so no caller can send it")
+        token = self.token
+        if token is not None and not (token.isascii() and token.isprintable() and token == token.strip()):
+            raise SettingInvalid(
+                "AGENTMEMORY_TOKEN has surrounding spaces, a line break or characters that are not ASCII, so no caller"
+                " can send it"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +298,11 @@ def _url(environ: Mapping[str, str], name: str) -> str | None:
     value = environ.get(name)
     if not value:
         return None
-    if not value.startswith(("http://", "https://")):
+    try:
+        parts = urlsplit(value)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
         raise SettingInvalid(f"{name}={value!r} is not a URL: use for example http://127.0.0.1:6333")
     return value.rstrip("/")

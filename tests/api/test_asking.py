@@ -106,6 +106,9 @@ def test_with_a_namespace_or_context_the_object_names_the_agent(stack: Stack, us
         (["search", "bot", "q", "-n", "elsewhere"], "AgentMemory elsewhere/bot not found"),
         (["remember", "words", " "], "content: must not be blank"),
         (["search", "words", "q", "--url", "http://127.0.0.1:9"], "no answer from http://127.0.0.1:9"),
+        (["search", "words", "q", "--url", "http://[::1"], "url: 'http://[::1': Invalid port"),
+        (["search", "words", "q", "--url", "words"], "url: 'words' has no http:// or https:// before it"),
+        (["search", "words", "q", "--token", "a\nb"], "token: must be printable ASCII text"),
     ],
 )
 def test_what_goes_wrong_is_one_line(stack: Stack, user: str, arguments: list[str], said: str) -> None:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.api.test_dev_snapshots import Development, developing
+from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, clean_environment
 
 
@@ -34,11 +35,21 @@ def test_a_cleanup_is_listed_from_the_stack_s_own_qdrant(development: Developmen
     assert json.loads(told)["memories"] == 1
 
 
-def test_a_cleanup_now_says_what_to_write_into_the_manifest(development: Development) -> None:
+def test_a_requested_cleanup_is_made_and_the_manifest_stays_as_it_is(development: Development) -> None:
+    manifest = development.manifests / "agents.yaml"
+    written = manifest.read_text()
+
     status, _, error = run(development, "cleanup", "bot", "--yes")
 
-    assert status == 1
-    assert "set the annotation agentmemory.dev/cleanup-requested-at" in error
+    assert status == 0, error
+    wait_until(lambda: handled_request(development), seconds=30, what="the cleanup")
+    assert manifest.read_text() == written
+
+
+def handled_request(development: Development) -> object:
+    """Return the value of the annotation that the stack has handled."""
+    status, shown, _ = run(development, "status", "bot", "-o", "json")
+    return status == 0 and json.loads(shown)["status"].get("lastCleanup", {}).get("requestedAt")
 
 
 @pytest.mark.parametrize("verb", [("orphans",), ("cleanup", "bot", "--dry-run")])

@@ -249,6 +249,8 @@ def values_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         case "integer":
             whole = st.integers(schema["minimum"], schema["maximum"])
             return whole | whole.map(float)
+        case "number":
+            return st.floats(schema["minimum"], schema["maximum"])
         case "string" if schema.get("format") == "date-time":
             return st.datetimes(datetime(1980, 1, 1), datetime(2999, 1, 1)).map(lambda time: f"{time.isoformat()}Z")
         case _:
@@ -278,7 +280,7 @@ async def test_every_tool_takes_what_its_schema_accepts(stack: Stack, typed: Sta
                 assert not called.is_error, (tool.name, arguments, text_of(called))
                 named = {f"{name} {type(value).__name__}" for name, value in arguments.items()}
                 drawn[tool.name] = drawn.get(tool.name, set()) | named
-    assert {"top_k float", "top_k int", "at_time str", "types list"} <= drawn["search"]
+    assert {"top_k float", "top_k int", "at_time str", "types list", "min_similarity float"} <= drawn["search"]
     assert {"status_value str", "valid_from str", "knowledge_category str", "type str"} <= drawn["remember"]
 
 

@@ -120,7 +120,7 @@ def test_an_agent_shows_the_model_in_force(client: httpx.Client) -> None:
     assert shown["expression"]["weights"] is None
     assert shown["confidence"]["confidence"] == {"daily_factor": 0.98, "access_boost": 0.3, "max_boost": 3}
     assert shown["priority"]["horizons"]["hourly"] == 0.2
-    assert shown["importance"]["importance"] == {"daily_rate": 0.01, "idle_factor": 0.1, "unimportant_factor": 4.0}
+    assert shown["importance"]["importance"] == {"daily_rate": 0.01, "idle_factor": 0.1, "unimportant_factor": 1.0}
 
 
 def test_a_rejected_expression_is_told_and_what_was_accepted_last_ranks(client: httpx.Client) -> None:

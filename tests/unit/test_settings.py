@@ -119,7 +119,8 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ({"AGENTMEMORY_AUTH": "basic"}, "AGENTMEMORY_AUTH='basic' is unknown: use kubernetes, token, none"),
         ({"AGENTMEMORY_AUTH": "token"}, "AGENTMEMORY_TOKEN is not set"),
         ({"AGENTMEMORY_TOKEN": " t"}, "AGENTMEMORY_TOKEN has surrounding spaces"),
-        ({"AGENTMEMORY_TOKEN": "tökén"}, "AGENTMEMORY_TOKEN has surrounding spaces or is not ASCII"),
+        ({"AGENTMEMORY_TOKEN": "tökén"}, "AGENTMEMORY_TOKEN has surrounding spaces, a line break or characters"),
+        ({"AGENTMEMORY_TOKEN": "a\nb"}, "AGENTMEMORY_TOKEN has surrounding spaces, a line break or characters"),
         ({"AGENTMEMORY_AUTH_NONE_ACCEPTED": "true"}, "AGENTMEMORY_AUTH_NONE_ACCEPTED='true' is invalid: use yes"),
         ({"AGENTMEMORY_LOG_LEVEL": "loud"}, "AGENTMEMORY_LOG_LEVEL='loud' is unknown: use debug, info"),
         ({"AGENTMEMORY_LOG_FORMAT": "xml"}, "AGENTMEMORY_LOG_FORMAT='xml' is unknown: use json, text"),
@@ -135,6 +136,8 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ({"AGENTMEMORY_CLUSTER_ID": "my cluster"}, "AGENTMEMORY_CLUSTER_ID='my cluster' is not a cluster ID: use 1"),
         ({"AGENTMEMORY_CLUSTER_ID": "-"}, "AGENTMEMORY_CLUSTER_ID='-' is not a cluster ID"),
         ({"AGENTMEMORY_CLUSTER_ID": "x" * 64}, "is not a cluster ID"),
+        ({"QDRANT_URL": "http://[::1"}, "QDRANT_URL='http://[::1' is not a URL: use for example http://127.0.0.1:6333"),
+        ({"QDRANT_URL": "http://q:a"}, "QDRANT_URL='http://q:a' is not a URL: use for example http://127.0.0.1:6333"),
         ({"QDRANT_URL": "q:6333"}, "QDRANT_URL='q:6333' is not a URL: use for example http://"),
     ],
 )

@@ -133,7 +133,11 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
     """Open the client of the API; its errors become ours."""
     client = import_module("agentmemory_client")
     try:
-        async with client.AsyncClient(url, token=token, retries=1) as opened:
+        made = client.AsyncClient(url, token=token, retries=1)
+    except ValueError as exc:
+        raise AgentMemoryError(str(exc)) from exc
+    try:
+        async with made as opened:
             yield opened
     except client.ApiUnreachable as exc:
         raise AgentMemoryError(f"{exc} `{called_as()} dev` starts one on this machine") from exc

@@ -101,7 +101,7 @@ class _KubectlDumper(_Kubectl, yaml.SafeDumper):
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         """Return the tag of a node without one; that of a text only if both loaders read it as text."""
         tag = super().resolve(kind, value, implicit)
-        return str(yaml.SafeDumper.resolve(self, kind, value, implicit)) if tag == f"{_TAG}str" else tag
+        return str(yaml.SafeDumper.resolve(self, kind, value, implicit)) if tag == f"{_TAG}str" else tag  # type: ignore[no-untyped-call]
 
 
 def dump_yaml(document: Any, **layout: Any) -> str:

@@ -20,7 +20,8 @@ from agentmemory_operator.agents.fence import TIMES, Times
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
-from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, MeteredEmbedder
+from agentmemory_operator.connections.embedders import MeteredEmbedder
+from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
 from agentmemory_operator.entrypoints.api.load.limits import Limits
