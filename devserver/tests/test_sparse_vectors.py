@@ -112,6 +112,14 @@ def test_clauses_of_a_filter_are_merged_with_those_of_its_prefetches(server: Dev
     assert query(server, query=wanted, using="plain", filter=outer, prefetch=prefetch).keys() == {2}
 
 
+def test_a_point_that_a_prefetch_searches_by_is_not_found(server: DevServer) -> None:
+    prefetches = [{"query": point, "using": "plain"} for point in (1, 2)]
+
+    assert query(server, query=sparse(1), using="plain", prefetch=prefetches) == {}
+    assert query(server, query=sparse(1), using="plain", prefetch=prefetches[1:]).keys() == {1}
+    assert query(server, query={"fusion": "rrf"}, prefetch=[*prefetches[1:], {}]).keys() == {1, 3}
+
+
 def test_rarity_counts_every_point_of_the_collection(server: DevServer) -> None:
     only = {"must": [{"key": "n", "match": {"value": 1}}]}
     alone = query(server, query=sparse(5), using="bm25", filter=only)
