@@ -18,7 +18,6 @@ class Features:
 
     Attributes:
         counts_missing_values: `values_count` counts no values of a missing key; before, no condition matches it.
-        null_in_lists: `is_null` matches a list with a null also where its key has no index.
     """
 
     version: str
@@ -26,7 +25,6 @@ class Features:
     formula_extremes: bool
     idf_corpus: bool
     counts_missing_values: bool
-    null_in_lists: bool
 
 
 def minor_of(version: str) -> tuple[int, int]:
@@ -49,12 +47,10 @@ def features_of(version: str) -> Features:
         raise VersionNotServed(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
     full = ".".join([*parts, "0"][:3])
     has_1_19 = minor >= (1, 19)
-    has_1_20 = minor >= (1, 20)
     return Features(
         version=full,
         memory_tiers=has_1_19,
-        formula_extremes=has_1_20,
+        formula_extremes=minor >= (1, 20),
         idf_corpus=has_1_19,
         counts_missing_values=has_1_19,
-        null_in_lists=has_1_20,
     )

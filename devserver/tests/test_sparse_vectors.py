@@ -103,6 +103,23 @@ def test_a_point_finds_those_like_itself_by_a_sparse_vector(server: DevServer) -
     assert query(server, query=1, using="plain") == {2: 1.0}
 
 
+@pytest.mark.parametrize("wanted", [1, sparse(1, 5, 9)], ids=["a point", "its vector"])
+def test_clauses_of_a_filter_are_merged_with_those_of_its_prefetches(server: DevServer, wanted: Any) -> None:
+    """As Qdrant does it, either `should` is enough then."""
+    inner, outer = ({"should": [{"key": "n", "match": {"value": n}}]} for n in (9, 2))
+    prefetch = {"query": sparse(1), "using": "plain", "filter": inner}
+
+    assert query(server, query=wanted, using="plain", filter=outer, prefetch=prefetch).keys() == {2}
+
+
+def test_a_point_that_a_prefetch_searches_by_is_not_found(server: DevServer) -> None:
+    prefetches = [{"query": point, "using": "plain"} for point in (1, 2)]
+
+    assert query(server, query=sparse(1), using="plain", prefetch=prefetches) == {}
+    assert query(server, query=sparse(1), using="plain", prefetch=prefetches[1:]).keys() == {1}
+    assert query(server, query={"fusion": "rrf"}, prefetch=[*prefetches[1:], {}]).keys() == {1, 3}
+
+
 def test_rarity_counts_every_point_of_the_collection(server: DevServer) -> None:
     only = {"must": [{"key": "n", "match": {"value": 1}}]}
     alone = query(server, query=sparse(5), using="bm25", filter=only)
@@ -234,7 +251,7 @@ def test_a_wrong_vector_is_refused_and_stores_nothing(server: DevServer, vector:
         ({"query": sparse(1), "using": "no"}, 400, "Not existing vector name error: no"),
         ({"query": sparse(1)}, 400, "Conversion between"),
         ({"query": VECTOR, "using": "bm25"}, 400, "Conversion between"),
-        ({"query": 3, "using": "bm25"}, 400, "bm25"),
+        ({"query": 3, "using": "bm25"}, 404, "for point not found"),
         ({"query": {"fusion": "rrf"}}, 400, "without prefetches"),
         ({"query": {"fusion": "max"}, "prefetch": [{}]}, 400, "max"),
         ({"query": {"rrf": {"k": 0}}, "prefetch": [{}]}, 422, "rrf.k"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from qdrant_devserver.features import features_of
-from qdrant_devserver.points.value_conditions import CONDITIONS, Conditions, check_count
+from qdrant_devserver.points.value_conditions import CONDITIONS, Conditions, check_count, is_null
 from tests.support.web.qdrant_nodes import DevServer
 
 VALUES: list[Any] = [None, [None, None], [None], [None, 1], [], 1, [1, 2], {}, [[]], "x", False]
@@ -69,6 +69,17 @@ def test_what_the_engine_cannot_answer_so_is_refused(server: DevServer, conditio
     answer = server.http.post("/collections/v/points/scroll", json={"filter": {"must": [condition]}})
 
     assert (answer.status_code, "Not built" in answer.text) == (501, True), answer.text
+
+
+@pytest.mark.parametrize("version", ["1.18.3", "1.19.0", "1.20.0"])
+def test_no_version_finds_a_null_in_a_list_without_an_index(version: str) -> None:
+    outer = CONDITIONS.set(Conditions(features_of(version)))
+    try:
+        with pytest.raises(Exception, match="Not built"):
+            is_null("list[].plain")
+        assert "IsEmpty" in repr(is_null("plain"))
+    finally:
+        CONDITIONS.reset(outer)
 
 
 @pytest.mark.parametrize(("version", "is_refused"), [("1.18.3", True), ("1.19.0", False)])

@@ -12,6 +12,7 @@ from qdrant_devserver.error_answers import (
     ErrorAnswer,
     malformed,
     not_built,
+    not_found,
     point_missing,
     vector_missing,
     wrong_input,
@@ -59,14 +60,6 @@ _NO_QUERY = "Expected some form of vector, id, or a type of query"
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
-    """A query in the engine's form, and the point whose own vector it uses, which it must not find."""
-
-    query: Any
-    excluded: PointId | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Searching:
     """Where a query runs."""
 
@@ -91,15 +84,14 @@ class Searching:
         limits = limits_of(self.collection.record.configuration)
         limit = read_unsigned(body, "limit", path="internal.", minimum=1)
         check_limit(limits, "max_query_limit", limit, "limit")
-        scoring = self._read_query(body)
         return edge.QueryRequest(
             limit=limit or DEFAULT_LIMIT,
             offset=read_unsigned(body, "offset") or 0,
-            query=scoring.query,
+            query=self._read_query(body),
             prefetches=self._read_prefetches(body, depth=1),
             with_vector=read_with_vector(body, self.collection),
             with_payload=read_with_payload(body, default=False),
-            filter=_excluding(read_filter(body.get("filter")), scoring.excluded),
+            filter=_excluding(read_filter(body.get("filter")), _referenced(body)),
             score_threshold=read_number(body, "score_threshold"),
             params=self._read_params(body),
         )
@@ -115,13 +107,12 @@ class Searching:
         limits = limits_of(self.collection.record.configuration)
         limit = read_unsigned(body, "limit", path="internal.prefetch.", minimum=1)
         check_limit(limits, "max_query_limit", limit, "limit")
-        scoring = self._read_query(body)
         return edge.Prefetch(
             limit=limit or DEFAULT_LIMIT,
-            query=scoring.query,
+            query=self._read_query(body),
             prefetches=self._read_prefetches(body, depth=depth + 1),
             params=self._read_params(body),
-            filter=_excluding(read_filter(body.get("filter"), "prefetch.filter"), scoring.excluded),
+            filter=_excluding(read_filter(body.get("filter"), "prefetch.filter"), _referenced(body)),
             score_threshold=read_number(body, "score_threshold"),
         )
 
@@ -142,15 +133,15 @@ class Searching:
             params["idf"] = _read_idf(document["idf"])
         return edge.SearchParams(**params)
 
-    def _read_query(self, body: Document) -> Scoring:
+    def _read_query(self, body: Document) -> Any:
         if body.get("lookup_from") is not None:
             raise not_built("lookup_from")
         value, using = body.get("query"), read_text(body, "using") or ""
         if value is None:
-            return Scoring(None)
+            return None
         return self._typed(value, body, using) if isinstance(value, dict) else self._nearest(value, using)
 
-    def _typed(self, value: Document, body: Document, using: str) -> Scoring:
+    def _typed(self, value: Document, body: Document, using: str) -> Any:
         if unbuilt := next((name for name in _NOT_BUILT if name in value), None):
             raise not_built(_NOT_BUILT[unbuilt])
         if "formula" in value:
@@ -158,21 +149,21 @@ class Searching:
         if "fusion" in value or "rrf" in value:
             return self._fusion(value, body)
         if "order_by" in value:
-            return Scoring(read_order_by(value["order_by"], self.collection))
+            return read_order_by(value["order_by"], self.collection)
         if "nearest" not in value:
             return self._nearest(value, using)
         if value.get("mmr") is not None:
             raise not_built("maximal marginal relevance (mmr)")
         return self._nearest(value["nearest"], using)
 
-    def _formula(self, value: Document, body: Document) -> Scoring:
+    def _formula(self, value: Document, body: Document) -> Any:
         # A malformed formula is reported before what it lacks around it.
         formula = read_formula(value, self.features)
         if not body.get("prefetch"):
             raise wrong_input("Validation failed: cannot apply Formula without prefetches")
-        return Scoring(formula)
+        return formula
 
-    def _fusion(self, value: Document, body: Document) -> Scoring:
+    def _fusion(self, value: Document, body: Document) -> Any:
         fusion, sources = read_fusion(value), len(as_list(body.get("prefetch")))
         if not sources:
             raise wrong_input("Validation failed: cannot apply Fusion without prefetches")
@@ -180,15 +171,14 @@ class Searching:
         if weights is not None and len(weights) != sources:
             message = f"RRF weights length ({len(weights)}) does not match number of prefetches ({sources})"
             raise wrong_input(f"Validation failed: {message}")
-        return Scoring(fusion)
+        return fusion
 
-    def _nearest(self, value: Json, using: str) -> Scoring:
+    def _nearest(self, value: Json, using: str) -> Any:
         if isinstance(value, list | dict):
             vector = read_query_vector(value, self.collection, name=using)
-            return Scoring(edge.Query.Nearest(vector, using or None))
+            return edge.Query.Nearest(vector, using or None)
         if isinstance(value, int | str) and not isinstance(value, bool):
-            point = read_point_id(value)
-            return Scoring(edge.Query.Nearest(self._vector_of(point, using), using or None), excluded=point)
+            return edge.Query.Nearest(self._vector_of(read_point_id(value), using), using or None)
         raise malformed(_NO_QUERY)
 
     def _vector_of(self, point: PointId, using: str) -> Vector:
@@ -200,7 +190,7 @@ class Searching:
         vector: Any = records[0].vector
         vector = vector.get(using) if isinstance(vector, dict) else vector
         if not vector:
-            raise wrong_input(f"Not existing vector name error: {using}")
+            raise not_found(f'Vector with name "{using}" for point not found')
         found: Vector = vector
         return found
 
@@ -258,11 +248,21 @@ def _formulas(body: Document) -> Iterator[Document]:
         yield body
 
 
-def _excluding(filter_: edge.Filter | None, point: PointId | None) -> edge.Filter | None:
-    if point is None:
+def _referenced(body: Document) -> set[PointId]:
+    """The points whose own vectors a request or one of its prefetches searches by: it finds none of them."""
+    query = body.get("query")
+    query = query.get("nearest") if isinstance(query, dict) else query
+    own = {read_point_id(query)} if isinstance(query, int | str) else set()
+    return own.union(*(_referenced(prefetch) for prefetch in as_list(body.get("prefetch"))))
+
+
+def _excluding(filter_: edge.Filter | None, points: set[PointId]) -> edge.Filter | None:
+    """A filter that does not match points either; flat, as the one around it is merged with it clause by clause."""
+    if not points:
         return filter_
-    others = edge.Filter(must_not=[edge.HasIdCondition({point})])
-    return others if filter_ is None else edge.Filter(must=[filter_, others])
+    own = edge.Filter() if filter_ is None else filter_
+    others = [edge.HasIdCondition(points), *(own.must_not or ())]
+    return edge.Filter(must=own.must, should=own.should, must_not=others, min_should=own.min_should)
 
 
 def _read_idf(value: Json) -> edge.IdfParams:

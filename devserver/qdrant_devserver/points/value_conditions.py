@@ -1,4 +1,4 @@
-"""Conditions on nulls and numbers of values, which the engine answers as a later version does than the one served."""
+"""Conditions on nulls and numbers of values, which the engine answers otherwise than the server does."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,14 +44,14 @@ def nested_conditions() -> Iterator[None]:
 def is_null(key: str) -> "edge.ConditionType":
     """The engine's form of an `is_null` condition.
 
-    The engine also matches a list with a null. The server does so only by an index of the key; otherwise the value
-    itself has to be null. Of the values that the engine calls null, that one alone is also empty.
+    The engine also matches a list with a null. The server (1.18.3 and 1.19.0, by their source) does so only by an index
+    of the key; otherwise the value itself has to be null. Of the values that the engine calls null, that one alone is
+    also empty.
 
     Raises:
         ErrorAnswer: 501 for a path through a list: which of its values are null the engine does not answer.
     """
-    conditions = CONDITIONS.get()
-    if conditions.features.null_in_lists or key in conditions.indexed:
+    if key in CONDITIONS.get().indexed:
         return edge.IsNullCondition(key)
     if "[" in key:
         raise not_built(f"is_null without an index on {key!r}, a path through a list")

@@ -86,12 +86,15 @@ async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]
 
 
 async def _listed_types(agent: Agent, filter_: Filter) -> dict[str, int]:
-    if await agent.store.count(agent.alias, filter_, exact=False) > TYPED_MAX:
-        raise RequestInvalid([FieldError("type", TOO_MANY_TYPED)])
+    too_many = RequestInvalid([FieldError("type", TOO_MANY_TYPED)])
+    if agent.allows_exact and await agent.store.count(agent.alias, filter_) > TYPED_MAX:
+        raise too_many
     body = {"filter": filter_, "limit": PAGE, "with_payload": ["type"], "with_vector": False}
     counts = Counter[str]()
     async for points in read_pages(agent, body):
         counts.update(point["payload"]["type"] for point in points if "type" in point["payload"])
+        if counts.total() > TYPED_MAX:
+            raise too_many
     return counts
 
 

@@ -53,6 +53,18 @@ async def test_points_are_found_again_by_id_and_by_nearness(store: PointStore, a
     assert nearest["score"] == pytest.approx(1)
 
 
+async def test_deleted_points_do_not_count_in_an_estimate(store: PointStore, alias: str) -> None:
+    """Qdrant 1.18 multiplies what each `is_empty` counts of points that are deleted and not yet removed."""
+    for _ in range(6):
+        await store.upsert(alias, [point(number, userId="u") for number in range(9)])
+        await store.delete(alias, {"must": []})
+    await store.upsert(alias, [point(number, userId="u") for number in range(5)])
+    empty = [{"is_empty": {"key": key}} for key in ("deletedAt", "supersededById", "expiresAt")]
+
+    for must in (empty, [{"key": "userId", "match": {"value": "u"}}, *empty]):
+        assert await store.count(alias, {"must": must}, exact=False) <= 5
+
+
 async def test_several_queries_are_answered_in_order(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1), point(2)])
 

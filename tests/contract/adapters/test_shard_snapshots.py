@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
-from agentmemory_operator.adapters.qdrant.nodes import await_known
+from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, await_known
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.collections.rules.collection import placeholder_metadata
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
@@ -259,6 +259,33 @@ async def test_a_recovery_that_was_killed_at_any_write_is_made_again_whole(
 
     await store.recover(COPY, location, sha256=made.sha256)
 
+    check_copy(http, urls)
+
+
+@pytest.mark.parametrize("call", ["recover", "upload"])
+async def test_a_recovery_whose_collection_is_deleted_is_to_be_repeated(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await store.create(NAME)
+    location, content = await store.own_location(NAME, made.name), await read(store, made)
+
+    async def recover() -> None:
+        if call == "recover":
+            await store.recover(COPY, location, sha256=made.sha256)
+        else:
+            await store.upload(COPY, pieces(content), sha256=made.sha256)
+
+    async def deleted(node: QdrantNode, *arguments: Any, **options: Any) -> None:
+        ask(http, "DELETE", f"/collections/{COPY}")
+        await original(node, *arguments, **options)
+
+    original = getattr(QdrantNode, call)
+    with monkeypatch.context() as patched:
+        patched.setattr(QdrantNode, call, deleted)
+        with pytest.raises(StoreUnavailable, match="deleted during its recovery"):
+            await recover()
+
+    await recover()
     check_copy(http, urls)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.search import counts as statistics
 from agentmemory_operator.search.counts import count_memories
@@ -45,6 +46,24 @@ async def test_without_an_index_of_types_the_memories_are_read_page_by_page(
 
     assert await counts(world) == counted
     assert {name: states["active"] for name, states in counted.items()} == {"fact": 2, "task": 3}
+
+
+@pytest.mark.parametrize("allows_exact", [True, False])
+async def test_without_an_index_of_types_very_many_memories_are_not_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, allows_exact: bool
+) -> None:
+    monkeypatch.setattr(statistics, "PAGE", 2)
+    monkeypatch.setattr(statistics, "TYPED_MAX", 5)
+    settings = replace(world.agent.settings, indexes={})
+    world.agent = replace(world.agent, settings=settings, allows_exact=allows_exact)
+    for number in range(5):
+        await world.add(str(number), type="task")
+    assert (await counts(world))["task"]["active"] == 5
+
+    await world.add("6", type="fact")
+
+    with pytest.raises(RequestInvalid, match=r"^type: cannot be counted"):
+        await counts(world)
 
 
 async def test_every_memory_is_in_one_state(brain: World) -> None:

@@ -15,7 +15,7 @@ from agentmemory_operator.adapters.qdrant.configuration import (
     placement_of,
     update_of,
 )
-from agentmemory_operator.adapters.qdrant.counts import count_exactly, facet_exactly
+from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
 from agentmemory_operator.adapters.qdrant.server import QdrantServer
 from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
@@ -309,12 +309,8 @@ class QdrantCollections:
 
     async def count_memories(self, physical: str, *, exact: bool = True) -> int:
         """The number of memories, as the API counts them."""
-        if exact:
-            return await count_exactly(self._transport.result, _path(physical), STORED)
-        body = {"exact": False, "filter": STORED}
-        told = await self._transport.result("POST", f"{_path(physical)}/points/count", body)
-        with understood():
-            return int(told["count"])
+        count = count_exactly if exact else estimate_count
+        return await count(self._transport.result, _path(physical), STORED)
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from agentmemory_operator.adapters.qdrant.snapshots import DEADLINE_S, PRIORITY, RECEIVED, read_file, seen_to_end
+from agentmemory_operator.adapters.qdrant.snapshots import DEADLINE_S, PRIORITY, RECEIVED, read_file, recovery_errors
 from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
@@ -118,14 +118,14 @@ class QdrantNode:
         body |= {"checksum": sha256} if sha256 else {}
         body |= {"api_key": self._api_key} if self._api_key else {}
         path = f"{_shard(physical, shard)}/recover?wait=true"
-        with seen_to_end():
+        with recovery_errors():
             await self.transport.result("PUT", path, body, timeout_s=self._deadline_s)
 
     async def upload(self, physical: str, shard: int, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send it a shard's snapshot, which it puts in the place of its replica."""
         checked = f"&checksum={sha256}" if sha256 else ""
         path = f"{_shard(physical, shard)}/upload?wait=true&priority={PRIORITY}{checked}"
-        with seen_to_end():
+        with recovery_errors():
             await self.transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
 
 

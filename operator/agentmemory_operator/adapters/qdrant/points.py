@@ -18,7 +18,7 @@ from agentmemory_operator.adapters.http.answers import AnswerTooLarge, read_capp
 from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of, untrusted
 from agentmemory_operator.adapters.qdrant.answers import is_without_collection, most_bytes, said, words_of
 from agentmemory_operator.adapters.qdrant.calls import AGAIN_SHARE, ReadRetries
-from agentmemory_operator.adapters.qdrant.counts import count_exactly, facet_exactly
+from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
 from agentmemory_operator.adapters.qdrant.transport import NO_SPACE, URL_FIELD, unreachable
 from agentmemory_operator.errors import (
     CollectionGone,
@@ -151,11 +151,8 @@ class QdrantPoints:
 
     async def count(self, collection: str, filter_: Json | None, *, exact: bool = True) -> int:
         """How many points match."""
-        if exact:
-            return await count_exactly(self._read, f"/collections/{collection}", filter_)
-        body = {"exact": False} | ({"filter": filter_} if filter_ else {})
-        result = await self._read("POST", f"/collections/{collection}/points/count", body)
-        return int(result["count"])
+        count = count_exactly if exact else estimate_count
+        return await count(self._read, f"/collections/{collection}", filter_)
 
     async def facet(self, collection: str, key: str, filter_: Json, *, limit: int) -> dict[str, int]:
         """How many matching points have each value of an indexed keyword, of the `limit` most frequent ones."""

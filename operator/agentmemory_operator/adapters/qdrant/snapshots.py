@@ -16,6 +16,7 @@ from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, unde
 from agentmemory_operator.collections.rules.collection import Tenant, is_placeholder, placeholder_metadata
 from agentmemory_operator.errors import (
     AgentMemoryError,
+    CollectionNotFound,
     LeadershipLost,
     NotFound,
     RecoveryUnended,
@@ -108,11 +109,8 @@ class QdrantSnapshots:
         if self._api_key and location.startswith(f"{self._url}/"):
             body["api_key"] = self._api_key
         path = f"{_snapshots(physical)}/recover?wait=true"
-        try:
-            with seen_to_end():
-                await self._transport.result("PUT", path, body, timeout_s=self._deadline_s)
-        except NotFound as exc:
-            raise _refused(exc) from exc
+        with recovery_errors():
+            await self._transport.result("PUT", path, body, timeout_s=self._deadline_s)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send a snapshot to the server, which makes the collection of it; the file is not left there."""
@@ -120,13 +118,11 @@ class QdrantSnapshots:
         checked = f"&checksum={sha256}" if sha256 else ""
         path = f"{_snapshots(physical)}/upload?wait=true&priority={PRIORITY}{checked}"
         try:
-            with seen_to_end():
+            with recovery_errors():
                 await self._transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
         except AgentMemoryError as exc:
             if not isinstance(exc, LeadershipLost):
                 await self._drop_received(physical)
-            if isinstance(exc, NotFound):
-                raise _refused(exc) from exc
             raise
         await self._drop_received(physical)
 
@@ -208,24 +204,24 @@ class QdrantSnapshots:
 
 
 @contextmanager
-def seen_to_end() -> Iterator[None]:
-    """Tell a recovery that was sent and not answered from one that has failed: the server does not end it for that."""
+def recovery_errors() -> Iterator[None]:
+    """Raise what a recovery that did not succeed says of the snapshot.
+
+    Raises:
+        RecoveryUnended: it was sent and not answered: the server does not end it for that.
+        StoreUnavailable: its collection was deleted meanwhile: Qdrant has no such collection, or no shard of it.
+        StoreRejected: anything else was not found.
+    """
     try:
         yield
     except StoreUnavailable as exc:
         if not isinstance(exc.__cause__, TimeoutError | aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
             raise
         raise RecoveryUnended(f"{exc}; Qdrant may still finish the recovery") from exc
-
-
-def _refused(exc: NotFound) -> StoreRejected | StoreUnavailable:
-    """Return the error of a recovery that ended with 404.
-
-    Qdrant 1.18 has no shard left where the collection was deleted in the meantime. That says nothing of the snapshot.
-    """
-    if _NO_SHARD.search(str(exc)):
-        return StoreUnavailable(f"the collection was deleted during its recovery: retry ({exc})")
-    return StoreRejected(404, str(exc))
+    except NotFound as exc:
+        if isinstance(exc, CollectionNotFound) or _NO_SHARD.search(str(exc)):
+            raise StoreUnavailable(f"the collection was deleted during its recovery: retry ({exc})") from exc
+        raise StoreRejected(404, str(exc)) from exc
 
 
 def _path(physical: str) -> str:
