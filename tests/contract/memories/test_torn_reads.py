@@ -3,6 +3,7 @@
 It does so in every search with prefetches; of lists nothing says that they are read in one moment.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,8 @@ class Torn:
     def __init__(self, store: PointStore, act: Callable[[], Awaitable[object]]) -> None:
         self._store = store
         self._act = act
+        # Of two reads at once neither is answered before what happens is over.
+        self._turn = asyncio.Lock()
         self.is_over = False
 
     def __getattr__(self, name: str) -> Any:
@@ -52,9 +55,10 @@ class Torn:
         return [await self._read(collection, *answer) for answer in zip(answers, bodies, strict=True)]
 
     async def _read(self, collection: str, found: list[Json], body: Json) -> list[Json]:
-        if found and not self.is_over:
-            self.is_over = True
-            await self._act()
+        async with self._turn:
+            if found and not self.is_over:
+                self.is_over = True
+                await self._act()
         wanted = {"filter": {"must": [{"has_id": [point["id"] for point in found]}]}, "limit": len(found) or 1}
         how = {key: value for key, value in body.items() if key in ("with_payload", "with_vector")}
         points, _ = await self._store.scroll(collection, wanted | how)
