@@ -12,6 +12,11 @@ from tests.support.planted import check_met, forget
 # The files that take longest, of each suite, longest first. Workers are given files in this order (the Makefile's
 # `--no-loadscope-reorder`), so that none of these is begun when the others have ended.
 LONGEST = (
+    "tests/faults/test_restore_operator_kills.py",
+    "tests/faults/test_operator_kills.py",
+    "tests/faults/test_rebuild_faults.py",
+    "tests/faults/test_snapshot_kills.py",
+    "tests/faults/test_image.py",
     "tests/faults/test_generated_specs.py",
     "tests/faults/test_history.py",
     "devserver/tests/test_concurrency.py",

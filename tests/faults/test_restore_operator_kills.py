@@ -80,7 +80,8 @@ class Agent:
 
     def prepare(self) -> None:
         """Bring it about; an operator runs."""
-        self.workspace.connect()
+        # A restore waits once for as long as a call to Qdrant may take.
+        self.workspace.connect(timeoutSeconds=3)
         self.workspace.create()
         self.workspace.wait_ready(seconds=20)
         self.store(KEPT, range(BEFORE))
