@@ -277,7 +277,8 @@ test("a client comes down to what the API grants", async () => {
   const answers = Array.from({ length: 2_000 }, () => (request: IncomingMessage, answer: ServerResponse) => {
     if (underWay >= 2) {
       refused++;
-      refuse(429)(request, answer);
+      // Without a time at which to come again: after a wait of its own, which the client chooses.
+      answer.writeHead(429, { "Content-Type": "application/problem+json" }).end("{}");
       return;
     }
     underWay++;

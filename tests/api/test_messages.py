@@ -246,8 +246,8 @@ class TestDistillation:
         assert [(memory["content"], memory["source_ids"]) for memory in made_of(api, user)] == [
             ("Ada moved to Lisbon.", [turns[0]])
         ]
-        metrics = api.get("/metrics").text
-        assert 'agentmemory_api_distilled_memories_total{fate="proposed"} 2' in metrics
+        proposed = 'agentmemory_api_distilled_memories_total{fate="proposed"} 2'
+        wait_until(lambda: proposed in api.get("/metrics").text)
 
     def test_an_answer_that_is_none_leaves_the_turns(self, api: httpx.Client, model: ScriptedModel, user: str) -> None:
         model.mode = "nonsense"
