@@ -20,7 +20,7 @@ from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 
 ENTRY_BYTES = 320
-"""What a vector takes beside its numbers: digest, object and place in the table; more than was ever measured."""
+"""Bytes of a vector beside its numbers: digest, object and place in the table; more than was ever measured."""
 
 Key = bytes
 Packed = bytes
@@ -28,36 +28,36 @@ Fetched = dict[Key, Packed]
 
 
 class EmbeddingCache:
-    """How many bytes the vectors take that a process remembers.
+    """Bounds the bytes of the vectors that a process keeps.
 
-    One agent may use room that nobody else does. Where there is none, whoever has most loses what it used longest ago:
-    so nobody loses anything to others who has no more than its equal share.
+    An embedder may use room that no other one uses. Where no room is left, the embedder with the most bytes loses the
+    vectors that it used longest ago. So an embedder with no more than an equal share loses none to others.
 
     Args:
-        max_bytes: of all of them together.
+        max_bytes: Of all vectors together.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        # What is remembered for an embedder goes with it, and is not counted from then on.
+        # The vectors of an embedder go with it, and are not counted from then on.
         self._shelves: WeakSet[Shelf] = WeakSet()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that are taken now."""
+        """Bytes that the vectors take now."""
         return sum(shelf.size_bytes for shelf in self._shelves)
 
     def shelf(self) -> "Shelf":
-        """An empty place for the vectors of one embedder."""
+        """Add an empty shelf for the vectors of one embedder."""
         shelf = Shelf()
         self._shelves.add(shelf)
         return shelf
 
     def put(self, shelf: "Shelf", fetched: Fetched, *, entries: int | None) -> None:
-        """Remember vectors on a shelf, its newest; those that do not fit any more go first.
+        """Put vectors on a shelf as its newest; the oldest ones make room for them.
 
         Args:
-            entries: the most that the shelf keeps; None is as many as fit.
+            entries: The most vectors that the shelf keeps; None is as many as fit.
         """
         size_bytes = self.size_bytes
         for key, vector in fetched.items():
@@ -69,7 +69,7 @@ class EmbeddingCache:
                 size_bytes += shelf.add(key, vector)
 
     def _make_room(self, wanting: "Shelf", wanted_bytes: int, size_bytes: int) -> int:
-        """Drop vectors until there is room, or the one that wants it would have most of all; return their bytes."""
+        """Drop the oldest vectors of the largest shelf (with what it wants) until there is room; return their bytes."""
         freed_bytes = 0
         while size_bytes - freed_bytes + wanted_bytes > self._max_bytes:
             largest = max(self._shelves, key=lambda shelf: shelf.size_bytes + wanted_bytes * (shelf is wanting))
@@ -80,7 +80,7 @@ class EmbeddingCache:
 
 
 class Shelf:
-    """What is remembered for one embedder, that used longest ago first."""
+    """The vectors of one embedder, those used longest ago first."""
 
     def __init__(self) -> None:
         self.vectors: OrderedDict[Key, Packed] = OrderedDict()
@@ -88,26 +88,26 @@ class Shelf:
         self._most = 0
 
     def recall(self, keys: Iterable[Key]) -> Fetched:
-        """What is remembered of these; it counts as used from now on."""
+        """Return the vectors of these keys that the shelf has; they count as used from now on."""
         found = {key: vector for key in keys if (vector := self.vectors.get(key)) is not None}
         for key in found:
             self.vectors.move_to_end(key)
         return found
 
     def add(self, key: Key, vector: Packed) -> int:
-        """Remember one that is not there; return its bytes."""
+        """Add a vector under a new key; return its bytes."""
         self.vectors[key] = vector
         self._most = max(self._most, len(self.vectors))
         self.size_bytes += size_of(vector)
         return size_of(vector)
 
     def drop(self, key: Key) -> int:
-        """Forget one if it is there; return its bytes."""
+        """Drop the vector of a key; return its bytes, 0 if there is none."""
         vector = self.vectors.pop(key, None)
         return 0 if vector is None else self._forgotten(vector)
 
     def drop_oldest(self) -> int:
-        """Forget the one that was used longest ago; return its bytes."""
+        """Drop the vector that was used longest ago; return its bytes."""
         return self._forgotten(self.vectors.popitem(last=False)[1])
 
     def _forgotten(self, vector: Packed) -> int:
@@ -119,15 +119,15 @@ class Shelf:
 
 
 class CachedEmbedder:
-    """Remembers the vectors of the texts used last.
+    """Keeps the vectors of the texts used last; implements ports.Embedder.
 
     Equal texts of one call, and of calls that run at the same time, are embedded once. A caller that goes away does
     not spoil the work for the others.
 
     Args:
-        inner: of one agent: what it answers is for nobody else.
-        cache: bounds what this and others remember.
-        entries: the most vectors that are remembered; None is as many as fit.
+        inner: The embedder of one agent, whose vectors are for that agent alone.
+        cache: Bounds the vectors of all embedders of the process.
+        entries: The most vectors that are kept; None is as many as fit.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class CachedEmbedder:
         return self._inner.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order; float32 values, remembered or not."""
+        """Return a vector for each text, in order; float32 values, from the cache or not."""
         wanted = {_digest(text): text for text in texts}
         found = self._shelf.recall(wanted)
         others = {key: task for key in wanted if key not in found and (task := self._running.get(key))}
@@ -165,7 +165,7 @@ class CachedEmbedder:
         return await asyncio.shield(task)
 
     async def _join(self, task: asyncio.Task[Fetched], *, key: Key, text: str) -> Fetched:
-        """Wait for another call's embedding; what failed there may have failed for its other texts."""
+        """Wait for another call's vector; embed the text alone if that call failed, perhaps for its other texts."""
         try:
             return await asyncio.shield(task)
         except AgentMemoryError:
@@ -182,11 +182,11 @@ class CachedEmbedder:
             if self._running.get(key) is task:
                 del self._running[key]
         if not task.cancelled():
-            task.exception()  # marks it as seen: every caller may have gone away
+            task.exception()  # marks the exception as seen: all callers may have gone away
 
 
 def size_of(vector: Packed) -> int:
-    """The bytes that a remembered vector takes."""
+    """Return the bytes that a kept vector takes."""
     return ENTRY_BYTES + len(vector)
 
 
