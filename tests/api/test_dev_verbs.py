@@ -2,15 +2,15 @@
 
 import json
 import pathlib
-import subprocess
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from tests.api.test_dev_snapshots import Development, developing
+from tests.support.forked import run_agentmemory
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, clean_environment
+from tests.support.programs import clean_environment
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Developmen
 
 def run(development: Development, *arguments: str, folder: pathlib.Path | None = None) -> tuple[int, str, str]:
     """Run a command on the folder, or on another one; return exit status, output and errors."""
-    command = [*AGENTMEMORY, *arguments, "--manifests", str(folder or development.manifests)]
-    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=60)
+    command = (*arguments, "--manifests", str(folder or development.manifests))
+    done = run_agentmemory(*command, env=clean_environment())
     return done.returncode, done.stdout, done.stderr
 
 

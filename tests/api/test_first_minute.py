@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from tests.support.forked import run_agentmemory
 from tests.support.pages import blocks_of
 from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
@@ -42,7 +43,7 @@ class Home:
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         """Run a verb; return exit status, output and errors."""
         known = clean_environment() | self.environment | environment
-        done = subprocess.run([*AGENTMEMORY, *arguments], capture_output=True, text=True, env=known, timeout=60)
+        done = run_agentmemory(*arguments, env=known)
         return done.returncode, done.stdout, done.stderr
 
     def shell(self, command: str, **environment: str) -> str:

@@ -17,6 +17,8 @@ VECTOR = [1.0] * 8
 BIG, CHANGED = 1357924680135792468, -12.070162795213857
 SENT = {"big": BIG, "least": -(2**63), "most": 2**63 - 1, "long": [CHANGED, {"deep": CHANGED}], "whole": 5.0}
 TOO_LARGE = ("100000000000000000001", "9223372036854775808", "-9223372036854775809", "1" * 5_000)
+# Longer than any part of a user's name.
+PLACE = -9182736450
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -33,8 +35,8 @@ def found(client: httpx.Client, user: str, filters: dict[str, Any]) -> set[str]:
 
 
 def in_place_of_number(document: Any, digits: str) -> bytes:
-    """Return JSON with other digits where the document has -1."""
-    return json.dumps(document).replace("-1", digits, 1).encode()
+    """Return JSON with other digits where the document has `PLACE`."""
+    return json.dumps(document).replace(str(PLACE), digits, 1).encode()
 
 
 def test_they_are_answered_exported_and_imported_as_they_were_sent(client: httpx.Client, user: str) -> None:
@@ -70,11 +72,11 @@ def test_a_forget_erases_one_of_two_neighbours(client: httpx.Client, user: str) 
 
 @pytest.mark.parametrize("digits", TOO_LARGE)
 def test_an_integer_of_more_than_64_bits_is_refused_by_name(client: httpx.Client, user: str, digits: str) -> None:
-    one = memory(user, "a", deep=[{"n": -1}])
-    asked = {"user_id": user, "vector": VECTOR, "filters": {"OR": [{"metadata.n": {"in": [-1]}}]}}
-    item = {"content": "c", "vector": VECTOR, "metadata": {"n": -1}}
+    one = memory(user, "a", deep=[{"n": PLACE}])
+    asked = {"user_id": user, "vector": VECTOR, "filters": {"OR": [{"metadata.n": {"in": [PLACE]}}]}}
+    item = {"content": "c", "vector": VECTOR, "metadata": {"n": PLACE}}
     place = {"namespace": ["memories", user, "n"], "key": "k"}
-    forget = {"user_id": user, "filters": {"metadata.n": -1}}
+    forget = {"user_id": user, "filters": {"metadata.n": PLACE}}
 
     def send(method: str, path: str, document: Any, **more: Any) -> httpx.Response:
         headers = {"Content-Type": "application/json", **more.pop("headers", {})}
@@ -84,7 +86,7 @@ def test_an_integer_of_more_than_64_bits_is_refused_by_name(client: httpx.Client
     line = send(
         "POST",
         "import",
-        {"content": "a", "vector": VECTOR, "metadata": {"n": -1}},
+        {"content": "a", "vector": VECTOR, "metadata": {"n": PLACE}},
         headers=NDJSON,
         params={"user_id": user},
     )

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.gitops.tools import EXAMPLE
-from tests.support.programs import AGENTMEMORY, ROOT, built, clean_environment
+from tests.support.forked import run_agentmemory
+from tests.support.programs import ROOT, built, clean_environment
 from tests.support.spec.documents import Document
 
 PIPELINES = sorted((EXAMPLE / "pipelines").glob("*.yaml"))
@@ -63,7 +64,7 @@ def test_a_pipeline_s_commands_are_ours_and_end_as_it_expects(path: Any) -> None
     ends = {}
     for command in commands:
         environment = clean_environment()
-        done = subprocess.run([*AGENTMEMORY, *shlex.split(command)], cwd=EXAMPLE, env=environment, capture_output=True)
+        done = run_agentmemory(*shlex.split(command), cwd=EXAMPLE, env=environment)
         ends[command.split()[0]] = done.returncode, bool(done.stdout)
     assert ends == {"validate": (0, True), "plan": (2, True)}
 
@@ -87,5 +88,5 @@ def test_a_fork_s_pull_request_meets_no_secret() -> None:
 
 def test_validate_takes_every_manifest_of_the_example() -> None:
     folders = [option for name in ("connections", "agents", "restores") for option in ("-f", str(EXAMPLE / name))]
-    done = subprocess.run([*AGENTMEMORY, "validate", *folders], capture_output=True, text=True, env=clean_environment())
+    done = run_agentmemory("validate", *folders, env=clean_environment())
     assert (done.returncode, "3 objects checked" in done.stdout) == (0, True), done.stdout

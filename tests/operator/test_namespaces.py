@@ -2,7 +2,6 @@
 
 import asyncio
 import pathlib
-import subprocess
 import time
 from collections.abc import Awaitable, Iterator
 from typing import Any
@@ -20,9 +19,10 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, install, kubeconfig_of, shell
 from tests.support.cluster.operators import LEADING, start_operator
 from tests.support.cluster.workspace import Workspace, marker_of
+from tests.support.forked import run_agentmemory
 from tests.support.pages import commands_of
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, running
+from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = "operator"
@@ -188,14 +188,9 @@ def test_an_api_that_may_not_read_kube_system_serves_only_where_it_is_told_which
 
 def cleanup_of(control_plane: ControlPlane, workspace: Workspace, **environment: str) -> tuple[int, str]:
     """Ask what a cleanup would remove; return the exit status and the errors."""
-    done = subprocess.run(
-        [*AGENTMEMORY, "cleanup", "memory", "-n", workspace.namespace, "--dry-run"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)} | environment,
-        timeout=60,
-    )
+    command = ("cleanup", "memory", "-n", workspace.namespace, "--dry-run")
+    environment = clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)} | environment
+    done = run_agentmemory(*command, env=environment)
     return done.returncode, done.stderr
 
 

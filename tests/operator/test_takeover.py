@@ -1,7 +1,5 @@
 """A collection changes its owner only when somebody names the owner that loses it."""
 
-import subprocess
-
 import pytest
 
 from tests.support.cluster.workspace import (
@@ -13,7 +11,8 @@ from tests.support.cluster.workspace import (
     marker_of,
     wait_asked,
 )
-from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
+from tests.support.forked import run_agentmemory
+from tests.support.programs import clean_environment
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -83,9 +82,7 @@ def check_taken(workspace: Workspace) -> None:
 def takeover(workspace: Workspace, *options: str) -> tuple[int, str]:
     """Run `agentmemory takeover` as people do; return exit status and output."""
     environment = clean_environment() | {"KUBECONFIG": str(workspace.control_plane.kubeconfig)}
-    done = subprocess.run(
-        [*AGENTMEMORY, "takeover", *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = run_agentmemory("takeover", *options, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -50,6 +50,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator" / "agentmemory_operator"
 KEY = "s3cr3t-key-4711"
 TEXT = "the user's PIN is 4711"
+TURNS = 10
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -91,10 +92,12 @@ async def listening(answer: Answer, *, host: str = "127.0.0.1") -> AsyncIterator
         yield listener
     finally:
         server.close()
-        # An answer that nobody takes to its end would outlive the loop.
-        for writer in listener.writers:
-            writer.transport.abort()
-        await asyncio.sleep(0)
+        # An answer that no client takes to its end would outlive the loop; a connection that was just accepted has its
+        # writer after some turns of it.
+        for _ in range(TURNS):
+            for writer in listener.writers:
+                writer.transport.abort()
+            await asyncio.sleep(0)
 
 
 def answering(status: int, body: bytes = b"", *headers: str) -> Answer:

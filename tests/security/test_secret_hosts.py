@@ -7,7 +7,6 @@ after the value was handed over to the API; by specs, by a status, by what its o
 
 import base64
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,8 +22,9 @@ from starlette.routing import Route
 from agentmemory_operator.connections.rules.secret_hosts import HOSTS
 from tests.support.cluster.tenants import QDRANT_KEY, Platform, Rights, Tenant, create_secret, handed_over
 from tests.support.cluster.workspace import AGENT, MERGE, Workspace, conditions_of
+from tests.support.forked import run_agentmemory
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
+from tests.support.programs import clean_environment
 from tests.support.spec.documents import Document
 from tests.support.web.http_server import serve
 from tests.support.web.s3_server import BUCKET
@@ -306,14 +306,7 @@ class TestCommands:
             "AGENTMEMORY_SECRET_HOSTS": "Require",
         }
 
-        done = subprocess.run(
-            [*AGENTMEMORY, verb, *named[verb], *typed],
-            cwd=ROOT,
-            env=clean_environment() | environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = run_agentmemory(verb, *named[verb], *typed, env=clean_environment() | environment)
 
         assert done.returncode != 0
         assert listener.keys == ({QDRANT_KEY} if is_typed else set())

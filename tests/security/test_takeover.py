@@ -1,7 +1,6 @@
 """A freed name, and what it held, goes to nobody whom the connection's owner does not name."""
 
 import json
-import subprocess
 
 import httpx
 import pytest
@@ -10,8 +9,9 @@ from agentmemory_operator.adapters.kubernetes.claims import PARTS, PREFIX, claim
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.cluster.tenants import BOTH, Platform, Tenant
 from tests.support.cluster.workspace import AGENT, CONNECTION, SIZE, Workspace
+from tests.support.forked import run_agentmemory
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
+from tests.support.programs import clean_environment
 from tests.support.spec.documents import Document
 
 SECRET = "the safe opens with 4711"
@@ -232,8 +232,6 @@ class TestMarker:
 def takeover(workspace: Workspace, *options: str) -> str:
     """Run `agentmemory takeover` as the platform's people do."""
     environment = clean_environment() | {"KUBECONFIG": str(workspace.control_plane.kubeconfig), "COLUMNS": "300"}
-    done = subprocess.run(
-        [*AGENTMEMORY, "takeover", *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = run_agentmemory("takeover", *options, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,7 +2,6 @@
 
 import os
 import pty
-import subprocess
 from typing import Any
 
 import typer
@@ -18,7 +17,8 @@ from agentmemory_operator.entrypoints.cli.composition import (
     Verbs,
 )
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
-from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
+from tests.support.forked import run_agentmemory
+from tests.support.programs import clean_environment
 
 
 def command_line(
@@ -66,15 +66,7 @@ def on_terminal(*arguments: str, answer: str, **environment: str) -> tuple[int, 
     typed, terminal = pty.openpty()
     try:
         os.write(typed, f"{answer}\n".encode())
-        done = subprocess.run(
-            [*AGENTMEMORY, *arguments],
-            stdin=terminal,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=clean_environment() | environment,
-            timeout=60,
-        )
+        done = run_agentmemory(*arguments, env=clean_environment() | environment, stdin=terminal)
     finally:
         os.close(terminal)
         os.close(typed)

@@ -1,7 +1,6 @@
 """Our commands as processes: start, stop, kill -9, pause, read the log; and a development Qdrant as one."""
 
 import contextlib
-import ctypes
 import os
 import pathlib
 import random
@@ -12,17 +11,17 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.controlplane.build import CONTROL_PLANE, Toolset, find_assets
+from tests.support.forked import Child, start_process
 from tests.support.patience import Patience
 
 # Below the ports that Linux and macOS hand to outgoing connections, so that none takes a port between probe and use.
 PORTS = range(20_000, 30_000)
 _given: deque[int] = deque(maxlen=100)
-PR_SET_PDEATHSIG = 1
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
 START_TIMEOUT_S = 30.0
@@ -51,18 +50,6 @@ def free_port() -> int:
             return port
 
 
-def die_with_parent() -> Callable[[], None] | None:
-    """Return what a child runs before exec so that the kernel kills it with its parent; only Linux can."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask_kernel() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    return ask_kernel
-
-
 def clean_environment() -> dict[str, str]:
     """Return the environment without what would change what our programs do; no stack is found, none lets itself be."""
     kept = os.environ.items()
@@ -80,17 +67,10 @@ class Program:
         self._environment = clean_environment() | environment
         self._process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("wb") as output:
-            return subprocess.Popen(
-                self._command,
-                stdout=output,
-                stderr=output,
-                cwd=ROOT,
-                env=self._environment,
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-            )
+    def _start(self) -> Child:
+        with self._log.open("wb") as output, open(os.devnull, "rb") as nothing:
+            files = [nothing.fileno(), output.fileno(), output.fileno()]
+            return start_process(self._command, files, env=self._environment)
 
     @property
     def pid(self) -> int:
@@ -142,7 +122,7 @@ class Program:
 
     def terminate(self) -> None:
         """Ask it to end, as Kubernetes does, and do not wait."""
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """End it as Kubernetes does; one that has ended is no error."""

@@ -23,8 +23,9 @@ from typing import Self
 import httpx
 import yaml
 
+from tests.support.forked import die_with_parent
 from tests.support.patience import Patience
-from tests.support.programs import die_with_parent, free_port
+from tests.support.programs import free_port
 from tests.support.spec.documents import Document
 from tests.support.web.http_server import well
 

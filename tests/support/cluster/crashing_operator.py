@@ -62,7 +62,7 @@ from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import Shard
-from tests.support.programs import die_with_parent
+from tests.support.forked import ask_to_die_with_parent
 
 DAY_S = 86_400
 # No API relies on a reading here, and a restore is begun anew after each kill.
@@ -384,12 +384,6 @@ def nurse() -> None:
         print(pid, flush=True)
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
-
-
-def ask_to_die_with_parent() -> None:
-    """Leave no operator behind a test that was killed."""
-    if ask := die_with_parent():
-        ask()
 
 
 if __name__ == "__main__":

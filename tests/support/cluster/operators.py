@@ -5,12 +5,12 @@ import os
 import pathlib
 import select
 import signal
-import subprocess
 import sys
 import time
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, die_with_parent
+from tests.support.forked import run_agentmemory, start_process
+from tests.support.programs import AGENTMEMORY, Program, clean_environment
 
 WATCHING = "watching QdrantConnection"
 LEADING = "became the leader: "
@@ -42,9 +42,7 @@ def run_command(
 ) -> tuple[int, str, str]:
     """Run a command of ours against the cluster; return its exit status, output and errors."""
     environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or control_plane.kubeconfig)}
-    done = subprocess.run(
-        [*AGENTMEMORY, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60
-    )
+    done = run_agentmemory(*arguments, env=environment)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -54,17 +52,14 @@ class Nursery:
     def __init__(self, control_plane: ControlPlane, folder: pathlib.Path) -> None:
         self._log = folder / "operators.log"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                (sys.executable, "-m", "tests.support.cluster.crashing_operator"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=ROOT,
-                env=clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)},
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-            )
+            given, orders = os.pipe()
+            answers, output = os.pipe()
+            command = (sys.executable, "-m", "tests.support.cluster.crashing_operator")
+            environment = clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)}
+            self._process = start_process(command, (given, output, log.fileno()), env=environment)
+        os.close(given)
+        os.close(output)
+        self._orders, self._answers = os.fdopen(orders, "w"), os.fdopen(answers)
 
     @property
     def log(self) -> str:
@@ -91,27 +86,26 @@ class Nursery:
             zone_keys_namespace: where data keys of privacy zones lie; empty is nowhere.
             periods: fields of `controllers.agent_memory.Periods`.
         """
-        assert self._process.stdin is not None
         order = {"victim": victim, "crash_at": crash_at, "crash_in": crash_in, "periods": periods or {}}
         order |= {"lease_namespace": lease_namespace, "zone_keys_namespace": zone_keys_namespace}
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
+        self._orders.write(json.dumps(order) + "\n")
+        self._orders.flush()
         return ForkedOperator(self, int(self.read_line()))
 
     def has_line(self) -> bool:
         """Tell whether there is something to read."""
-        assert self._process.stdout is not None
-        return bool(select.select([self._process.stdout], [], [], 0)[0])
+        return bool(select.select([self._answers], [], [], 0)[0])
 
     def read_line(self) -> str:
         """Return the next line; waits for it."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+        return self._answers.readline()
 
     def close(self) -> None:
         """Kill everything that runs."""
-        self._process.kill()
-        self._process.communicate()
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._orders.close()
+        self._answers.close()
 
 
 class ForkedOperator:

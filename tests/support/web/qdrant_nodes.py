@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.forked import start_process
 from tests.support.patience import Patience
 from tests.support.planted import plant
 from tests.support.programs import ROOT
@@ -33,9 +33,13 @@ class DevServer:
 
     def __init__(self, data_dir: pathlib.Path, *options: str) -> None:
         self.data_dir = data_dir
-        command = [sys.executable, "-m", "qdrant_devserver", "--data", str(data_dir), *options]
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "devserver")}
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        command = (sys.executable, "-m", "qdrant_devserver", "--data", str(data_dir), *options)
+        reading, output = os.pipe()
+        with open(os.devnull, "rb") as nothing:
+            environment = os.environ | {"PYTHONPATH": str(ROOT / "devserver")}
+            self.process = start_process(command, (nothing.fileno(), output, output), env=environment)
+        os.close(output)
+        self._output = os.fdopen(reading, "rb")
         self.urls = self._wait()
         self.url = self.urls[0]
         self.http = httpx.Client(base_url=self.url, timeout=30, headers={"accept-encoding": "identity"})
@@ -61,16 +65,14 @@ class DevServer:
         self.http.close()
         self.process.send_signal(how)
         self.process.wait(timeout=30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._output.close()
 
     def _wait(self) -> list[str]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().decode()
+        line = self._output.readline().decode()
         found = re.search(r"Qdrant (http://.+)", line)
         if not found:
-            rest = self.process.stdout.read().decode()
-            self.process.stdout.close()
+            rest = self._output.read().decode()
+            self._output.close()
             self.process.wait(timeout=READY_S)
             raise RuntimeError(line + rest)
         return found[1].split()

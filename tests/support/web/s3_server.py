@@ -13,8 +13,9 @@ import pytest
 
 from agentmemory_operator.ports.objects import AccessKey, Bucket
 from tests.controlplane.build import OBJECT_STORAGE
+from tests.support.forked import die_with_parent
 from tests.support.patience import Patience
-from tests.support.programs import built, die_with_parent, free_port
+from tests.support.programs import built, free_port
 from tests.support.web.http_server import ServerFiles
 
 KEY = AccessKey("test-access-key", "test-secret-key")

@@ -1,0 +1,283 @@
+"""Programs of ours forked from a process that has their imports.
+
+The imports of a start take 1 to 2.5 s of a processor, and a run of the tests starts a thousand. Each test process has
+one server of forks. A fork runs a module as `python -m` does, with its own session, environment, folder and files.
+Tests of a start itself run the interpreter.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import io
+import json
+import os
+import pathlib
+import pkgutil
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OURS = "agentmemory_operator"
+PACKAGES = (OURS, "agentmemory_client", "qdrant_devserver")
+# Imported by what is imported, only when it is called.
+CALLED_LATE = (
+    "anyio._backends._asyncio",
+    "encodings.idna",
+    "rich.console",
+    "typer.rich_utils",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+)
+# Elsewhere each command is a new interpreter.
+CAN_FORK = sys.platform == "linux"
+# They read KUBECONFIG as they are imported.
+READ_ENVIRONMENT = ("kubernetes.config.kube_config", "kubernetes.aio.config.kube_config")
+ORDER_BYTES = 1 << 20
+POLL_S = 0.01
+PYTHON_M = (sys.executable, "-m")
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> Callable[[], None] | None:
+    """Return what a child runs before exec so that the kernel kills it with its parent; only Linux can."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask_kernel() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return ask_kernel
+
+
+def ask_to_die_with_parent() -> None:
+    """Have the kernel kill this process with its parent, where it can."""
+    if ask := die_with_parent():
+        ask()
+
+
+class Child(Protocol):
+    """What `Popen` and `Fork` have."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+
+
+class Fork:
+    """A process of the server, as `subprocess.Popen` has it."""
+
+    def __init__(self, server: "ForkServer", pid: int, command: Sequence[str]) -> None:
+        self.pid = pid
+        self._server = server
+        self._command = command
+        self._code: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code that `poll` or `wait` saw last."""
+        return self._code
+
+    def poll(self) -> int | None:
+        """Return the exit code, or the negative signal; None while it runs."""
+        if self._code is None:
+            self._code = self._server.code_of(self.pid)
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: it runs after `timeout` seconds.
+        """
+        ends = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if ends is not None and time.monotonic() > ends:
+                raise subprocess.TimeoutExpired(list(self._command), timeout or 0)
+            time.sleep(POLL_S)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal to the process, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+
+class ForkServer:
+    """The process that forks, and the calls to it; for any thread."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())]
+            self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], start_new_session=True)
+        self._lock = threading.Lock()
+        atexit.register(self._close)
+
+    def start(self, command: Sequence[str], files: Sequence[int], cwd: pathlib.Path, env: Mapping[str, str]) -> Fork:
+        """Run a module with arguments; `files` are its input, output and errors."""
+        order = {"command": list(command), "cwd": str(cwd), "environment": dict(env)}
+        return Fork(self, self._call(order, files), command)
+
+    def code_of(self, pid: int) -> int | None:
+        """Return the exit code of a fork, None while it runs."""
+        code: int | None = self._call({"poll": pid})
+        return code
+
+    def _call(self, order: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
+        with self._lock:
+            socket.send_fds(self._channel, [json.dumps(order).encode()], files)
+            answer = self._channel.recv(ORDER_BYTES)
+        if not answer:
+            raise RuntimeError(f"the server of forks ended: {self._process.wait()}")
+        return json.loads(answer)
+
+    def _close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._channel.close()
+
+
+_servers: list[ForkServer] = []
+
+
+def fork_server() -> ForkServer:
+    """Return the server of this test process, started at the first call."""
+    if not _servers:
+        _servers.append(ForkServer())
+    return _servers[0]
+
+
+def start_process(
+    command: Sequence[str], files: Sequence[int], *, env: Mapping[str, str], cwd: pathlib.Path = ROOT
+) -> Child:
+    """Start a command in a session of its own; it ends with this process.
+
+    Args:
+        command: one that begins with this interpreter and `-m` is a fork where the system can.
+        files: its input, output and errors.
+    """
+    if CAN_FORK and command[:2] == PYTHON_M:
+        return fork_server().start(command[2:], files, cwd, env)
+    given, output, errors = files
+    return subprocess.Popen(
+        command,
+        stdin=given,
+        stdout=output,
+        stderr=errors,
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+        preexec_fn=die_with_parent(),
+    )
+
+
+def run_agentmemory(
+    *arguments: str,
+    env: Mapping[str, str],
+    cwd: pathlib.Path = ROOT,
+    stdin: int | None = None,
+    timeout: float = 60,
+) -> subprocess.CompletedProcess[str]:
+    """Run `agentmemory` to its end and return what it printed.
+
+    Raises:
+        subprocess.TimeoutExpired: it ran longer; it is killed.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, open(os.devnull, "rb") as nothing:
+        files = [nothing.fileno() if stdin is None else stdin, output.fileno(), errors.fileno()]
+        child = start_process((*PYTHON_M, OURS, *arguments), files, cwd=cwd, env=env)
+        try:
+            code = child.wait(timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        printed = []
+        for file in (output, errors):
+            file.seek(0)
+            printed.append(file.read().decode())
+    return subprocess.CompletedProcess(["agentmemory", *arguments], code, *printed)
+
+
+def import_all() -> None:
+    """Import what any command would; a module whose package is not installed is left out, as it is at a start."""
+    for name in (*PACKAGES, *CALLED_LATE):
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(getattr(package, "__path__", ()) if name in PACKAGES else (), f"{name}."):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(module.name)
+
+
+def serve(channel: socket.socket) -> dict[str, Any]:
+    """Take orders until the channel is closed; in a fork, return its order."""
+    while True:
+        message, files, _, _ = socket.recv_fds(channel, ORDER_BYTES, 3)
+        if not message:
+            sys.exit()
+        order = json.loads(message)
+        if "poll" in order:
+            pid, status = os.waitpid(order["poll"], os.WNOHANG)
+            channel.send(json.dumps(os.waitstatus_to_exitcode(status) if pid else None).encode())
+        elif os.fork() == 0:
+            become(order, files)
+            channel.send(json.dumps(os.getpid()).encode())
+            channel.close()
+            return dict(order)
+        for file in files:
+            os.close(file)
+
+
+def become(order: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Take on what a new process would have: session, folder, environment, files."""
+    os.setsid()
+    ask_to_die_with_parent()
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    time.tzset()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    for name in READ_ENVIRONMENT:
+        if module := sys.modules.get(name):
+            location = os.environ.get("KUBECONFIG") or str(pathlib.Path.home() / ".kube" / "config")
+            vars(module)["KUBE_CONFIG_DEFAULT_LOCATION"] = location
+    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
+    output, errors = (io.BufferedWriter(io.FileIO(number, "w", closefd=False)) for number in (1, 2))
+    sys.stdout = io.TextIOWrapper(output, encoding="utf-8", write_through=is_unbuffered)
+    sys.stderr = io.TextIOWrapper(errors, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def main() -> NoReturn:
+    """Serve forks; each goes on as its module."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    ask_to_die_with_parent()
+    import_all()
+    gc.collect()
+    gc.freeze()
+    module, *arguments = serve(channel)["command"]
+    # The module sets its own name.
+    sys.argv = ["", *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
+if __name__ == "__main__":
+    main()
