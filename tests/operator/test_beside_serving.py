@@ -18,6 +18,8 @@ from tests.support.web.s3_server import BUCKET, KEY
 pytestmark = pytest.mark.usefixtures("operator")
 
 STORED = 30
+# It goes on for minutes: what is waited for is late by design.
+PACE_S = 0.2
 EVENTS = ["memory_superseded", "cleanup_done", "erased", "restored"]
 SIGNING_KEY = "0123456789abcdef0123456789abcdef"
 
@@ -69,7 +71,7 @@ def test_failed_backups_and_webhooks_never_touch_serving(
     workspace.create_ready(webhooks=hooks, snapshots={"storage": storage}, **SPEC)
     api_url = api_program.wait_for(SERVING)[1]
 
-    with Witness([api_url], workspace.slug) as witness:
+    with Witness([api_url], workspace.slug, pace_s=PACE_S) as witness:
         wait_until(lambda: witness.journal.acknowledged, seconds=20, what="the agent in the API")
         seen: set[str] = set()
         for number in range(3):

@@ -27,6 +27,7 @@ from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.httpx_transport import HostTransport, client_of
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
+from agentmemory_operator.adapters.qdrant import shard_replicas
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
@@ -51,6 +52,8 @@ PACKAGE = ROOT / "operator" / "agentmemory_operator"
 KEY = "s3cr3t-key-4711"
 TEXT = "the user's PIN is 4711"
 TURNS = 10
+# Some tests have the product wait for nothing.
+TURN = asyncio.sleep
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -97,7 +100,7 @@ async def listening(answer: Answer, *, host: str = "127.0.0.1") -> AsyncIterator
         for _ in range(TURNS):
             for writer in listener.writers:
                 writer.transport.abort()
-            await asyncio.sleep(0)
+            await TURN(0)
 
 
 def answering(status: int, body: bytes = b"", *headers: str) -> Answer:
@@ -226,6 +229,12 @@ CLIENTS = [
     *(embed, list_bucket, read_object, fetch_file, tell_webhook, ask_model),
 ]
 EVERY_CLIENT = pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__name__)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that fail are asked again for a moment, not for ten seconds."""
+    monkeypatch.setattr(shard_replicas, "AGREE_S", 0.05)
 
 
 class TestRedirects:
