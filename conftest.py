@@ -28,7 +28,6 @@ LONGEST = (
     "tests/operator/test_zone_copies.py",
     "tests/upgrade/test_recorded.py",
     "tests/operator/test_consolidation.py",
-    "tests/security/test_secret_hosts_upgrade.py",
     "tests/security/test_canary_passes.py",
     "tests/operator/test_rebuild_page.py",
     "tests/chart/test_monitoring.py",

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 AuthMode = Literal["kubernetes", "token", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
-SecretHosts = Literal["Require", "Warn"]
+SecretHosts = Literal["Require"]
 
 # Set by Kubernetes in every pod.
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"

@@ -1,6 +1,5 @@
 """The Python client against the API itself."""
 
-import importlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 
-import agentmemory_client
 from agentmemory_client import (
     ApiError,
     ApiUnreachable,
@@ -251,21 +249,6 @@ def test_the_client_imports_nothing_that_is_slow() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout.strip() == "[]"
-
-
-def test_the_former_client_says_where_it_went_and_works_meanwhile(stack: Stack, user: str) -> None:
-    with pytest.warns(DeprecationWarning, match="use agentmemory_client"):
-        former = importlib.import_module("agentmemory_operator.client")
-
-    with former.MemoryClient(stack.api_url) as api:
-        stored = api.remember("probe", user, "c", vector=VECTOR)
-        found = api.search("probe", user, vector=VECTOR).results
-        exported = list(api.export("probe", user))
-        settings = api.agent("probe")
-
-    assert [one.id for one in found] == [line["id"] for line in exported] == [stored.id]
-    assert settings["distance"] == "Cosine"
-    assert set(agentmemory_client.__all__) <= set(dir(former))
 
 
 def test_searches_are_made_together_and_answered_in_order(api: Client, user: str) -> None:

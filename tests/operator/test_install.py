@@ -469,23 +469,6 @@ async def test_secrets_can_be_opened_to_it_in_some_namespaces_only(
     other.qdrant.close()
 
 
-def test_the_commands_that_let_secrets_say_where_they_go_turn_it_on_and_off(
-    control_plane: ControlPlane, installed: str
-) -> None:
-    def demands() -> list[Any]:
-        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-        found = [control_plane.http.get(f"{path}/{name}").json() for name in (OPERATOR, API)]
-        (variables, others) = [one["spec"]["template"]["spec"]["containers"][0].get("env", []) for one in found]
-        return [one["value"] for one in (*variables, *others) if one["name"] == "AGENTMEMORY_SECRET_HOSTS"]
-
-    warn, look, require = commands_of("install.md", "Let Secrets say where they go")
-    shell(control_plane, warn)
-    assert demands() == ["Warn", "Warn"]
-    shell(control_plane, look)
-    shell(control_plane, require)
-    assert demands() == []
-
-
 def test_kubectl_applies_the_manifests_strictly_and_without_a_warning(installed: str) -> None:
     assert "Warning" not in installed
     assert installed.count("serverside-applied") == len(documents())

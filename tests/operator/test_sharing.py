@@ -10,7 +10,7 @@ from tests.support.cluster.operators import start_api
 from tests.support.cluster.workspace import MERGE, Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import running, start_qdrant
-from tests.support.spec.documents import SHARING_FIELDS, allowing
+from tests.support.spec.documents import allowing
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
@@ -25,12 +25,6 @@ def infra(workspace: Workspace) -> Iterator[Workspace]:
     made.clean()
 
 
-@pytest.fixture(params=SHARING_FIELDS)
-def field(request: pytest.FixtureRequest) -> str:
-    """The field in which the connection says whom it allows."""
-    return str(request.param)
-
-
 def refer(workspace: Workspace, infra: Workspace) -> None:
     """Create the agent with a reference to the other namespace's connection."""
     workspace.create(connectionRef={"name": "main", "namespace": infra.namespace})
@@ -42,42 +36,40 @@ def label(workspace: Workspace, **labels: str | None) -> None:
     workspace.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
 
 
-def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(
-    workspace: Workspace, infra: Workspace, field: str
-) -> None:
+def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(workspace: Workspace, infra: Workspace) -> None:
     infra.connect()
     refer(workspace, infra)
     condition = workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
     assert f"{infra.namespace}/main may not be used from namespace {workspace.namespace}" in condition["message"]
     assert workspace.physicals() == []
 
-    infra.patch("main", kind="QdrantConnection", **allowing("All", field))
+    infra.patch("main", kind="QdrantConnection", **allowing("All"))
 
     workspace.wait_ready()
 
 
 def test_a_connection_that_no_longer_allows_a_namespace_stalls_its_objects_and_keeps_their_collections(
-    workspace: Workspace, infra: Workspace, field: str
+    workspace: Workspace, infra: Workspace
 ) -> None:
-    infra.connect(**allowing("All", field))
+    infra.connect(**allowing("All"))
     refer(workspace, infra)
     workspace.wait_ready()
 
-    infra.patch("main", kind="QdrantConnection", **allowing("Same", field))
+    infra.patch("main", kind="QdrantConnection", **allowing("Same"))
 
     workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
     assert workspace.physicals() == [workspace.physical]
 
 
 def test_labels_of_the_namespace_decide_where_the_connection_asks_for_them(
-    workspace: Workspace, infra: Workspace, field: str
+    workspace: Workspace, infra: Workspace
 ) -> None:
     label(workspace, tier="gold")
-    infra.connect(**allowing({"matchLabels": {"tier": "gold"}}, field))
+    infra.connect(**allowing({"matchLabels": {"tier": "gold"}}))
     refer(workspace, infra)
     workspace.wait_ready()
 
-    infra.patch("main", kind="QdrantConnection", **allowing({"matchLabels": {"tier": "silver"}}, field))
+    infra.patch("main", kind="QdrantConnection", **allowing({"matchLabels": {"tier": "silver"}}))
 
     condition = workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
     assert "label the namespace tier=silver" in condition["message"]
@@ -109,9 +101,9 @@ def test_the_key_is_read_where_the_connection_is(
 
 
 def test_the_api_serves_an_agent_only_while_its_connection_is_allowed(
-    workspace: Workspace, infra: Workspace, field: str, tmp_path: pathlib.Path
+    workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path
 ) -> None:
-    infra.connect(**allowing("All", field))
+    infra.connect(**allowing("All"))
     refer(workspace, infra)
     workspace.wait_ready()
     program, url = start_api(workspace.control_plane, tmp_path)
@@ -119,7 +111,7 @@ def test_the_api_serves_an_agent_only_while_its_connection_is_allowed(
         path, body = f"{url}/v1/agents/{workspace.slug}/search", {"vector": [1.0] * 8, "user_id": "u"}
         wait_until(lambda: httpx.post(path, json=body).status_code == 200, seconds=10, what="the search")
 
-        infra.patch("main", kind="QdrantConnection", **allowing("Same", field))
+        infra.patch("main", kind="QdrantConnection", **allowing("Same"))
 
         answer = wait_until(
             lambda: (found := httpx.post(path, json=body)).status_code == 503 and found, seconds=5, what="a refusal"

@@ -1,6 +1,5 @@
 """Whose collections are in development: an id in the data folder, on a server that others may share too."""
 
-import json
 import os
 import pathlib
 import resource
@@ -19,7 +18,6 @@ import yaml
 from typer.testing import CliRunner
 
 from agentmemory_operator.main.stores import open_jobs
-from agentmemory_operator.spec.naming import scratch_name
 from tests.support.command_line import command_line
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, running
@@ -32,9 +30,6 @@ CONNECTION = {
     "metadata": {"name": "main", "namespace": "agents"},
     "spec": {"url": "http://qdrant.qdrant.svc:6333"},
 }
-FORMER = "development"
-# Makes what 4f95245 made: the one id in markers, statuses and snapshots, and no file of it.
-AS_BEFORE = {"AGENTMEMORY_CLUSTER_ID": FORMER}
 AGENT = "/v1/agents/bot"
 VECTOR = [1.0] * 8
 
@@ -114,63 +109,6 @@ class Home:
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> Home:
     return Home(tmp_path / "home")
-
-
-class TestUpgrade:
-    """What 4f95245 left goes on in the Qdrant that `dev` itself runs."""
-
-    def test_memories_snapshots_and_what_was_replaced_are_served_restored_and_taken_back(self, home: Home) -> None:
-        with home.dev(**AS_BEFORE) as stack:
-            stack.wait_served()
-            stack.store("first")
-            home.run("snapshot", "create", "bot", "--name", "old", "--wait")
-            home.run("restore", "bot", "--from", "old", "--name", "early", "--wait")
-            assert set(stack.owners().values()) == {FORMER}
-        assert not home.file.exists()
-        old_status = (home.manifests / ".status" / "agents.old.memorysnapshot.json").read_text()
-        assert json.loads(old_status)["status"]["owner"]["clusterId"] == FORMER
-
-        with home.dev() as stack:
-            stack.wait_served()
-            assert stack.contents() == ["first"]
-            stack.store("second")
-            verified = home.run("snapshot", "verify", "bot", "old", "--wait")
-            restored = home.run("restore", "bot", "--from", "old", "--wait")
-            then = stack.contents()
-            home.run("restore", "--rollback", "bot", "--wait")
-            now, owners = stack.contents(), stack.owners()
-
-        assert "has succeeded" in verified
-        assert "has succeeded (Restored)" in restored
-        assert (then, now) == (["first"], ["first", "second"])
-        assert set(owners.values()) == {home.id}
-        assert home.id != FORMER
-        listed = yaml.safe_load(home.run("snapshot", "list", "bot", "-o", "yaml"))["snapshots"]
-        assert [entry["verified"] for entry in listed if entry["name"] == "old"] == ["True"]
-
-    def test_a_scratch_collection_that_a_kill_left_goes(self, home: Home) -> None:
-        left = scratch_name(FORMER, "some uid")
-        with home.dev(**AS_BEFORE) as stack:
-            stack.wait_served()
-            body = {"vectors": {"size": 8, "distance": "Cosine"}}
-            stack.qdrant.put(f"/collections/{left}", json=body).raise_for_status()
-
-        with home.dev() as stack:
-            stack.wait_served()
-            assert left not in stack.owners()
-
-    def test_on_a_server_of_ones_own_the_former_id_may_be_anybodys(self, home: Home, tmp_path: pathlib.Path) -> None:
-        with dev_qdrant(tmp_path / "qdrant") as url:
-            with home.dev("--qdrant", url, **AS_BEFORE) as stack:
-                stack.wait_served()
-                stack.store("mine")
-            with home.dev("--qdrant", url) as stack:
-                stack.program.wait_for("CollectionNotOwned")
-                assert stack.api.get(AGENT).status_code == 503
-                assert set(stack.owners().values()) == {FORMER}
-            with home.dev("--qdrant", url, **AS_BEFORE) as stack:
-                stack.wait_served()
-                assert stack.contents() == ["mine"]
 
 
 class TestSharedServer:

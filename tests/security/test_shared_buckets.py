@@ -247,27 +247,6 @@ class TestOnesOwnCopy:
 
         self.check_goes(site, "own", place)
 
-    @EVERYTHING
-    def test_that_4f95245_made_is_restored_verified_and_removed(self, site: SharedBucket) -> None:
-        """As a status of that time names it: the folder says no namespace, the agent's name is all there is."""
-        place = copied(site.beta, "own")
-        uid = site.beta.read(SNAPSHOT, "own")["metadata"]["uid"]
-        older = place | {"key": f"{PREFIX}/{site.slug}-b/own-{uid[:8]}/{place['key'].rpartition('/')[2]}"}
-        path = site.storage.file(older["key"])
-        if older != place:
-            path.parent.mkdir(parents=True)
-            site.storage.file(place["key"]).rename(path)
-        with stopped(site.beta.platform):
-            site.beta.patch_status(SNAPSHOT, "own", {"locations": [older]})
-
-        site.beta.annotate("own", of=SNAPSHOT, verify_requested_at="now")
-        site.beta.wait_condition("Verified", "True/Verified", name="own", of=SNAPSHOT, seconds=ENDED_WITHIN_S)
-        restore(site.beta, {"snapshotRef": {"name": "own"}})
-        assert ended(site.beta, RESTORE, "undo")["reason"] == "Restored"
-
-        site.beta.annotate("own", of=SNAPSHOT, confirm_delete="own")
-        self.check_goes(site, "own", older)
-
     @staticmethod
     def check_goes(site: SharedBucket, name: str, place: Document) -> None:
         """Fail unless the copy goes with its object."""

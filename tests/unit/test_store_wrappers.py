@@ -13,7 +13,6 @@ import pytest
 import agentmemory_operator
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.agents.fenced_store import FencedStore
-from agentmemory_operator.collections.former_markers import AdoptingSnapshots
 from agentmemory_operator.connections import guarded_stores
 from agentmemory_operator.connections.confined_objects import ConfinedObjects
 from agentmemory_operator.connections.guarded_stores import FREE, WITHHELD
@@ -111,13 +110,11 @@ WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
     (guarded_stores._Snapshots, SnapshotStore, lambda store: guarded_stores.guarded_snapshots(store, reach())),
     (new_only._NewOnly, CollectionStore, of_new_targets(CollectionStore)),
     (new_only._NewOnly, SnapshotStore, of_new_targets(SnapshotStore)),
-    (AdoptingSnapshots, SnapshotStore, lambda store: AdoptingSnapshots(store, "cluster-1")),
     (ConfinedObjects, ObjectStore, lambda store: ConfinedObjects(store, anything(), place="bucket")),
 ]
 # Stores that begin calls themselves, and bases of wrappers; modules whose classes pass sockets and requests.
 NO_WRAPPERS = {QdrantShardSnapshots, ForwardingPoints, guarded_stores._Guarded}
 BESIDE_STORES = {"agentmemory_operator.adapters.http.asgi_connections", "agentmemory_operator.entrypoints.api.app"}
-FORMER = "agentmemory_operator.client"
 
 
 def methods(port: type) -> set[str]:
@@ -133,15 +130,10 @@ def covered(wrapper: type, port: type) -> set[str]:
     return written | listed | (FREE | WITHHELD if listed else frozenset())
 
 
-def passed_over(package: str) -> None:
-    """A package that warns of its end when it is imported."""
-    assert package == FORMER
-
-
 def wrapping_classes() -> Iterator[type]:
     """Every class of the operator that stands before a store: it has most methods of a port, or forwards by name."""
-    for module in pkgutil.walk_packages(agentmemory_operator.__path__, "agentmemory_operator.", onerror=passed_over):
-        if module.name.endswith("__main__") or module.name.startswith(FORMER) or module.name in BESIDE_STORES:
+    for module in pkgutil.walk_packages(agentmemory_operator.__path__, "agentmemory_operator."):
+        if module.name.endswith("__main__") or module.name in BESIDE_STORES:
             continue
         for _, found in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if found.__module__ != module.name or getattr(found, "_is_protocol", False) or found in NO_WRAPPERS:

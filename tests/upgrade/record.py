@@ -1,6 +1,6 @@
-"""Record what a version leaves behind: `python -m tests.upgrade.record COMMIT`, for each one that is delivered.
+"""Record what this version leaves behind: `python -m tests.upgrade.record`, for each one that is released.
 
-Runs the operator and the API of that commit against a control plane, a development Qdrant and an S3 server; it takes
+Runs the operator and the API against a control plane, a development Qdrant and an S3 server; it takes
 half a minute. What it writes is kept for ever: `test_recorded.py` has the present version go on with it.
 """
 
@@ -8,15 +8,13 @@ import base64
 import json
 import os
 import pathlib
-import sys
 import tempfile
 from typing import Any
 
 import httpx
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.earlier import earlier
-from tests.support.cluster.rollout import rollout
+from tests.support.cluster.rollout import PRESENT, rollout
 from tests.support.cluster.workspace import PLURALS, Workspace
 from tests.support.engine.agents import vector_of
 from tests.support.patience import wait_until
@@ -73,7 +71,6 @@ class Story:
     def _store(self, content: str, *, user: str = "ada", **more: Any) -> str:
         body = {"user_id": user, "content": content, "vector": vector_of(content)} | more
         body |= {"type": TYPES[self._agent]} if TYPES[self._agent] else {}
-        # Revision 2 of `cognitive` asks for it, and the first one takes it.
         body |= {"domain": "life"} if self._agent == "cognitive" else {}
         memory = str(well(self._api.post(f"{self._path}/memories", json=body)).json()["id"])
         self._ids.append(memory)
@@ -129,9 +126,8 @@ def read_backup(storage: S3Server) -> dict[str, Json]:
     return kept
 
 
-def record(commit: str, folder: pathlib.Path) -> Recording:
-    """Run a version, and return what it leaves."""
-    version = earlier(commit, folder / "sources")
+def record(folder: pathlib.Path) -> Recording:
+    """Run this version, and return what it leaves."""
     qdrant, qdrant_url = start_qdrant(folder / "qdrant")
     with (
         running(qdrant),
@@ -139,7 +135,7 @@ def record(commit: str, folder: pathlib.Path) -> Recording:
         ControlPlane(built()) as control_plane,
         rollout(control_plane, folder) as installed,
     ):
-        installed.install(version)
+        installed.install(PRESENT)
         control_plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}})
         workspace = Workspace(control_plane, NAMESPACE, qdrant_url)
         workspace.create_secret("s3", **S3_SECRET)
@@ -164,10 +160,9 @@ def record(commit: str, folder: pathlib.Path) -> Recording:
         collections = read_collections(workspace.qdrant)
         objects = read_objects(control_plane, {qdrant_url: QDRANT, storage.url: STORAGE})
         backup = read_backup(storage)
-    return Recording(commit, cluster, objects, collections, asked, backup, exported)
+    return Recording(PRESENT.name, cluster, objects, collections, asked, backup, exported)
 
 
 if __name__ == "__main__":
-    [commit] = sys.argv[1:]
     with tempfile.TemporaryDirectory() as work:
-        record(commit, pathlib.Path(work)).save()
+        record(pathlib.Path(work)).save()

@@ -1,4 +1,4 @@
-"""What an earlier version left behind: objects, collections, backups and answers, as small files under `recorded/`."""
+"""What a released version leaves: objects, collections, backups and answers, as small files under `recorded/`."""
 
 import base64
 import json
@@ -39,7 +39,7 @@ class Recording:
         exported: what the API exported of the agent `brain`, user ada.
     """
 
-    commit: str
+    version: str
     cluster: str
     objects: list[Json]
     collections: dict[str, Json]
@@ -51,7 +51,7 @@ class Recording:
         """Write one file, the same for the same content."""
         folder.mkdir(exist_ok=True)
         text = json.dumps(asdict(self), separators=(",", ":")).encode()
-        (folder / f"{self.commit}.json.xz").write_bytes(lzma.compress(text))
+        (folder / f"{self.version}.json.xz").write_bytes(lzma.compress(text))
 
     def put_backup(self, folder: pathlib.Path) -> None:
         """Lay the bucket's objects where an S3 server over a folder has them."""
@@ -105,14 +105,14 @@ class Recording:
 S3_SECRET = {"access-key-id": "test-access-key", "secret-access-key": "test-secret-key"}
 
 
-def load(commit: str) -> Recording:
+def load(version: str) -> Recording:
     """Read what was recorded of a version."""
-    return Recording(**json.loads(lzma.decompress((FOLDER / f"{commit}.json.xz").read_bytes())))
+    return Recording(**json.loads(lzma.decompress((FOLDER / f"{version}.json.xz").read_bytes())))
 
 
-def commits() -> list[str]:
+def versions() -> list[str]:
     """The versions of which there is a recording."""
-    return sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.json.xz"))
+    return sorted(path.name.removesuffix(".json.xz") for path in FOLDER.glob("*.json.xz"))
 
 
 def said(answer: httpx.Response) -> Any:

@@ -1,4 +1,4 @@
-"""What earlier versions left goes on working: objects, collections, answers, backups of every format, exports."""
+"""What a released version left goes on working: objects, collections, answers, backups of every format, exports."""
 
 import json
 from collections.abc import Iterator
@@ -8,14 +8,13 @@ import httpx
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.earlier import PRESENT
-from tests.support.cluster.rollout import Rollout, rollout
+from tests.support.cluster.rollout import PRESENT, Rollout, rollout
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import running, start_qdrant
 from tests.support.web.http_server import well
 from tests.support.web.s3_server import BUCKET, S3Server, serving_s3
-from tests.upgrade.recorded import NAMESPACE, Recording, ask, commits, load
+from tests.upgrade.recorded import NAMESPACE, Recording, ask, load, versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Left:
         return [found["metadata"]["name"] for found in self.recording.objects if found["kind"] == "AgentMemory"]
 
 
-@pytest.fixture(scope="module", params=commits())
+@pytest.fixture(scope="module", params=versions())
 def left(
     request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Left]:
@@ -56,8 +55,8 @@ def api(left: Left) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_every_format_that_was_delivered_is_recorded() -> None:
-    assert commits() == ["4f95245", "a9184fb"]
+def test_every_version_that_was_released_is_recorded() -> None:
+    assert versions() == ["0.1.0"]
 
 
 def test_every_agent_serves_from_the_collection_that_it_had(left: Left) -> None:

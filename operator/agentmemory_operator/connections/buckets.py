@@ -35,7 +35,7 @@ class Storages:
         shared: buckets that this process's own identity opens for whoever names no Secret, as `place_of` names them;
             each namespace gets at its own keys there alone. None is all, and every key: whoever names a bucket has the
             process's rights already.
-        namespace_of: whose the older keys of such a bucket are.
+        namespace_of: tells which namespace has the agent's name that a key contains.
     """
 
     def __init__(

@@ -15,7 +15,6 @@ from agentmemory_operator.connections.rules.handover import (
     HandedOver,
     KeyToHand,
     Owner,
-    Reference,
     embedding_key,
     handed_before,
     is_bound,
@@ -64,7 +63,6 @@ class Handover:
     Attributes:
         secrets: where the keys for embedding and language models, of hooks and of privacy zones are read.
         notices: who is told of an embedding in force whose Secret is not for its service; None logs it.
-        keeps_older: values are handed over as an API of before expects them too, which did not ask where they go.
         given: slugs of the agents that have a Secret, by what is known.
         is_listed: nobody else has one.
     """
@@ -75,7 +73,6 @@ class Handover:
     tokens: PointsTokens
     clock: Clock
     notices: SecretNotices | None = None
-    keeps_older: bool = False
     given: set[str] = field(default_factory=set, init=False)
     is_listed: bool = field(default=False, init=False)
     _in_force: dict[str, _InForce] = field(default_factory=dict, init=False)
@@ -153,7 +150,7 @@ class Handover:
         known = self._in_force.get(memory.slug)
         if known is not None and known.uid == memory.metadata.uid:
             return {}
-        kept = (slot for slot in before if slot not in wanted and (self.keeps_older or is_bound(slot)))
+        kept = (slot for slot in before if slot not in wanted and is_bound(slot))
         found: dict[str, str | None] = {slot: before[slot] for slot in kept}
         if found:
             self._unsure.add(memory.slug)
@@ -195,7 +192,7 @@ class Handover:
         to = goes_to(spec.url)
         last = handed_before(reference, to, before)
         token = self._token(endpoint.api_key, alias, last, has_jwt_rbac=access.has_jwt_rbac)
-        return TOKEN if token else KEY, values | self._placed(reference, to, token or endpoint.api_key)
+        return TOKEN if token else KEY, values | {slot_of(reference, to): token or endpoint.api_key}
 
     def _token(self, api_key: str, alias: str, before: str, *, has_jwt_rbac: bool | None) -> str | None:
         """The token to hand over: the one before until half its life is over; None where none would work."""
@@ -207,11 +204,6 @@ class Handover:
         if expiry_s is not None and expiry_s - now_s >= RENEWED_BEFORE_S:
             return before
         return self.tokens.mint(api_key, alias, expires_at_s=now_s + TOKEN_LIFETIME_S)
-
-    def _placed(self, reference: Reference, to: Destination, value: str | None) -> dict[str, str | None]:
-        """A value where the API looks for it."""
-        older = {slot_of(reference, NOWHERE): value} if self.keeps_older else {}
-        return {slot_of(reference, to): value} | older
 
     async def _keys(self, memory: AgentMemory) -> tuple[dict[str, str | None], SpecInvalid | None]:
         """The keys that the API needs, None where one is taken back, and what is wrong with the object's own."""
@@ -229,8 +221,10 @@ class Handover:
                     trouble = exc
                 elif isinstance(exc, SecretNotUsable):
                     await self._tell(memory, key, exc)
-            for slot, placed in self._placed(reference, key.to, value).items():
-                values[slot] = values.get(slot) or placed
+            else:
+                self._withdraw(memory, key)
+            slot = slot_of(reference, key.to)
+            values[slot] = values.get(slot) or value
         return values, trouble
 
     async def _tell(self, memory: AgentMemory, key: KeyToHand, exc: SecretNotUsable) -> None:
@@ -239,6 +233,11 @@ class Handover:
             return
         with used_by(key_of_memory(memory)):
             await self.notices.tell(f"{memory.metadata.namespace}/{key.name}", key.to, str(exc))
+
+    def _withdraw(self, memory: AgentMemory, key: KeyToHand) -> None:
+        if self.notices is not None:
+            with used_by(key_of_memory(memory)):
+                self.notices.withdraw(f"{memory.metadata.namespace}/{key.name}", key.to)
 
     def _references(self, memory: AgentMemory) -> Iterator[tuple[KeyToHand, bool]]:
         """Yield the keys of an object, each with whether the object serves without it."""
@@ -268,26 +267,19 @@ def _embedding_key(memory: AgentMemory) -> KeyToHand | None:
 
 @dataclass(frozen=True, slots=True)
 class HandedOverSecrets:
-    """The API's side: implements ports.Secrets for one agent.
-
-    Attributes:
-        takes_older: what an operator of before handed over is taken too, which did not ask where it goes.
-    """
+    """The API's side: implements ports.Secrets for one agent."""
 
     store: HandoverStore
     slug: str
-    takes_older: bool = False
 
     async def read(self, namespace: str, name: str, key: str, *, to: Destination) -> str:
         """The value that was handed over in the place of the reference's, to be sent there."""
         handed = await self.store.read(self.slug)
-        reference = namespace, name, key
-        slots = (slot_of(reference, to), *([slot_of(reference, NOWHERE)] if self.takes_older else []))
-        found = [handed.values[slot] for slot in slots if slot in handed.values] if handed else []
-        if not found:
+        value = handed.values.get(slot_of((namespace, name, key), to)) if handed else None
+        if value is None:
             raise TransientError(
                 f"the operator has not shared Secret {namespace}/{name} for agent {self.slug!r}, or not for the host"
                 " it is sent to: see the object's conditions and events",
                 retry_after_s=2,
             )
-        return found[0]
+        return value

@@ -96,17 +96,12 @@ class GuardedSecrets:
 
     Args:
         source: who keeps them.
-        demand: what becomes of a Secret that does not list where its value goes: Require refuses it, Warn tells and
-            lets it go, None lets it go.
-
-    Attributes:
-        notices: who is told; it is logged where nobody is.
+        demand: what becomes of a Secret that does not list where its value goes: Require refuses it, None lets it go.
     """
 
     def __init__(self, source: SecretSource, demand: SecretHosts | None) -> None:
         self._source = source
-        self.demand = demand
-        self.notices = SecretNotices(ObjectTable())
+        self._demand = demand
 
     async def read(self, namespace: str, name: str, key: str, *, to: Destination) -> str:
         """The decoded value.
@@ -116,7 +111,7 @@ class GuardedSecrets:
         secret = await self._source.read_secret(namespace, name) if may_exist(name, key) else None
         if secret is None:
             raise SecretMissing(namespace, name, key)
-        await self._check(namespace, name, secret, to)
+        self._check(namespace, name, secret, to)
         value = secret.values.get(key)
         if value is None:
             raise SecretMissing(namespace, name, key)
@@ -124,15 +119,6 @@ class GuardedSecrets:
             raise SecretNotUsable(unsendable(namespace, name, key))
         return value
 
-    async def _check(self, namespace: str, name: str, secret: KeptSecret, to: Destination) -> None:
-        if self.demand is None:
-            return
-        named = f"{namespace}/{name}"
-        places = unlisted(to, secret.hosts)
-        if not places:
-            self.notices.withdraw(named, to)
-            return
-        message = refusal(namespace, name, places, secret.hosts)
-        if self.demand == "Require":
-            raise SecretNotUsable(message)
-        await self.notices.tell(named, to, message)
+    def _check(self, namespace: str, name: str, secret: KeptSecret, to: Destination) -> None:
+        if self._demand and (places := unlisted(to, secret.hosts)):
+            raise SecretNotUsable(refusal(namespace, name, places, secret.hosts))

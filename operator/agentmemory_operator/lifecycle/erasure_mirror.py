@@ -8,13 +8,13 @@ run whose last object is there counts.
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from agentmemory_operator.collections.previous import is_of
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
-from agentmemory_operator.connections.rules.bucket_places import erasure_folders
+from agentmemory_operator.connections.rules.bucket_places import erasure_folder
 from agentmemory_operator.connections.secret_hosts import used_by
 from agentmemory_operator.connections.streams import CheckedStream
 from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, LeadershipLost, NotFound, StoreUnavailable
@@ -143,8 +143,7 @@ class ErasureMirror:
             if (first := await anext(parts, None)) is None:
                 return 0
             async with self.storages.open_bucket(storage, namespace, encryption=storage.encryption) as objects:
-                newer, _ = _folders_of(storage, memory)
-                return await _write(objects, newer, _Run(run_ms, known, first, parts))
+                return await _write(objects, _folder_of(storage, memory), _Run(run_ms, known, first, parts))
 
         return await self.servers.use(connection_of(memory), work, namespace=namespace)
 
@@ -152,7 +151,7 @@ class ErasureMirror:
         place = (memory.metadata.uid, storage)
         if place not in self._known:
             async with self.storages.open_bucket(storage, memory.metadata.namespace) as objects:
-                self._known[place] = await _read_known(objects, _folders_of(storage, memory))
+                self._known[place] = await _read_known(objects, _folder_of(storage, memory))
         return self._known[place]
 
     async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
@@ -170,7 +169,8 @@ class ErasureMirror:
         if storage is None:
             return 0
         async with self.storages.open_bucket(storage, namespace) as objects:
-            found = await _found_in(objects, erasure_folders(storage, namespace=namespace, slug=slug))
+            folder = erasure_folder(storage, namespace=namespace, slug=slug)
+            found = [stored async for stored in objects.list(folder)]
             newer = [stored.key for stored in found if _run_ms(stored) >= since_ms - 2 * MARGIN_MS]
             if not newer:
                 return 0
@@ -183,18 +183,13 @@ def storage_of(memory: AgentMemory) -> S3Storage | None:
     return wanted.storage.s3 if wanted and wanted.storage else None
 
 
-def _folders_of(storage: S3Storage, memory: AgentMemory) -> tuple[str, str]:
-    return erasure_folders(storage, namespace=memory.metadata.namespace, slug=memory.slug)
+def _folder_of(storage: S3Storage, memory: AgentMemory) -> str:
+    return erasure_folder(storage, namespace=memory.metadata.namespace, slug=memory.slug)
 
 
-async def _found_in(objects: ObjectStore, folders: Iterable[str]) -> list[StoredObject]:
-    """The traces in folders, those under older keys too."""
-    return [stored for folder in folders async for stored in objects.list(folder)]
-
-
-async def _read_known(objects: ObjectStore, folders: Iterable[str]) -> _Known:
+async def _read_known(objects: ObjectStore, folder: str) -> _Known:
     """The traces in a storage, from the newest complete run on."""
-    found = await _found_in(objects, folders)
+    found = [stored async for stored in objects.list(folder)]
     known = _Known(max((_run_ms(stored) for stored in found if stored.key.endswith(LAST)), default=0))
     for stored in found:
         if _run_ms(stored) >= known.since_ms - 2 * MARGIN_MS:

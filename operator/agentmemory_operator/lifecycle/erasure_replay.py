@@ -125,7 +125,7 @@ class Erasures:
         count += await self._erase_users(agent, since_ms, spares)
         whole = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
         await self._erasing.finish(agent, TOMBSTONES, whole.__contains__)
-        # A snapshot holds vectors of what was being emptied while it was made, or was left by an earlier version.
+        # A snapshot holds vectors of what was being emptied while it was made.
         await empty_all(agent)
         return count
 

@@ -116,9 +116,9 @@ class Api:
         in_cluster = place if isinstance(place, InCluster) else None
         self._embedders, self._models = Embedders(settings, meter), Models(settings)
         self._cache = EmbeddingCache(settings.embedding_cache_mib * MIB)
-        secrets, takes_older = GuardedSecrets(cluster, settings.secret_hosts), settings.secret_hosts != "Require"
+        secrets = GuardedSecrets(cluster, settings.secret_hosts)
         self._secrets_of: Callable[[str], Secrets] = lambda slug: (
-            HandedOverSecrets(in_cluster.handover_store, slug, takes_older) if in_cluster else secrets
+            HandedOverSecrets(in_cluster.handover_store, slug) if in_cluster else secrets
         )
         clock, table = SystemClock(), ObjectTable()
         self._zone_keys_of = zone_keys_from(place.key_shards, clock, self._secrets_of)

@@ -5,10 +5,10 @@ import errno
 import importlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -19,9 +19,8 @@ from agentmemory_operator.adapters.folder.running import RunningStack, RunningSt
 from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
-from agentmemory_operator.collections.former_markers import FORMER_ID, adopt_former, adopting
+from agentmemory_operator.collections.rules.collection import owner_in
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.cli.composition import DevOptions
 from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
@@ -40,6 +39,7 @@ from agentmemory_operator.runtime.metrics import call_counter
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.naming import ALIAS_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,13 @@ class StandIn:
 
     Attributes:
         name: what it is, for people.
-        former_id: the cluster's id in markers of the dev Qdrant's first versions; None for a server that is not ours.
+        is_ours: the dev Qdrant, that only this data folder's collections are expected on.
     """
 
     name: str
     url: str
     api_key: str | None
-    former_id: str | None
+    is_ours: bool
 
 
 async def run_dev(settings: Settings, options: DevOptions) -> None:
@@ -95,14 +95,13 @@ async def _compose(
     cluster_id = settings.cluster_id or keep_cluster_id(data)
     tracer = open_tracer(settings, stack, service="agentmemory-dev")
     meter = ApiMeter(tracer)
-    folder = ManifestFolder(
-        folders.manifests, implies_connections=True, identify=lambda: cluster_id, former_id=stand_in.former_id
-    )
+    folder = ManifestFolder(folders.manifests, implies_connections=True, identify=lambda: cluster_id)
     # Nobody else writes here, and nobody asks for the counts: what is wanted are the traces.
     watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
     egress = egress_of(settings)
     stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
-    open_server = await _adopt(stand_in, stores, cluster_id)
+    if stand_in.is_ours:
+        await _warn_of_others(stores, Endpoint(stand_in.url, stand_in.api_key, DEADLINE_S), cluster_id)
     secrets = GuardedSecrets(folder, settings.secret_hosts)
     embedders = RebuildEmbedders(settings, secrets)
     stack.push_async_callback(embedders.close)
@@ -115,7 +114,7 @@ async def _compose(
         key_shards=place.key_shards,
         collections=stores.collections,
         points=stores.points,
-        server=open_server,
+        server=stores.server,
         objects=stores.objects,
         embedder=embedders.open,
         language_model=open_models(settings, stack),
@@ -157,26 +156,30 @@ def _announce(folders: DevFolders, qdrant: str, api: str, running: RunningStacks
 async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> StandIn:
     """The server that is named, else the dev Qdrant, begun for as long as the stack is open."""
     if url:
-        return StandIn("your own server", url, api_key, None)
+        return StandIn("your own server", url, api_key, is_ours=False)
     app = import_devserver().create_app(data)
     own = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0))
-    return StandIn("the dev Qdrant", own, None, FORMER_ID)
+    return StandIn("the dev Qdrant", own, None, is_ours=True)
 
 
-async def _adopt(stand_in: StandIn, stores: Stores, cluster_id: str) -> Callable[[Endpoint], Server]:
-    """What opens a server; the dev Qdrant's markers of before come to bear the cluster's id."""
-    if stand_in.former_id is None:
-        return stores.server
-    server = stores.server(Endpoint(stand_in.url, stand_in.api_key, DEADLINE_S))
+async def _warn_of_others(stores: Stores, endpoint: Endpoint, cluster_id: str) -> None:
+    """Log the other clusters that own collections of the dev Qdrant, and how to serve these again."""
+    server = stores.server(endpoint)
     try:
-        await adopt_former(server, cluster_id)
+        names = [name for name in await server.snapshots.collections() if name.startswith(ALIAS_PREFIX)]
+        owners = Counter([owner_in(await server.snapshots.metadata(name))[0] for name in names])
     finally:
         await server.close()
-    return partial(_adopting, stores, cluster_id)
-
-
-def _adopting(stores: Stores, cluster_id: str, endpoint: Endpoint) -> Server:
-    return adopting(stores.server(endpoint), cluster_id)
+    for owner, count in owners.items():
+        if owner not in ("", cluster_id):
+            log.warning(
+                "%d collections of the development Qdrant belong to cluster %s and are not served or changed; this is"
+                " cluster %s. If its id was lost, write %s into the file cluster-id of --data and start again",
+                count,
+                owner,
+                cluster_id,
+                owner,
+            )
 
 
 async def run_devserver(data: Path, port: int, version: str) -> None:

@@ -105,7 +105,6 @@ class Operator:
         self._scratch = Scratch(cluster.cluster_id)
         self.periods = periods or Periods()
         self.table = ObjectTable()
-        secrets.notices = SecretNotices(self.table, cluster)
         self.connections, self.servers = self._connect()
         self.meter = OperatorMeter(self.table, tracer=tracer)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, place_of=self.table.place_of)
@@ -146,11 +145,9 @@ class Operator:
 
     def _hand_over(self, store: HandoverStore) -> Handover:
         """Give the retrieval API what it needs of Secrets."""
-        secrets = self._ports.secrets
         return Handover(
-            *(store, secrets, self.connections, QdrantTokens(), self._clock),
-            notices=secrets.notices,
-            keeps_older=secrets.demand != "Require",
+            *(store, self._ports.secrets, self.connections, QdrantTokens(), self._clock),
+            notices=SecretNotices(self.table, self._cluster),
         )
 
     def _keep_claims(self, publish: Callable[[ClaimSet], None]) -> Claims:

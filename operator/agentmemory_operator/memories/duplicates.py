@@ -54,7 +54,7 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
     for _ in range(MAX_TURNS):
         if now is None or not answers(agent, now):
             return None
-        # Those of before the first author was one of them lack it.
+        # An imported memory may name its author alone.
         observers = now.get("observedBy") or ([now["author"]] if now.get("author") else [])
         if author is None or author in observers:
             return StoredMemory(id=row["id"], event="NONE", recorded=False)

@@ -78,15 +78,9 @@ class ItemContent:
         """
         if self.idempotency_key is None:
             return None
-        more = ((name, getattr(self, name)) for name in _LATER_FIELDS)
-        # Only what differs: the items stored by earlier versions remember a body without these fields.
-        given = [(name, value) for name, value in more if value != getattr(_NOTHING, name)]
-        body = repr((self.content, self.metadata, list(self.vector or ()), *given))
+        more = self.importance, self.tags, self.category, self.expires_at, self.parent_id
+        body = repr((self.content, self.metadata, list(self.vector or ()), *more))
         return f"{_digest(secret + self.idempotency_key)}:{_digest(secret + body)}"
-
-
-_LATER_FIELDS = ("importance", "tags", "category", "expires_at", "parent_id")
-_NOTHING = ItemContent(content="")
 
 
 async def cleaned(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:

@@ -92,7 +92,7 @@ async def bury(agent: Agent, rows: Sequence[Row], leave: Callable[[Row], Payload
 
 
 async def empty_all(agent: Agent, among: Filter | None = None, *, most: int | None = None) -> int:
-    """Empty tombstones that have vectors, those of earlier versions too; return how many had.
+    """Empty tombstones that have vectors; return how many had.
 
     Args:
         among: the filter of those that are looked at; None is all.

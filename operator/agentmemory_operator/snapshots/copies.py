@@ -5,12 +5,12 @@ with the right size and SHA-256 is not sent again. Each copy is read back whole 
 """
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import KeyOwner, copy_folders, object_at, owner_of
+from agentmemory_operator.connections.rules.bucket_places import KeyOwner, copy_folder, object_at, owner_of
 from agentmemory_operator.connections.streams import CheckedStream, Progress, digest_of, drain, silent, steady, told
 from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid
 from agentmemory_operator.ports.objects import ObjectStore, StoredObject
@@ -172,13 +172,9 @@ async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha
 
 
 async def _drop_abandoned(objects: ObjectStore, storage: S3Storage, *, namespace: str, slug: str) -> None:
-    """Drop what uploads of an agent have left for good, in older keys too."""
-    newer, older = copy_folders(storage, namespace=namespace, slug=slug)
-    ours = (KeyOwner(namespace, slug), KeyOwner(None, slug))
-    await objects.abort_uploads(newer, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) in ours)
-    # Of a shared bucket the older folder may be somebody else's.
-    with suppress(SpecInvalid):
-        await objects.abort_uploads(older, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) in ours)
+    """Drop what uploads of an agent have left for good."""
+    folder, ours = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
+    await objects.abort_uploads(folder, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) == ours)
 
 
 async def _drop_unfinished(objects: ObjectStore, key: str) -> None:

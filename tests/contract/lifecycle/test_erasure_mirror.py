@@ -201,33 +201,6 @@ async def test_an_object_that_was_spoilt_is_told_and_written_anew(site: Mirrored
     assert await site.mirror().mirror(site.memory) == 2
 
 
-async def test_what_was_written_before_keys_named_a_namespace_counts_and_is_not_written_again(
-    site: MirroredAgent,
-) -> None:
-    await remember(site, "ada", "likes tea")
-    await site.forget("ada")
-    assert await site.mirror().mirror(site.memory) == 2
-    ((newer, written),) = site.objects.objects.items()
-    slug = site.memory.slug
-    older = newer.replace(f"prod/agents/{slug}/erased/", f"prod/{slug}/erasures/")
-    assert older != newer
-    site.objects.objects = {older: written}
-
-    assert await site.mirror().mirror(site.memory) == 0
-    assert await site.reapply() == 1
-    await remember(site, "bob", "likes coffee")
-    site.world.clock.move(ms=5 * HOUR_MS)
-    await site.forget("bob")
-    assert await site.mirror().mirror(site.memory) == 2
-
-    assert {key.rpartition("/")[0] for key in site.objects.objects} == {
-        f"prod/agents/{slug}/erased",
-        older.rpartition("/")[0],
-    }
-    assert await site.reapply() == 1
-    assert await site.users() == set()
-
-
 async def test_of_a_shared_bucket_nobody_learns_what_another_namespace_erased(site: MirroredAgent) -> None:
     """Whose snapshot it was, a status says."""
     site.shared = frozenset({"backups"})

@@ -472,7 +472,7 @@ class TestRestores:
         assert world.condition(key, "Succeeded") == "False/CollectionNotOwned"
         assert world.aliases()[world.alias] == world.physical
 
-    async def test_an_older_operators_placeholder_counts_by_its_name(self, theft: Theft) -> None:
+    async def test_a_placeholder_without_an_owner_counts_by_its_name(self, theft: Theft) -> None:
         world = theft.world
         world.http.delete(f"/collections/{world.physical}").raise_for_status()
         world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()

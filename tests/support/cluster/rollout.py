@@ -1,6 +1,7 @@
 """Operator and API of one version after the other, replaced as Kubernetes does it: the new one is ready first."""
 
 import contextlib
+import os
 import pathlib
 import time
 from collections.abc import Iterator
@@ -8,18 +9,41 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from agentmemory_operator import __version__
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.earlier import ProductVersion
-from tests.support.cluster.operators import WATCHING, start_operator
+from tests.support.cluster.operators import LEADING, WATCHING, start_operator
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, Program, free_port
+from tests.support.programs import AGENTMEMORY, ROOT, Program, free_port
 from tests.support.web.cluster_service import ClusterService, cluster_service
 
 REPLICAS = 2
-# In the words of every version.
-LEADS = "leading: |became the leader: "
 # `preStop` of the chart has 5 s, until every node has heard; this Service hears at once.
 PRE_STOP_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ProductVersion:
+    """A version of the product, run from a checkout with the packages of the present.
+
+    Attributes:
+        name: shown where it does not start.
+    """
+
+    name: str
+    sources: pathlib.Path
+
+    @property
+    def crds(self) -> pathlib.Path:
+        """Its definitions."""
+        return self.sources / "crds"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What has `python -m agentmemory_operator` run it."""
+        return {"PYTHONPATH": os.pathsep.join(str(self.sources / part) for part in ("operator", "client", "devserver"))}
+
+
+PRESENT = ProductVersion(__version__, ROOT)
 
 
 @dataclass(slots=True)
@@ -42,7 +66,7 @@ class Rollout:
         """Apply the definitions, and start a leader and the API's replicas, all with the settings."""
         self._settings = settings
         self.control_plane.apply_crds(version.crds)
-        self._operator = self._start_operator(version, ready=LEADS)
+        self._operator = self._start_operator(version, ready=LEADING)
         for _ in range(REPLICAS):
             self._add_api(version)
 
@@ -61,7 +85,7 @@ class Rollout:
         self._operator = self._start_operator(version, ready=WATCHING)
         before.stop()
         assert before.returncode == 0, before.log[-1500:]
-        self._operator.wait_for(LEADS)
+        self._operator.wait_for(LEADING)
 
     def kill(self) -> None:
         """End every process."""

@@ -42,20 +42,15 @@ def connection_document(name: str = "main", *, namespace: str = "agents", **spec
     }
 
 
-# The field in force and the one that is read for one version more.
-SHARING_FIELDS = ("namespaces", "allowedNamespaces")
-
-
-def allowing(whom: str | Document | None, field: str = "namespaces") -> Document:
-    """Return what of a connection's spec allows other namespaces.
+def allowing(allowed: str | Document | None) -> Document:
+    """Return the field of a connection's spec that allows other namespaces.
 
     Args:
-        whom: Same, All, a selector, or None for nothing.
-        field: of SHARING_FIELDS.
+        allowed: Same, All, a selector, or None for no field.
     """
-    if whom is None or field == "allowedNamespaces":
-        return {field: whom}
-    return {field: {"from": whom} if isinstance(whom, str) else {"from": "Selector", "selector": whom}}
+    if allowed is None:
+        return {}
+    return {"namespaces": {"from": allowed} if isinstance(allowed, str) else {"from": "Selector", "selector": allowed}}
 
 
 async def cluster_id() -> str:

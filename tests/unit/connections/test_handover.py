@@ -21,7 +21,6 @@ from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, goes_to
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.errors import SecretMissing, SecretNotUsable, StoreUnavailable, TransientError
 from agentmemory_operator.runtime.cache import ObjectTable
-from agentmemory_operator.settings import SecretHosts
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -72,18 +71,14 @@ class Qdrant(FakeCollectionStore):
 class Bench:
     """The handover of one operator."""
 
-    def __init__(
-        self, *, has_jwt_rbac: bool | None = True, key: str = KEY, demand: SecretHosts | None = "Require"
-    ) -> None:
+    def __init__(self, *, has_jwt_rbac: bool | None = True, key: str = KEY) -> None:
         self.table, self.clock, self.store = ObjectTable(), FakeClock(), FakeHandoverStore()
         self.secrets = FakeSecrets({API_KEY: key, CA: "PEM", OPENAI: "sk"})
         self.qdrant = Qdrant(has_jwt_rbac=has_jwt_rbac)
         self.secrets.hosts = {("infra", "qdrant"): "qdrant", ("agents", "openai"): "api.openai.com"}
-        guarded = GuardedSecrets(self.secrets, demand)
+        guarded = GuardedSecrets(self.secrets, "Require")
         self.connections = Connections(self.table, guarded, lambda endpoint: self.qdrant)
-        self.handover = Handover(
-            *(self.store, guarded, self.connections, QdrantTokens(), self.clock), keeps_older=demand != "Require"
-        )
+        self.handover = Handover(*(self.store, guarded, self.connections, QdrantTokens(), self.clock))
         self.table.put(CONNECTION)
 
     async def hand_over(self, **spec: Any) -> str | None:
@@ -371,43 +366,26 @@ class TestWhereItGoes:
         assert bench.store.given == {}
 
 
-class TestUpgrade:
-    """Of what a version handed over that knew of no places: under the reference alone."""
+class TestUnbound:
+    """A value that was handed over under the reference alone is for no place."""
 
-    OLDER = HandedOver(
+    UNBOUND = HandedOver(
         slug="probe",
         owner=Owner("agents", "probe", "uid-probe"),
         values={slot_of(OPENAI, NOWHERE): "sk", slot_of(API_KEY, NOWHERE): KEY},
         version="1",
     )
 
-    async def test_an_api_that_warns_takes_it(self) -> None:
+    async def test_an_api_does_not_send_it(self) -> None:
         bench = Bench()
-        bench.store.given = {"probe": self.OLDER}
-
-        assert await HandedOverSecrets(bench.store, "probe", takes_older=True).read(*OPENAI, to=SERVICE) == "sk"
-
-    async def test_an_api_that_requires_waits_for_the_operator(self) -> None:
-        bench = Bench()
-        bench.store.given = {"probe": self.OLDER}
+        bench.store.given = {"probe": self.UNBOUND}
 
         with pytest.raises(TransientError):
             await HandedOverSecrets(bench.store, "probe").read(*OPENAI, to=SERVICE)
 
-    async def test_an_operator_that_warns_hands_over_for_both(self) -> None:
-        bench = Bench(demand="Warn", has_jwt_rbac=False)
-        bench.store.given, bench.store.writes = {"probe": self.OLDER}, 1
-        bench.secrets.hosts = {}
-
-        await bench.hand_over(embedding=EMBEDDING)
-
-        older = {slot: bench.values[slot] for slot in self.OLDER.values}
-        assert older == dict(self.OLDER.values)
-        assert (bench.values[OPENAI_SLOT], bench.values[KEY_SLOT]) == ("sk", KEY)
-
-    async def test_an_operator_that_requires_leaves_nothing_of_it(self) -> None:
+    async def test_an_operator_leaves_nothing_of_it(self) -> None:
         bench = Bench(has_jwt_rbac=False)
-        bench.store.given, bench.store.writes = {"probe": self.OLDER}, 1
+        bench.store.given, bench.store.writes = {"probe": self.UNBOUND}, 1
 
         await bench.hand_over(embedding=EMBEDDING)
 
@@ -417,7 +395,7 @@ class TestUpgrade:
         bench = Bench(has_jwt_rbac=None)
         expiry_s = bench.now_s + TOKEN_LIFETIME_S
         token = QdrantTokens().mint(KEY, "agent_memory_probe", expires_at_s=expiry_s) or ""
-        older = replace(self.OLDER, values={slot_of(API_KEY, NOWHERE): token})
+        older = replace(self.UNBOUND, values={slot_of(API_KEY, NOWHERE): token})
         bench.store.given, bench.store.writes = {"probe": older}, 1
 
         assert await bench.hand_over() == "Token"

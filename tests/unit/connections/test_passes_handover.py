@@ -42,9 +42,9 @@ class Stage:
     def __post_init__(self) -> None:
         self.secrets.hosts = {(namespace, name): "api.openai.com" for namespace, name, _ in KEYS}
         guarded, clock = GuardedSecrets(self.secrets, "Require"), FakeClock()
-        guarded.notices = SecretNotices(self.table, self.cluster)
+        notices = SecretNotices(self.table, self.cluster)
         connections = Connections(self.table, guarded, lambda endpoint: self.store)
-        handover = Handover(self.given, guarded, connections, QdrantTokens(), clock, notices=guarded.notices)
+        handover = Handover(self.given, guarded, connections, QdrantTokens(), clock, notices=notices)
         self.passes = passes_over(
             *(self.table, connections, self.cluster, clock, lambda key, **_: None), periods=Periods(), handover=handover
         )
@@ -119,6 +119,19 @@ async def test_a_service_that_the_collection_names_and_the_secret_does_not_is_to
     assert condition_of((stage.table.get(key) or {})["status"], "Ready")["status"] == "True"
     (event,) = [event for event in stage.cluster.events if event.reason == "SecretNotUsable"]
     assert "agentmemory.dev/hosts" in event.message
+
+
+async def test_it_is_told_of_again_when_the_annotation_has_gone_again(stage: Stage) -> None:
+    await stage.run("own")
+    stage.mark(other_model("before", "https://evil.example/v1"))
+
+    listed = stage.secrets.hosts.copy()
+    for hosts in (listed, dict.fromkeys(listed, "api.openai.com, evil.example"), listed):
+        stage.secrets.hosts = hosts
+        for _ in range(2):
+            await stage.run("own")
+
+    assert len([event for event in stage.cluster.events if event.reason == "SecretNotUsable"]) == 2
 
 
 async def test_an_own_service_that_the_secret_does_not_list_stalls_the_object(stage: Stage) -> None:

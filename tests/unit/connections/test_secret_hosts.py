@@ -7,7 +7,7 @@ import pytest
 from agentmemory_operator.connections import secret_hosts
 from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, KeptSecret, goes_to
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, used_by
-from agentmemory_operator.errors import AgentMemoryError, SecretMissing, SecretNotUsable
+from agentmemory_operator.errors import SecretMissing, SecretNotUsable
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.settings import SecretHosts
 from tests.support.engine.fakes import FakeCluster, FakeSecrets
@@ -27,17 +27,22 @@ class Bench:
     kept: FakeSecrets = field(default_factory=lambda: FakeSecrets({(NAMESPACE, NAME, KEY): "sk"}))
     cluster: FakeCluster = field(default_factory=FakeCluster)
     secrets: GuardedSecrets = field(init=False)
+    notices: SecretNotices = field(init=False)
 
     def __post_init__(self) -> None:
         table = ObjectTable()
         for document in (memory_document(), memory_document("other"), connection_document()):
             table.put(document)
         self.secrets = GuardedSecrets(self.kept, self.demand)
-        self.secrets.notices = SecretNotices(table, self.cluster)
+        self.notices = SecretNotices(table, self.cluster)
 
     async def read(self, to: Destination = HERE, *, key: str = KEY, by: Key = MEMORY) -> str:
         with used_by(by):
             return await self.secrets.read(NAMESPACE, NAME, key, to=to)
+
+    async def tell(self, to: Destination = HERE, *, by: Key = MEMORY) -> None:
+        with used_by(by):
+            await self.notices.tell(f"{NAMESPACE}/{NAME}", to, f"agents/openai is not for {to}")
 
     @property
     def told(self) -> list[str]:
@@ -60,7 +65,7 @@ async def test_what_is_exempt_needs_no_annotation(to: Destination) -> None:
 
 
 @pytest.mark.parametrize("value", ["sk\n", "sk\r\nHost: evil.example", "s\0k", "sk\x7f"])
-@pytest.mark.parametrize("demand", ["Require", "Warn", None])
+@pytest.mark.parametrize("demand", ["Require", None])
 async def test_what_no_header_can_carry_is_not_sent_and_is_told_without_the_value(
     value: str, demand: SecretHosts | None
 ) -> None:
@@ -114,75 +119,56 @@ async def test_a_name_that_is_a_path_is_not_asked_for(name: str, key: str) -> No
         await GuardedSecrets(Kept(), None).read(NAMESPACE, name, key, to=HERE)
 
 
-class TestWarn:
-    async def test_each_object_is_told_once_of_each_secret_and_all_goes_on(self) -> None:
-        bench = Bench(demand="Warn")
+class TestNotices:
+    async def test_each_object_is_told_once_of_each_secret(self) -> None:
+        bench = Bench()
 
         for _ in range(3):
             for by in (MEMORY, OTHER, CONNECTION):
-                assert await bench.read(by=by) == "sk"
+                await bench.tell(by=by)
 
         assert len(bench.told) == 3
         assert {event.reason for event in bench.cluster.events} == {"SecretNotUsable"}
-        assert "kubectl -n agents annotate secret openai agentmemory.dev/hosts=api.openai.com" in bench.told[0]
-
-    async def test_what_is_exempt_is_no_news(self) -> None:
-        """As of the Secret of a bucket: its certificate goes nowhere, its keys do."""
-        bench = Bench(demand="Warn")
-
-        for _ in range(2):
-            await bench.read(HERE)
-            await bench.read(NOWHERE)
-
-        assert len(bench.told) == 1
 
     async def test_it_is_told_again_when_the_annotation_has_gone_again(self) -> None:
-        bench = Bench(demand="Warn")
-        await bench.read()
-        bench.kept.hosts[NAMESPACE, NAME] = "api.openai.com"
-        await bench.read()
-        assert len(bench.told) == 1
+        bench = Bench()
+        await bench.tell()
+        with used_by(MEMORY):
+            bench.notices.withdraw(f"{NAMESPACE}/{NAME}", HERE)
 
-        del bench.kept.hosts[NAMESPACE, NAME]
-        await bench.read()
+        await bench.tell()
 
         assert len(bench.told) == 2
 
     async def test_what_is_remembered_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(secret_hosts, "MOST_NOTICES", 2)
-        bench = Bench(demand="Warn")
+        bench = Bench()
 
         for number in range(5):
-            await bench.read(goes_to(f"https://{number}.example"))
+            await bench.tell(goes_to(f"https://{number}.example"))
         assert len(bench.told) == 5
-        await bench.read(goes_to("https://4.example"))
+        await bench.tell(goes_to("https://4.example"))
         assert len(bench.told) == 5
-        await bench.read(goes_to("https://0.example"))
+        await bench.tell(goes_to("https://0.example"))
 
         assert len(bench.told) == 6
 
-    async def test_a_command_is_told_in_its_log(self, caplog: pytest.LogCaptureFixture) -> None:
-        secrets = GuardedSecrets(Bench().kept, "Warn")
+    async def test_it_is_logged_where_nobody_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        await SecretNotices(ObjectTable()).tell("agents/openai", HERE, "not for there")
 
-        assert await secrets.read(NAMESPACE, NAME, KEY, to=HERE) == "sk"
-        assert "kubectl -n agents annotate secret openai" in caplog.text
+        assert "not for there" in caplog.text
 
 
-@pytest.mark.parametrize("demand", ["Require", "Warn"])
-async def test_no_message_has_a_value_or_what_else_is_listed(
-    demand: SecretHosts, caplog: pytest.LogCaptureFixture
-) -> None:
-    bench = Bench(demand=demand)
+async def test_no_message_has_a_value_or_what_else_is_listed() -> None:
+    bench = Bench()
     bench.kept.values = {(NAMESPACE, NAME, KEY): "s3cret-value"}
     bench.kept.hosts[NAMESPACE, NAME] = "internal.corp.example"
 
-    told = ""
-    try:
+    with pytest.raises(SecretNotUsable) as refused:
         await bench.read(THERE)
-    except AgentMemoryError as exc:
-        told = str(exc)
 
-    everything = told + caplog.text + "".join(bench.told)
-    assert "evil.example" in everything
-    assert "s3cret-value" not in everything
-    assert "corp" not in everything
+    told = str(refused.value)
+    assert "kubectl -n agents annotate secret openai" in told
+    assert "evil.example" in told
+    assert "s3cret-value" not in told
+    assert "corp" not in told

@@ -341,20 +341,6 @@ async def test_the_preset_that_is_named_follows_the_object_until_one_is_in_force
     assert stage.status(key)["effective"] == in_force
 
 
-@pytest.mark.parametrize("spec", [{"suspend": True}, {"connectionRef": {"name": "none"}}, {}])
-async def test_what_an_earlier_version_wrote_into_the_status_goes(stage: Stage, spec: dict[str, Any]) -> None:
-    key = stage.put(memory_document())
-    await stage.run(key)
-    sizes = [{"memories": 10_000, "ramMiB": 1, "diskMiB": 1}]
-    old = stage.status(key) | {"estimate": [{"profile": "InForce", "sizes": sizes}]}
-    stage.put(memory_document(**spec) | {"status": old})
-
-    await stage.run(key)
-
-    assert stage.status(key).keys() >= {"collection", "effective"}
-    assert "estimate" not in stage.status(key)
-
-
 async def test_points_that_come_and_go_are_no_news_of_a_held_plan(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)

@@ -52,7 +52,7 @@ def test_the_schema_of_a_kind_names_its_own_types_of_conditions(kind: str) -> No
 
 def rooms() -> list[pathlib.Path]:
     """Return the modules of the rooms, whose reasons are the status's."""
-    others = {"adapters", "client", "entrypoints", "main"}
+    others = {"adapters", "entrypoints", "main"}
     return [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in others]
 
 

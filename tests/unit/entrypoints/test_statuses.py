@@ -196,13 +196,6 @@ def test_without_snapshots_nothing_is_told_of_them() -> None:
     assert "Snapshots" not in told(looked_at())
 
 
-def test_what_an_earlier_version_wrote_is_not_shown() -> None:
-    document = looked_at()
-    document["status"]["estimate"] = [{"profile": "InForce", "sizes": [{"memories": 1, "ramMiB": 1, "diskMiB": 1}]}]
-
-    assert told(document, is_full=True) == told(looked_at(), is_full=True)
-
-
 def test_programs_get_the_status_and_whose_it_is() -> None:
     document = looked_at()
 

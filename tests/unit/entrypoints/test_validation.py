@@ -4,13 +4,10 @@ import pathlib
 import re
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from agentmemory_operator.adapters.folder.manifests import MAX_BYTES
-from agentmemory_operator.connections.rules.allowed_namespaces import allowed_namespaces
 from agentmemory_operator.entrypoints.cli.look.validate import checked, warnings_in
-from agentmemory_operator.spec.kinds.parse import parse_connection
 from tests.support.command_line import command_line
 
 GOOD = """apiVersion: agentmemory.dev/v1alpha1
@@ -189,34 +186,6 @@ def test_what_a_preset_costs_is_warned_of(tmp_path: pathlib.Path, preset: str, e
 
     assert len(told) == len(expected), told
     assert all(warning.startswith(words) for words, warning in zip(expected, told, strict=True))
-
-
-CONNECTION = """apiVersion: agentmemory.dev/v1alpha1
-kind: QdrantConnection
-metadata: {name: main}
-spec:
-  url: http://qdrant:6333
-"""
-
-
-@pytest.mark.parametrize(
-    "retired",
-    ["Same", "All", '{matchLabels: {agentmemory: enabled, "example.com/beta": "true"}}'],
-)
-def test_a_retired_field_is_warned_of_with_what_to_write_in_its_place(tmp_path: pathlib.Path, retired: str) -> None:
-    file = tmp_path / "main.yaml"
-    file.write_text(f"{CONNECTION}  allowedNamespaces: {retired}\n")
-    before = yaml.safe_load(file.read_text())
-    (warning,) = warnings_in(checked([file], is_recursive=False))
-    said, _, instead = str(warning).partition("replace it with ")
-    assert said.startswith(f"{file}:6 spec.allowedNamespaces: ")
-
-    file.write_text(f"{CONNECTION}  {instead}\n")
-
-    mended = checked([file], is_recursive=False)
-    assert (mended.findings, list(warnings_in(mended))) == ([], [])
-    meant = [allowed_namespaces(parse_connection(one).spec) for one in (before, yaml.safe_load(file.read_text()))]
-    assert meant[0] == meant[1]
 
 
 def validated(*arguments: object, given: str | bytes = "") -> tuple[int, list[str]]:

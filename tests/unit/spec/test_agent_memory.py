@@ -9,7 +9,7 @@ import pytest
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemorySpec
 from agentmemory_operator.spec.kinds.connection import QdrantConnectionSpec
 from agentmemory_operator.spec.kinds.crds import KINDS, object_schema
-from agentmemory_operator.spec.kinds.schema import ANY_TYPE, INT_OR_STRING, RULES
+from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, RULES
 from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
 
 Node = dict[str, Any]
@@ -69,7 +69,7 @@ def test_a_field_is_bounded() -> None:
 
 def test_a_field_has_one_type_that_a_structural_schema_allows() -> None:
     def is_structural(node: Node) -> bool:
-        has_one_type = [key in node for key in ("type", INT_OR_STRING, ANY_TYPE)].count(True) == 1
+        has_one_type = [key in node for key in ("type", INT_OR_STRING)].count(True) == 1
         return has_one_type and not node.keys() & {"$ref", "anyOf", "allOf", "title", "const"}
 
     assert [path for path, node in SPEC_FIELDS.items() if not is_structural(node)] == []

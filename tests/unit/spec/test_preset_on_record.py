@@ -7,7 +7,7 @@ import pytest
 
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key
-from agentmemory_operator.spec.presets import CORTEX, DEFAULT_PRESET, PRESETS, STANDARD
+from agentmemory_operator.spec.presets import CORTEX, DEFAULT_PRESET, IMPORTANCE, PRESETS, STANDARD
 from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory import READY, Stage
 
@@ -88,16 +88,19 @@ async def test_a_preset_that_the_object_names_goes_before_what_is_on_record() ->
     assert preset_in_force(stage) == ("none", "none")
 
 
-async def test_an_older_revision_on_record_is_kept_until_somebody_approves_the_newer_one() -> None:
+async def test_an_older_revision_on_record_is_kept_until_somebody_approves_the_newer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stage = await stage_with(preset="importance")
-    rewrite_marker(stage, preset_revision=1)
+    newer = replace(IMPORTANCE, revision=2, lifecycle=replace(IMPORTANCE.lifecycle, remove_hidden_days=30))
+    monkeypatch.setitem(PRESETS, "importance", (IMPORTANCE, newer))
     stage.put(memory_document(preset=None))
 
     await stage.run(KEY)
 
     assert preset_in_force(stage) == ("importance", "importance")
     assert stage.status(KEY)["effective"]["presetRevision"] == 1
-    assert stage.status(KEY)["plan"]["presetRevision"] == PRESETS["importance"][-1].revision
+    assert stage.status(KEY)["plan"]["presetRevision"] == 2
 
 
 async def test_a_preset_on_record_that_is_not_known_is_told() -> None:

@@ -1,19 +1,19 @@
 """A newer revision of a preset reindexes nothing unasked: it is planned, held and approved like any other change."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agentmemory_operator.collections.rules.changes import Rebuild
-from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, effective_settings
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
-from agentmemory_operator.spec.presets import CORTEX, PRESETS, Weights
+from agentmemory_operator.spec.presets import BRAIN, COGNITIVE, CORTEX, IMPORTANCE, KEYED, PRESETS, Preset, Weights
 from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory import READY, Stage
 
@@ -234,18 +234,36 @@ async def test_a_revision_that_is_not_known_holds_everything_that_costs(stage: S
     assert stage.store.collections[PHYSICAL].m == CORTEX.m
 
 
-@pytest.fixture
-async def of_before(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, str]:
-    """A converged object of a preset, made by an operator that knew its first revision alone."""
-    preset: str = request.param
+def without_required(preset: Preset) -> Preset:
+    return replace(preset, types=tuple(replace(type_, required=()) for type_ in preset.types))
+
+
+def without_endings(preset: Preset) -> Preset:
+    return replace(preset, lifecycle=replace(preset.lifecycle, session_idle_hours=None, remove_hidden_days=None))
+
+
+def without_defaults(preset: Preset) -> Preset:
+    return replace(
+        preset, types=tuple(replace(type_, confidence=None) for type_ in preset.types), knowledge_category=None
+    )
+
+
+def with_endings(preset: Preset) -> Preset:
+    return replace(preset, lifecycle=replace(preset.lifecycle, remove_hidden_days=90))
+
+
+async def made_before(monkeypatch: pytest.MonkeyPatch, older: Preset, **spec: Any) -> Stage:
+    """A converged object of an older revision, and the operator with the present figures as the newer one."""
+    stage = Stage()
     with monkeypatch.context() as before:
-        before.setitem(PRESETS, preset, PRESETS[preset][:1])
-        stage = Stage()
+        before.setitem(PRESETS, older.name, (older,))
         stage.put(connection_document())
-        await stage.run(stage.put(memory_document(preset=preset)))
+        await stage.run(stage.put(memory_document(preset=older.name, **spec)))
     stage.store.points[PHYSICAL] = 5
     stage.store.calls.clear()
-    return stage, preset
+    newer = replace(PRESETS[older.name][-1], revision=older.revision + 1)
+    monkeypatch.setitem(PRESETS, older.name, (older, newer))
+    return stage
 
 
 def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | None]:
@@ -255,90 +273,60 @@ def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | N
 
 
 @pytest.mark.parametrize(
-    ("of_before", "told", "endings"),
+    ("preset", "told", "endings"),
     [
-        ("importance", ["idle for 24 hours", "hidden for 90 days"], (24, 90)),
-        ("brain", ["hidden for 90 days"], (None, 90)),
-        ("keyed", ["idle for 24 hours"], (24, None)),
-        ("none", ["idle for 24 hours"], (24, None)),
+        (IMPORTANCE, ["idle for 24 hours", "hidden for 90 days"], (24, 90)),
+        (KEYED, ["idle for 24 hours"], (24, None)),
     ],
-    indirect=["of_before"],
+    ids=lambda preset: getattr(preset, "name", None),
 )
 async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
-    of_before: tuple[Stage, str],
-    told: list[str],
-    endings: tuple[float | None, float | None],
-    monkeypatch: pytest.MonkeyPatch,
+    preset: Preset, told: list[str], endings: tuple[float | None, float | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, preset = of_before
-    # The fifth revision of brain asks for a Rebuild besides.
-    monkeypatch.setitem(PRESETS, preset, PRESETS[preset][:4])
+    stage = await made_before(monkeypatch, without_endings(preset))
 
-    key, status = await run_again(stage, spec={"preset": preset})
+    key, status = await run_again(stage, spec={"preset": preset.name})
     assert (stage.short(key), stage.store.changes) == (HELD, [])
     assert [words for words in told if words not in status["plan"]["refusal"]] == []
-    newest = PRESETS[preset][-1].revision
-    assert (status["effective"]["presetRevision"], status["plan"]["presetRevision"]) == (1, newest)
-    assert endings_in_force(status, preset) == (None, None)
+    assert (status["effective"]["presetRevision"], status["plan"]["presetRevision"]) == (1, 2)
+    assert endings_in_force(status, preset.name) == (None, None)
 
-    key, status = await run_again(stage, spec={"preset": preset}, approved=status["plan"]["digest"])
+    key, status = await run_again(stage, spec={"preset": preset.name}, approved=status["plan"]["digest"])
 
     assert stage.short(key) == READY
-    assert (status["effective"]["presetRevision"], endings_in_force(status, preset)) == (newest, endings)
+    assert (status["effective"]["presetRevision"], endings_in_force(status, preset.name)) == (2, endings)
 
 
-@pytest.mark.parametrize("of_before", ["brain", "cognitive"], indirect=True)
-async def test_weighted_words_come_by_a_rebuild_whose_approval_outlasts_what_is_done_before_it(
-    of_before: tuple[Stage, str],
+async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage, preset = of_before
-    _, status = await run_again(stage, spec={"preset": preset})
-    assert "the keyword text all words alike -> own words first" in str(status["plan"]["changes"])
-    approved = status["plan"]["digest"]
-
-    for _ in range(2):
-        key, status = await run_again(stage, spec={"preset": preset}, approved=approved)
-        assert stage.short(key)[1] == ("InSync", "False", "RebuildRunning")
-
-    live = stage.store.collections[PHYSICAL].marker
-    assert live is not None
-    assert live.keyword == KeywordSource(language="english", window=2)
-    assert status["effective"]["presetRevision"] == 1
-
-
-@pytest.mark.parametrize("of_before", ["importance"], indirect=True)
-async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(of_before: tuple[Stage, str]) -> None:
-    stage, preset = of_before
+    stage = await made_before(monkeypatch, without_endings(IMPORTANCE))
 
     key, status = await run_again(
-        stage, spec={"preset": preset, "lifecycle": {"sessionIdleHours": 0, "removeHiddenDays": 0}}, generation=2
+        stage, spec={"preset": "importance", "lifecycle": {"sessionIdleHours": 0, "removeHiddenDays": 0}}, generation=2
     )
 
     assert stage.short(key) == READY
-    assert status["effective"]["presetRevision"] == PRESETS[preset][-1].revision
+    assert status["effective"]["presetRevision"] == 2
 
 
-@pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
 async def test_what_refuses_new_memories_is_held_unless_the_object_has_types_of_its_own(
-    of_before: tuple[Stage, str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage, preset = of_before
-    # The third revision asks for a Rebuild besides.
-    monkeypatch.setitem(PRESETS, preset, PRESETS[preset][:2])
-    kept = {"preset": preset, "lifecycle": {"sessionIdleHours": 0}}
+    stage = await made_before(monkeypatch, without_required(COGNITIVE))
 
-    key, status = await run_again(stage, spec=kept, generation=2)
+    key, status = await run_again(stage, spec={"preset": "cognitive"})
     assert stage.short(key) == HELD
     assert "new memories of type 'semantic' are rejected without domain" in status["plan"]["refusal"]
-    key, _ = await run_again(stage, spec=kept | {"types": [{"name": "semantic", "halfLifeDays": 30}]}, generation=3)
+    types = [{"name": "semantic", "halfLifeDays": 30}]
+    key, _ = await run_again(stage, spec={"preset": "cognitive", "types": types}, generation=2)
 
     assert stage.short(key) == READY
 
 
-@pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
-async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(of_before: tuple[Stage, str]) -> None:
-    stage, preset = of_before
-    spec = {"preset": preset, "changePolicy": "Apply", "index": {"distance": "Dot"}}
+async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = await made_before(monkeypatch, without_endings(COGNITIVE))
+    spec = {"preset": "cognitive", "changePolicy": "Apply", "index": {"distance": "Dot"}}
 
     key, status = await run_again(stage, spec=spec, generation=2)
     assert stage.short(key) == HELD
@@ -352,65 +340,19 @@ async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(of_before
     assert stage.short(key)[1] == ("InSync", "False", "RebuildRunning")
 
 
-async def test_a_revision_that_only_new_memories_notice_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage()
-    with monkeypatch.context() as before:
-        before.setitem(PRESETS, "brain", PRESETS["brain"][:2])
-        stage.put(connection_document())
-        await stage.run(stage.put(memory_document(preset="brain")))
-    stage.store.points[PHYSICAL] = 5
-    # The fifth revision asks for a Rebuild besides.
-    monkeypatch.setitem(PRESETS, "brain", PRESETS["brain"][:4])
+@pytest.mark.parametrize("older_of", [without_defaults, with_endings])
+async def test_a_revision_that_ends_and_refuses_nothing_comes_by_itself(
+    older_of: Callable[[Preset], Preset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that gives new memories a confidence and a category; one that no longer removes what is hidden."""
+    older = older_of(BRAIN)
+    assert older != BRAIN
+    stage = await made_before(monkeypatch, older)
 
     key, status = await run_again(stage, spec={"preset": "brain"})
 
     assert ("InSync", "True", "Converged") in stage.short(key)
-    assert status["effective"]["presetRevision"] == 4
+    assert (status["effective"]["presetRevision"], endings_in_force(status, "brain")) == (2, (None, None))
     settings = effective_settings(parse_agent_memory(memory_document(preset="brain") | {"status": status}))
     assert settings.knowledge_category == "general"
     assert {type_.confidence for type_ in settings.ranking.types} == {1.0}
-
-
-async def test_events_are_kept_by_the_sixth_revision_of_brain_which_comes_by_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stage = Stage()
-    with monkeypatch.context() as before:
-        before.setitem(PRESETS, "brain", PRESETS["brain"][:5])
-        stage.put(connection_document())
-        key = stage.put(memory_document(preset="brain"))
-        await stage.run(key)
-    assert endings_in_force(stage.status(key), "brain") == (None, 90)
-    stage.store.points[PHYSICAL] = 5
-
-    key, status = await run_again(stage, spec={"preset": "brain"})
-
-    assert ("InSync", "True", "Converged") in stage.short(key)
-    assert (status["effective"]["presetRevision"], endings_in_force(status, "brain")) == (6, (None, None))
-    settings = effective_settings(parse_agent_memory(memory_document(preset="brain") | {"status": status}))
-    assert [type_.name for type_ in settings.ranking.types if type_.immutable] == ["event", "decision"]
-
-
-@pytest.mark.parametrize("preset", ["cortex", "keyed", "importance"])
-@pytest.mark.parametrize("has_words", [True, False])
-async def test_weighted_words_are_held_where_the_object_asks_for_words_and_else_come_by_themselves(
-    preset: str, has_words: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage()
-    words = {"index": {"keyword": {"enabled": has_words}}}
-    unweighted = [revision for revision in PRESETS[preset] if not revision.has_weighted_words]
-    with monkeypatch.context() as before:
-        before.setitem(PRESETS, preset, tuple(unweighted))
-        stage.put(connection_document())
-        await stage.run(stage.put(memory_document(preset=preset, **words)))
-    stage.store.points[PHYSICAL] = 5
-
-    key, status = await run_again(stage, spec={"preset": preset}, index=words["index"])
-
-    older, newest = unweighted[-1], PRESETS[preset][-1]
-    if has_words:
-        assert stage.short(key) == HELD
-        assert "the keyword text all words alike -> own words first" in str(status["plan"]["changes"])
-    else:
-        assert stage.short(key) == READY
-    assert status["effective"]["presetRevision"] == (older if has_words else newest).revision

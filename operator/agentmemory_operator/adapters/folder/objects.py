@@ -65,7 +65,6 @@ class ManifestFolder:
         implies_connections: where no manifest declares a QdrantConnection, those that AgentMemories name are there.
         keeps_status: whether `.status/` is read and written; else everything is as new at each start.
         identify: gives what stands for the cluster in markers of collections; raises where nobody knows.
-        former_id: what stood for it before; whom a status names by that is this cluster's.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class ManifestFolder:
         keeps_status: bool = True,
         implies_connections: bool = False,
         identify: Callable[[], str] = unidentified,
-        former_id: str | None = None,
     ) -> None:
         self._folder = folder
         self._keeps_status = keeps_status
@@ -84,7 +82,6 @@ class ManifestFolder:
         self._created_folder = self._status_folder / "created"
         self._annotations_folder = self._status_folder / ANNOTATIONS
         self._identify = identify
-        self._former_id = former_id
         self._files: dict[Path, list[Json]] = {}
         self._records: dict[Name, Json] = {}
         self._secrets: dict[tuple[str, str], Json] = {}
@@ -293,12 +290,8 @@ class ManifestFolder:
         for folder, kept in ((self._status_folder, self._records), (self._created_folder, self._created)):
             for path in folder.glob("*.json"):
                 record = json.loads(path.read_text(encoding="utf-8"))
-                if not _is_object(record, path):
-                    continue
-                owner = (record.get("status") or {}).get("owner") or {}
-                if self._former_id is not None and owner.get("clusterId") == self._former_id:
-                    owner["clusterId"] = self._identify()
-                kept[_name(record)] = record
+                if _is_object(record, path):
+                    kept[_name(record)] = record
 
     def _save(self, record: Json) -> None:
         if self._keeps_status:

@@ -99,9 +99,9 @@ class Marker:
     Attributes:
         generation, config_hash: of the object when its collection was last brought in line.
         connection: NAMESPACE/NAME of the object's QdrantConnection, whose owner decides who may take the collection
-            over; None where an older version wrote the marker.
-        preset: the object's; None where an older version wrote the marker, whose default was `cortex`.
-        agent: the object's slug, which ids are made with; None where an older version wrote the marker. No marker is
+            over; None where the marker leaves it out.
+        preset: the object's; None where the marker leaves it out, which means `cortex`.
+        agent: the object's slug, which ids are made with; None where the marker leaves it out. No marker is
             written for it alone.
     """
 
@@ -269,7 +269,7 @@ def tenant_in(metadata: Mapping[str, Any] | None) -> Tenant | None:
 
 
 def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether a collection's metadata names nobody: it is unmarked, or an older operator's placeholder."""
+    """Whether a collection's metadata names nobody: it is unmarked, or a placeholder without an owner."""
     ours = (metadata or {}).get(METADATA_KEY)
     if is_placeholder(metadata):
         return "clusterId" not in (ours or {}) and "namespace" not in (ours or {})

@@ -196,18 +196,5 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
     """The first 12 hex digits of the SHA-256 of everything that shapes the collection."""
     config = asdict(shape) | {"embedding": asdict(embedding)}
-    # Hashes that collections carry from before there were these, and keywords, stay what they are.
-    if config["payload_on_disk"] is None:
-        del config["payload_on_disk"]
-    if embedding.prefixes is None:
-        del config["embedding"]["prefixes"]
-    if not config.pop("has_keyword"):
-        return _digest(config)
-    text = asdict(keyword) if keyword else None
-    if text and not text["is_weighted"]:
-        del text["is_weighted"]
-    return _digest(config | {"keyword": text})
-
-
-def _digest(config: Mapping[str, object]) -> str:
+    config["keyword"] = asdict(keyword) if keyword else None
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]

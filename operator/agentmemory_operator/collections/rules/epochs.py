@@ -67,7 +67,7 @@ def closing_to_json(restore: str, since: str | None, epoch: int) -> dict[str, An
 def closed_until(metadata: Mapping[str, Any] | None) -> int | None:
     """The number of the epoch that a closed collection opens with; None where it is open.
 
-    It is 0 where an older version closed it.
+    It is 0 where the metadata has none that is valid.
     """
     told = (metadata or {}).get(CLOSED_KEY)
     if not told:

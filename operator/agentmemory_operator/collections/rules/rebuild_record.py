@@ -214,7 +214,7 @@ def copied_back(before: Mapping[str, Any] | None) -> dict[str, Any]:
 def epoch_of(metadata: Mapping[str, Any] | None) -> str:
     """The epoch of a collection; no two collections behind one alias share it.
 
-    One that an older version rebuilt has no number, and its name instead.
+    One without a valid number has its name instead.
     """
     record, number = record_from_json(metadata), epoch_in(metadata).number
     name = record.target if record else ""

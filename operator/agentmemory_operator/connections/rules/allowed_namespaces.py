@@ -4,30 +4,19 @@ from collections.abc import Mapping
 
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.connection import (
-    AllowedNamespaces,
     LabelRequirement,
     NamespaceSelector,
     QdrantConnection,
-    QdrantConnectionSpec,
 )
 
 _TOLD_CHARS = 1_000
 _TOLD = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
 
 
-def allowed_namespaces(spec: QdrantConnectionSpec) -> AllowedNamespaces:
-    """Which namespaces a connection allows, in whichever field it says so."""
-    retired = spec.allowed_namespaces
-    if retired is None:
-        return spec.namespaces or AllowedNamespaces(from_="Same")
-    if isinstance(retired, str):
-        return AllowedNamespaces(from_=retired)
-    return AllowedNamespaces(from_="Selector", selector=NamespaceSelector(match_labels=retired.match_labels))
-
-
 def asks_labels(connection: QdrantConnection, namespace: str) -> bool:
     """Whether the answer for a namespace depends on its labels."""
-    return namespace != connection.metadata.namespace and allowed_namespaces(connection.spec).from_ == "Selector"
+    allowed = connection.spec.namespaces
+    return namespace != connection.metadata.namespace and allowed is not None and allowed.from_ == "Selector"
 
 
 def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[str, str]) -> None:
@@ -39,10 +28,10 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
     Raises:
         SpecInvalid: they may not; says who can change that.
     """
-    metadata, allowed = connection.metadata, allowed_namespaces(connection.spec)
-    if namespace == metadata.namespace or allowed.from_ == "All":
+    metadata, allowed = connection.metadata, connection.spec.namespaces
+    if namespace == metadata.namespace or (allowed and allowed.from_ == "All"):
         return
-    if allowed.selector is None:
+    if allowed is None or allowed.selector is None:
         way_out = (
             "ask its owner to set spec.namespaces to from: All, or to from: Selector with labels of this namespace"
         )

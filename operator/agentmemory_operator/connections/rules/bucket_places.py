@@ -1,13 +1,7 @@
 """Where copies of snapshots lie in object storage, as specs and statuses say it, and whose they are. Pure.
 
-| key | whose |
-|---|---|
-| `.../NAMESPACE/AGENT/SNAPSHOT_UID/FILE`, `.../NAMESPACE/AGENT/erased/FILE` | the namespace's |
-| `.../AGENT/SNAPSHOT-UID/FILE`, `.../AGENT/erasures/FILE`: older, written no more | of whoever has the agent's name |
-
-Whole segments count, from the end: what stands before them is `prefix`, which whoever writes a spec chooses. The last
-folder tells the two apart, since no older one has an underscore: a newer key is never taken for an older one whose
-prefix ends with a namespace, nor the other way round.
+The key `.../NAMESPACE/AGENT/SNAPSHOT_UID/FILE` or `.../NAMESPACE/AGENT/erased/FILE` is the namespace's. Whole segments
+count, from the end: what stands before them is `prefix`, which whoever writes a spec chooses.
 """
 
 import re
@@ -28,24 +22,22 @@ NamespaceOf = Callable[[str], str | None]
 
 S3 = "S3"
 SUFFIX_DIGITS = 8
-ERASED, OLDER_ERASED = "erased", "erasures"
+ERASED = "erased"
 
 _PLACE = ("endpoint", "bucket", "region", "addressing", "key")
 _SEGMENT = re.compile(r"[A-Za-z0-9._=-]+")
-_NEWER = re.compile(rf"[^_]+_[^_]+|{ERASED}")
-_OLDER = re.compile(rf"[^_]+-[^_]+|{OLDER_ERASED}")
+_FOLDER = re.compile(rf"[^_]+_[^_]+|{ERASED}")
 
 
-def copy_folders(storage: S3Storage, *, namespace: str, slug: str) -> tuple[str, str]:
-    """What the keys of an agent's copies begin with, the slash at its end included: the newer, and the older."""
+def copy_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
+    """What the keys of an agent's copies begin with, the slash at its end included."""
     before = f"{storage.prefix}/" if storage.prefix else ""
-    return f"{before}{namespace}/{slug}/", f"{before}{slug}/"
+    return f"{before}{namespace}/{slug}/"
 
 
-def erasure_folders(storage: S3Storage, *, namespace: str, slug: str) -> tuple[str, str]:
-    """What the keys of what erasures of an agent left begin with: the newer, and the older."""
-    newer, older = copy_folders(storage, namespace=namespace, slug=slug)
-    return f"{newer}{ERASED}/", f"{older}{OLDER_ERASED}/"
+def erasure_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
+    """What the keys of what erasures of an agent left begin with."""
+    return f"{copy_folder(storage, namespace=namespace, slug=slug)}{ERASED}/"
 
 
 def copy_location(storage: S3Storage, snapshot: Metadata, *, slug: str, file: str) -> Json:
@@ -55,19 +47,15 @@ def copy_location(storage: S3Storage, snapshot: Metadata, *, slug: str, file: st
         snapshot: the MemorySnapshot; two of one name never meet.
         file: name of the file in Qdrant.
     """
-    folder, _ = copy_folders(storage, namespace=snapshot.namespace, slug=slug)
+    folder = copy_folder(storage, namespace=snapshot.namespace, slug=slug)
     return _location(storage, f"{folder}{snapshot.name}_{snapshot.uid[:SUFFIX_DIGITS]}/{file}")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyOwner:
-    """Whose an object is, as its key says.
+    """Whose an object is, as its key says."""
 
-    Attributes:
-        namespace: None where the key is an older one, which does not say it.
-    """
-
-    namespace: str | None
+    namespace: str
     slug: str
 
 
@@ -77,10 +65,8 @@ def owner_of(key: str) -> KeyOwner | None:
     if len(key) > MAX_KEY_CHARS or not all(map(_is_segment, segments)):
         return None
     match segments:
-        case [*_, namespace, slug, folder, _] if _NEWER.fullmatch(folder):
+        case [*_, namespace, slug, folder, _] if _FOLDER.fullmatch(folder):
             return KeyOwner(namespace, slug)
-        case [*_, slug, folder, _] if _OLDER.fullmatch(folder):
-            return KeyOwner(None, slug)
         case _:
             return None
 
@@ -103,20 +89,17 @@ class Area:
     def holds(self, key: str) -> bool:
         """Whether an object is the namespace's."""
         owner = owner_of(key)
-        if owner is None:
+        if owner is None or owner.namespace != self.namespace:
             return False
-        holder = self.namespace_of(owner.slug)
-        if owner.namespace is None:
-            return holder == self.namespace
         # What is left of an agent that is gone is still the namespace's that it was in.
-        return owner.namespace == self.namespace and holder in (self.namespace, None)
+        return self.namespace_of(owner.slug) in (self.namespace, None)
 
     def holds_folder(self, folder: str) -> bool:
         """Whether objects right below a folder, or of the agent whose it is, are the namespace's.
 
         Others may lie deeper, where a prefix leads there: each key counts.
         """
-        below = ("file", f"{ERASED}/file", f"{OLDER_ERASED}/file")
+        below = ("file", f"{ERASED}/file")
         return folder.endswith("/") and any(self.holds(folder + rest) for rest in below)
 
 
@@ -137,7 +120,7 @@ def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None
     if isinstance(imported, Mapping):
         is_own = _is_named_by(imported.get("s3"), location)
     else:
-        is_own = key.split("/")[-2:-1] in ([f"{name}_{uid}"], [f"{name}-{uid}"])
+        is_own = key.split("/")[-2:-1] == [f"{name}_{uid}"]
     if not is_own:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,

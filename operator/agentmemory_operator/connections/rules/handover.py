@@ -72,7 +72,7 @@ def slot_of(reference: Reference, to: Destination) -> str:
     """The name under which a value is handed over, made of the reference and of the places that it is for.
 
     Whoever changes the URL afterwards finds nothing there. What goes nowhere lies under the name of the reference
-    alone, and so does all that versions handed over which knew of no places.
+    alone.
     """
     of_reference = _digest("/".join(reference))
     if isinstance(to, Exempt):

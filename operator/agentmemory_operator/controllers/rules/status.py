@@ -71,8 +71,6 @@ def unlisted_states(unlisted: Mapping[str, int]) -> Iterator[ConditionState]:
 
 Json = dict[str, Any]
 
-# What earlier versions wrote.
-RETIRED = ("estimate",)
 _HANDLED, MAX_HANDLED = "lastHandledReconcileAt", 128
 
 # Whether a server that gives this reason was reached; nobody asked it where the reason is not here.
@@ -157,7 +155,7 @@ def failed_status(
     states = [ConditionState("Ready", False, reason, message)]
     states.append(ConditionState("Stalled" if is_stalled else "Reconciling", True, reason, message))
     conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
-    kept = {name: value for name, value in old.items() if name not in ("foreignOwner", *RETIRED)}
+    kept = {name: value for name, value in old.items() if name != "foreignOwner"}
     return kept | {"conditions": conditions, "observedGeneration": generation}
 
 
@@ -176,8 +174,7 @@ def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Js
     if not kept:
         states.insert(0, ConditionState("Ready", None, Reason.SUSPENDED, "not reconciled yet"))
     told = merge_conditions(before, states, generation=generation, now=now)
-    others = {name: value for name, value in old.items() if name not in RETIRED}
-    return others | {"conditions": [*kept, *told], "observedGeneration": generation}
+    return dict(old) | {"conditions": [*kept, *told], "observedGeneration": generation}
 
 
 def failed_connection_status(

@@ -215,9 +215,8 @@ def hash_user(agent_id: str, user_id: str) -> str:
 
 def hash_request(receipt_id: str, scope: Scope, filters: Mapping[str, Any]) -> str:
     """The digest that shows whether two requests under one idempotency key are the same."""
-    # As before there were zones, where none is named.
-    zone = (scope.zone,) if scope.zone else ()
-    return _hash(receipt_id, scope.user_id, repr(scope.older_than), json.dumps(filters, sort_keys=True), *zone)[:16]
+    conditions = (repr(scope.older_than), json.dumps(filters, sort_keys=True), scope.zone or "")
+    return _hash(receipt_id, scope.user_id, *conditions)[:16]
 
 
 def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:

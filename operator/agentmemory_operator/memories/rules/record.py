@@ -360,6 +360,5 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
         values[name] = tuple(values[name])
     if ENTITIES_KEY in payload:
         values["entities"] = entities_from_payload(payload[ENTITIES_KEY])
-    # Older versions counted a first author who named nobody too.
     values["observation_count"] = count_of(values.get("observed_by", ()))
     return filled(MemoryRecord, {"content": "", "locked": True} | values if is_locked(payload) else values)

@@ -18,7 +18,7 @@ what was recorded is all there is to compare with, and the verdict says so.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from agentmemory_operator.collections.rules.collection import Collection, Marker
@@ -73,18 +73,7 @@ def hash_configuration(collection: Collection) -> str:
 
     The marker does not count: it names a generation, and a restore writes it anew.
     """
-    return _hashed(_settings(collection))
-
-
-def is_as_recorded(collection: Collection, recorded: str | None) -> bool:
-    """Whether a hash is that of the collection's settings, in any form in which one was ever recorded."""
-    settings = _settings(collection)
-    forms = ({name: settings[name] for name in settings if name not in later} for later in LATER)
-    return any(_hashed(form) == recorded for form in forms)
-
-
-def _hashed(settings: Mapping[str, object]) -> str:
-    content = json.dumps(settings, sort_keys=True)
+    content = json.dumps(_settings(collection), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -125,7 +114,7 @@ def compare_configuration(
     Args:
         recorded: `hash_configuration` of the collection that the snapshot was made of.
     """
-    if is_as_recorded(copy, recorded):
+    if hash_configuration(copy) == recorded:
         return (
             CheckFinding(Check.CONFIGURATION, True, "settings match the record", compared=len(COMPARED)),
             CheckFinding(Check.INDEXES, True, "indexes match the record", compared=len(copy.indexes)),
@@ -139,7 +128,7 @@ def compare_configuration(
             CheckFinding(Check.CONFIGURATION, is_good, message),
             CheckFinding(Check.INDEXES, None, "no indexes to compare with"),
         )
-    has_changed = recorded is not None and not is_as_recorded(live, recorded)
+    has_changed = recorded is not None and hash_configuration(live) != recorded
     return _compared_settings(copy, live, has_changed=has_changed), _compared_indexes(copy, live)
 
 
@@ -245,9 +234,3 @@ def _settings(collection: Collection) -> dict[str, object]:
 
 COMPARED = tuple(figure.name for figure in fields(Collection) if figure.name not in ("indexes", "marker"))
 """The settings that have to be equal."""
-
-LATER: tuple[frozenset[str], ...] = (frozenset(), frozenset({"payload_on_disk"}))
-"""What a hash may leave out: snapshots of earlier versions were recorded without the settings that came later.
-
-A new field of `Collection` is one more entry here, with those of the entry before, or no older snapshot is restored.
-"""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from agentmemory_operator.errors import FieldError
-from agentmemory_operator.spec.kinds.schema import ANY_TYPE, INT_OR_STRING, LIST_KEYS, LIST_TYPE, RULES, CelRule, Schema
+from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, LIST_KEYS, LIST_TYPE, RULES, CelRule, Schema
 from agentmemory_operator.spec.nearest import did_you_mean
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -104,8 +104,6 @@ def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
     """Pydantic's error at the deepest field the schema knows, in words that name the way out."""
     path, node = _located(schema, error["loc"])
     blocks = error["type"] not in _JUDGEABLE
-    if ANY_TYPE in node:
-        return _Problem(path, _wrong_value(node, error["input"]), blocks)
     match error["type"]:
         case "extra_forbidden":
             known = sorted(node.get("properties", ()))
@@ -119,7 +117,7 @@ def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
 
 def _wrong_value(node: Schema, value: object) -> str:
     expected = _expected(node)
-    words = node.get("enum") or (_words(node) if ANY_TYPE in node else ())
+    words = node.get("enum", ())
     if node.get(INT_OR_STRING):
         words = [word for word in expected.split(" or ") if word.isalpha()]
     return f"{_shown(value)}: give {expected}{did_you_mean(value, [word for word in words if word])}"
@@ -196,19 +194,7 @@ def _expected(node: Schema) -> str:
         return str(node[RULES][0]["message"].partition(" must be ")[2])
     if "enum" in node:
         return " or ".join(map(str, node["enum"]))
-    if ANY_TYPE in node:
-        return _expected_union(node)
     return _expected_type(node)
-
-
-def _expected_union(node: Schema) -> str:
-    words = ", ".join(_words(node))
-    fields = ", ".join(f"{name} ({_expected(field)})" for name, field in node["properties"].items())
-    return f"{words} or an object with only {fields}"
-
-
-def _words(node: Schema) -> list[str]:
-    return str(node["pattern"]).strip("^()$").split("|")
 
 
 def _expected_type(node: Schema) -> str:

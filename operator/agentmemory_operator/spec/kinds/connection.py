@@ -3,13 +3,12 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.config import JsonDict
 
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.base import HostName, Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import other_kinds as rules
 from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
-from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated, words_or_object
+from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
 _LABEL_KEY = (
@@ -89,23 +88,6 @@ class AllowedNamespaces(Model):
     )
 
 
-class LabelsAlone(Model):
-    """The selector of `allowedNamespaces`."""
-
-    match_labels: Labels
-
-
-MATCH_LABELS: JsonDict = {
-    "matchLabels": {
-        "description": "Labels that the namespace must have, with their values; 1..64.",
-        "type": "object",
-        "minProperties": 1,
-        "maxProperties": MAX_LABELS,
-        "additionalProperties": {"type": "string", "maxLength": MAX_LABEL_LENGTH},
-    }
-}
-
-
 class Takeover(Model):
     """Memories that may be transferred to another owner."""
 
@@ -149,7 +131,7 @@ class CapacitySpec(Model):
 class QdrantConnectionSpec(Model):
     """A Qdrant server or cluster."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.CONNECTION))
+    model_config = ConfigDict(json_schema_extra=validated(rules.CONNECTION))
 
     url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, for example http://qdrant.qdrant.svc:6333.")
     nodes: tuple[NodeUrl, ...] | None = Field(
@@ -179,12 +161,6 @@ class QdrantConnectionSpec(Model):
         default=None,
         description="Other namespaces whose AgentMemories may use this connection. Its Secrets are only read from"
         " its own namespace. Default: none (from: Same).",
-    )
-    allowed_namespaces: Literal["Same", "All"] | LabelsAlone | None = Field(
-        default=None,
-        description="Deprecated, not read by the next version: use namespaces, never both; `agentmemory validate`"
-        " prints the replacement. Same, All, or matchLabels.",
-        json_schema_extra=words_or_object(("Same", "All"), MATCH_LABELS),
     )
     capacity: CapacitySpec | None = Field(
         default=None, description="Limits on the use of the server. Default: those that it reports."

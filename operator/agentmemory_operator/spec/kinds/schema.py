@@ -15,7 +15,6 @@ Schema = dict[str, Any]
 
 RULES = "x-kubernetes-validations"
 INT_OR_STRING = "x-kubernetes-int-or-string"
-ANY_TYPE = "x-kubernetes-preserve-unknown-fields"
 LIST_TYPE = "x-kubernetes-list-type"
 MAP_TYPE = "x-kubernetes-map-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
@@ -74,30 +73,6 @@ def distinct() -> JsonDict:
     return {LIST_TYPE: "set"}
 
 
-def words_or_object(words: Sequence[str], fields: JsonDict) -> JsonDict:
-    """The schema keys of a field that is one of some words, or an object with exactly one of some fields.
-
-    A structural schema has no such union, and CEL none of what has no type. But each bound speaks of values of one type
-    alone, so that together they leave out whatever is neither.
-
-    Args:
-        fields: structural schemas by name; the one that is first is required.
-    """
-    return {
-        ANY_TYPE: True,
-        "pattern": f"^({'|'.join(words)})$",
-        "properties": fields,
-        "required": [next(iter(fields))],
-        "maxProperties": 1,
-        # No number, no list and no truth value fits these.
-        "minimum": 1,
-        "maximum": 0,
-        "minItems": 1,
-        "maxItems": 0,
-        "not": {"enum": [True, False]},
-    }
-
-
 def structural(model: type[BaseModel]) -> Schema:
     """The model's structural schema: references inlined, no defaults, outside names."""
     raw = model.model_json_schema(by_alias=True)
@@ -136,9 +111,6 @@ def _inlined(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
     schema = base | {key: value for key, value in node.items() if key not in _DROPPED}
     if node.get(INT_OR_STRING):
         return {key: value for key, value in schema.items() if key == "description" or key.startswith("x-")}
-    if node.get(ANY_TYPE):
-        fields = {name: _ordered(field) for name, field in node["properties"].items()}
-        return _ordered({key: value for key, value in node.items() if key not in _DROPPED} | {"properties": fields})
     if "const" in node:
         schema["enum"] = [node["const"]]
     if isinstance(node.get("additionalProperties"), dict):

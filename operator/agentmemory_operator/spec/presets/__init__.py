@@ -3,7 +3,6 @@
 Where a design contradicts itself or the engine, the ruling stands beside the figure.
 """
 
-from agentmemory_operator.spec.presets import brain, cognitive, cortex, importance, keyed, none
 from agentmemory_operator.spec.presets.brain import BRAIN
 from agentmemory_operator.spec.presets.cognitive import COGNITIVE
 from agentmemory_operator.spec.presets.cortex import CORTEX
@@ -23,11 +22,7 @@ from agentmemory_operator.spec.presets.table import (
 )
 
 PRESETS: dict[str, tuple[Preset, ...]] = {
-    revisions[-1].name: revisions
-    for revisions in (
-        (STANDARD,),
-        *(module.REVISIONS for module in (cortex, brain, keyed, cognitive, importance, none)),
-    )
+    preset.name: (preset,) for preset in (STANDARD, CORTEX, BRAIN, KEYED, COGNITIVE, IMPORTANCE, NONE)
 }
 """Every revision, oldest first: collections stay with theirs, so a released one is never changed, but followed."""
 

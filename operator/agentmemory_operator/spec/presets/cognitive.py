@@ -1,7 +1,5 @@
 """R4: episodic, semantic and working memory, ranked by recency, frequency and importance, by meaning and by words."""
 
-from dataclasses import replace
-
 from agentmemory_operator.spec.expression.models import Horizons, Priority
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets.table import (
@@ -15,7 +13,7 @@ from agentmemory_operator.spec.presets.table import (
 
 _HALF_LIFE_DAYS = 30
 
-_FIRST = Preset(
+COGNITIVE = Preset(
     name="cognitive",
     summary="episodes, knowledge and working memory, by recency, frequency and importance",
     revision=1,
@@ -24,12 +22,14 @@ _FIRST = Preset(
             "episodic",
             half_life_days=_HALF_LIFE_DAYS,
             event_types=("user_interaction", "tool_execution", "error_event", "system_event", "agent_decision"),
+            required=("event_type",),
             meaning="what happened, by event type and context",
         ),
         MemoryType(
             "semantic",
             half_life_days=_HALF_LIFE_DAYS,
             confidence=0.5,
+            required=("domain",),
             meaning="knowledge of a domain, with how sure it is and what it was learned from",
         ),
         MemoryType(
@@ -51,6 +51,7 @@ _FIRST = Preset(
         horizons=Horizons(hourly=0.1, daily=0.3, weekly=0.2, monthly=0.1, yearly=0.05, knowledge_bank=0.25),
     ),
     has_keyword=True,
+    has_weighted_words=True,
     datatype="Float16",
     m=32,
     ef_construct=400,
@@ -58,22 +59,9 @@ _FIRST = Preset(
     quantization=ScalarQuantization(0.99, always_ram=True),
     payload_indexes=(*RETRIEVAL_INDEXES, ("parentId", "keyword")),
     lifecycle=Lifecycle(
-        working_memory_slots=4, prune=Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3)
+        working_memory_slots=4,
+        session_idle_hours=24,
+        prune=Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3),
     ),
     consolidation=ConsolidationTerms(schedule="0 2 * * *", older_than_days=7, least=5, types=("episodic",)),
 )
-
-_REQUIRED = {"episodic": ("event_type",), "semantic": ("domain",)}
-
-# The first revision kept the working memory of a session that nobody ended for ever, and demanded no field.
-_SECOND = replace(
-    _FIRST,
-    revision=2,
-    types=tuple(replace(type_, required=_REQUIRED.get(type_.name, ())) for type_ in _FIRST.types),
-    lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24),
-)
-
-# The second let all words of a keyword text count alike.
-COGNITIVE = replace(_SECOND, revision=3, has_weighted_words=True)
-
-REVISIONS = (_FIRST, _SECOND, COGNITIVE)

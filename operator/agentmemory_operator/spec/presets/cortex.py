@@ -1,11 +1,9 @@
 """R1: one collection per agent, eight typed half-lives, a weighted score."""
 
-from dataclasses import replace
-
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets.table import Lifecycle, Preset, ScalarQuantization, Weights
 
-_FIRST = Preset(
+CORTEX = Preset(
     name="cortex",
     summary="an assistant that forgets: half-lives by type; similarity, recency and utility",
     revision=1,
@@ -37,6 +35,7 @@ _FIRST = Preset(
     limit=10,
     score_threshold=0.3,
     min_similarity=0.1,
+    has_weighted_words=True,
     m=16,
     ef_construct=128,
     full_scan_threshold_kb=10_000,
@@ -47,8 +46,3 @@ _FIRST = Preset(
     memory="Cached",
     lifecycle=Lifecycle(schedule="0 3 * * *", decay_floor=0.01, max_chain_length=5),
 )
-
-# The first revision, where an object asks for words, let all words of a keyword text count alike.
-CORTEX = replace(_FIRST, revision=2, has_weighted_words=True)
-
-REVISIONS = (_FIRST, CORTEX)

@@ -39,14 +39,11 @@ class Answer:
 class WitnessCaller:
     """Asks one agent of any of several API processes; one a thread."""
 
-    def __init__(
-        self, urls: Sequence[str], agent: str, journal: Journal, *, seed: object, keeps_connections: bool = True
-    ) -> None:
+    def __init__(self, urls: Sequence[str], agent: str, journal: Journal, *, seed: object) -> None:
         self._urls = [f"{url}/v1/agents/{agent}" for url in urls]
         self._journal = journal
         self._chance = random.Random(str(seed))
-        limits = httpx.Limits() if keeps_connections else httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.Client(timeout=60, limits=limits)
+        self._http = httpx.Client(timeout=60)
         self.is_over = threading.Event()
 
     def close(self) -> None:

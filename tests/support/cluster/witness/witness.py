@@ -47,7 +47,6 @@ class Witness:
     Args:
         urls: of the API's processes, all for the same agent.
         sends_vectors: the agent does not embed by itself.
-        keeps_connections: a caller's requests go over one connection; else each has its own.
     """
 
     def __init__(
@@ -59,11 +58,9 @@ class Witness:
         readers: int = 2,
         sends_vectors: bool = True,
         pace_s: float = 0.01,
-        keeps_connections: bool = True,
     ) -> None:
         self.journal = Journal()
         self._urls, self._agent, self._sends_vectors = urls, agent, sends_vectors
-        self._keeps_connections = keeps_connections
         vector_of: VectorOf | None = unit_vector_of if sends_vectors else None
         self._callers = [self._caller(urls, seed=number) for number in range(writers + readers)]
         self._writers = [
@@ -128,8 +125,7 @@ class Witness:
                 assert not back, f"{name} has forgotten users: {sorted(back)}"
 
     def _caller(self, urls: Sequence[str], *, seed: int = 0) -> WitnessCaller:
-        keeps = self._keeps_connections
-        return WitnessCaller(urls, self._agent, self.journal, seed=seed, keeps_connections=keeps)
+        return WitnessCaller(urls, self._agent, self.journal, seed=seed)
 
     def _is_served(self) -> bool:
         question = {"vector": unit_vector_of("anything")} if self._sends_vectors else {"query": "anything"}

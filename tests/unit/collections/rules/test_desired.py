@@ -1,9 +1,6 @@
 """From spec to the desired collection."""
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -150,14 +147,3 @@ def _hash(spec: Mapping[str, Any]) -> str:
 def test_contents_are_on_disk_unless_the_object_says_otherwise() -> None:
     assert creation_of(desired_of())["on_disk_payload"] is True
     assert creation_of(desired_of({"index": {"payload": {"onDisk": False}}}))["on_disk_payload"] is False
-
-
-def test_a_hash_from_before_there_were_prefixes_and_a_place_of_contents_stays_what_it_was() -> None:
-    later = ("payload_on_disk", "has_keyword")
-    shape = {name: value for name, value in asdict(desired_of()).items() if name not in later}
-    marker = desired_of().marker
-    assert marker is not None
-    embedding = {name: value for name, value in asdict(marker.embedding).items() if name != "prefixes"}
-    written = json.dumps(shape | {"marker": None, "embedding": embedding}, sort_keys=True)
-
-    assert marker.config_hash == hashlib.sha256(written.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Who may refer to a connection, whichever field says so."""
+"""Who may refer to a connection."""
 
 from typing import Any
 
@@ -8,37 +8,33 @@ from agentmemory_operator.connections.rules.allowed_namespaces import asks_label
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
-from tests.support.spec.documents import SHARING_FIELDS, allowing, connection_document
+from tests.support.spec.documents import allowing, connection_document
 
 LABELS = {"tier": "gold", "team": "support"}
 ONE, BOTH, OTHER = {"tier": "gold"}, LABELS, {"tier": "silver"}
 IN, NOT_IN = ({"key": "tier", "operator": operator, "values": ["gold", "brass"]} for operator in ("In", "NotIn"))
 THERE, NOT_THERE = ({"key": "tier", "operator": operator} for operator in ("Exists", "DoesNotExist"))
-both_fields = pytest.mark.parametrize("field", SHARING_FIELDS)
 
 
-def connection(allowed: Any, field: str = "namespaces") -> QdrantConnection:
-    return parse_connection(connection_document(namespace="infra", **allowing(allowed, field)))
+def connection(allowed: Any) -> QdrantConnection:
+    return parse_connection(connection_document(namespace="infra", **allowing(allowed)))
 
 
-def check(allowed: Any, namespace: str, field: str = "namespaces", labels: dict[str, str] | None = None) -> None:
+def check(allowed: Any, namespace: str, labels: dict[str, str] | None = None) -> None:
     known = LABELS if labels is None else labels
-    check_allowed(connection(allowed, field), namespace, known if namespace == "agents" else {})
+    check_allowed(connection(allowed), namespace, known if namespace == "agents" else {})
 
 
-@both_fields
 @pytest.mark.parametrize("allowed", [None, "Same", "All", {"matchLabels": OTHER}])
-def test_the_connection_s_own_namespace_always_may(allowed: Any, field: str) -> None:
-    check(allowed, "infra", field)
+def test_the_connection_s_own_namespace_always_may(allowed: Any) -> None:
+    check(allowed, "infra")
 
 
-@both_fields
 @pytest.mark.parametrize("allowed", ["All", {"matchLabels": ONE}, {"matchLabels": BOTH}])
-def test_another_namespace_may_where_it_is_allowed(allowed: Any, field: str) -> None:
-    check(allowed, "agents", field)
+def test_another_namespace_may_where_it_is_allowed(allowed: Any) -> None:
+    check(allowed, "agents")
 
 
-@both_fields
 @pytest.mark.parametrize(
     ("allowed", "way_out"),
     [
@@ -48,21 +44,20 @@ def test_another_namespace_may_where_it_is_allowed(allowed: Any, field: str) -> 
         ({"matchLabels": LABELS | {"x": "y"}}, "label the namespace team=support, tier=gold, x=y, or name"),
     ],
 )
-def test_another_namespace_may_not_otherwise_and_is_told_the_way_out(allowed: Any, way_out: str, field: str) -> None:
+def test_another_namespace_may_not_otherwise_and_is_told_the_way_out(allowed: Any, way_out: str) -> None:
     with pytest.raises(SpecInvalid, match=way_out) as refused:
-        check(allowed, "agents", field)
+        check(allowed, "agents")
 
     assert refused.value.reason == "ConnectionNotAllowed"
     assert "infra/main may not be used from namespace agents" in str(refused.value)
 
 
-@both_fields
 @pytest.mark.parametrize(
     ("allowed", "namespace", "asks"),
     [({"matchLabels": ONE}, "agents", True), ({"matchLabels": ONE}, "infra", False), ("All", "agents", False)],
 )
-def test_labels_are_asked_only_where_they_decide(allowed: Any, namespace: str, asks: bool, field: str) -> None:
-    assert asks_labels(connection(allowed, field), namespace) is asks
+def test_labels_are_asked_only_where_they_decide(allowed: Any, namespace: str, asks: bool) -> None:
+    assert asks_labels(connection(allowed), namespace) is asks
 
 
 @pytest.mark.parametrize(

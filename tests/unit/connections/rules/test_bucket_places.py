@@ -7,7 +7,7 @@ from agentmemory_operator.connections.rules.bucket_places import (
     KeyOwner,
     check_copy,
     copy_location,
-    erasure_folders,
+    erasure_folder,
     object_at,
     owner_of,
 )
@@ -31,11 +31,6 @@ def area(namespace: str) -> Area:
         ("prod/alpha/bot/nightly_1b2c3d4e/a.snapshot", KeyOwner("alpha", "bot")),
         ("alpha/bot/nightly_1b2c3d4e/a.snapshot", KeyOwner("alpha", "bot")),
         ("prod/alpha/bot/erased/1-0000-last.ndjson", KeyOwner("alpha", "bot")),
-        ("prod/bot/nightly-1b2c3d4e/a.snapshot", KeyOwner(None, "bot")),
-        ("bot/nightly-1b2c3d4e/a.snapshot", KeyOwner(None, "bot")),
-        ("prod/bot/erasures/1-0000-last.ndjson", KeyOwner(None, "bot")),
-        # An older one whose prefix ends as a newer one does.
-        ("prod/alpha/bot/nightly-1b2c3d4e/a", KeyOwner(None, "bot")),
         # The last segments count, whatever the prefix says.
         ("beta/thief/x_1b2c3d4e/alpha/bot/nightly_1b2c3d4e/a", KeyOwner("alpha", "bot")),
         ("a" * 1000 + "/alpha/bot/n_1/a", KeyOwner("alpha", "bot")),
@@ -47,10 +42,11 @@ def area(namespace: str) -> Area:
         ("", None),
         # What nobody of us writes.
         ("prod/alpha/bot/nightly/a", None),
+        ("prod/alpha/bot/nightly-1b2c3d4e/a", None),
+        ("prod/alpha/bot/erasures/1-0000-last.ndjson", None),
         ("prod/alpha/bot/_1b2c3d4e/a", None),
         ("prod/alpha/bot/nightly_/a", None),
         ("prod/alpha/bot/a_b_c/a", None),
-        ("prod/bot/erasures-/a", None),
         # What could be taken for another.
         ("prod/./alpha/bot/nightly_1b2c3d4e/a", None),
         ("prod/../alpha/bot/nightly_1b2c3d4e/a", None),
@@ -79,16 +75,11 @@ def test_a_key_says_whose_it_is_by_its_last_segments(key: str, owner: KeyOwner |
         ("prod/alpha/thief/nightly_1b2c3d4e/a", set()),
         # Nobody has the name any more.
         ("prod/alpha/gone/nightly_1b2c3d4e/a", {"alpha"}),
-        ("prod/gone/nightly-1b2c3d4e/a", set()),
-        ("prod/bot/nightly-1b2c3d4e/a", {"alpha"}),
-        ("prod/bot/erasures/1", {"alpha"}),
+        ("prod/bot/nightly_1b2c3d4e/a", set()),
         ("prod/alpha/bot/erased/1", {"alpha"}),
         # A namespace called as another's prefix, and an agent called as another's namespace or as a folder of ours.
-        ("alpha/bot/nightly-1b2c3d4e/a", {"alpha"}),
-        ("prod/thief/nightly-1b2c3d4e/a", {"beta"}),
-        ("prod/alpha/nightly-1b2c3d4e/a", {"beta"}),
+        ("alpha/bot/nightly_1b2c3d4e/a", {"alpha"}),
         ("prod/alpha/snapshots/nightly_1b2c3d4e/a", set()),
-        ("prod/bot/erasures/nightly_1b2c3d4e/a", set()),
         ("alpha/alpha/bot/nightly_1b2c3d4e/a", {"alpha"}),
         ("alpha/bot/beta/thief/nightly_1b2c3d4e/a", {"beta"}),
         ("prod/Alpha/bot/nightly_1b2c3d4e/a", set()),
@@ -106,10 +97,7 @@ def test_an_object_is_the_namespaces_that_the_key_names_or_that_has_the_agents_n
     [
         ("prod/alpha/bot/", {"alpha"}),
         ("prod/alpha/bot/erased/", {"alpha"}),
-        ("prod/bot/", {"alpha"}),
-        # The folder of beta's agent of that name as well: which of its keys are whose, each of them says.
-        ("prod/bot/erasures/", {"alpha", "beta"}),
-        ("prod/gone/nightly-1b2c3d4e/", set()),
+        ("prod/bot/", set()),
         ("prod/alpha/gone/erased/", {"alpha"}),
         ("prod/alpha/thief/erased/", set()),
         # Without its slash it begins other folders too.
@@ -129,8 +117,8 @@ def test_what_is_written_is_the_namespaces_that_writes_it() -> None:
     place = copy_location(STORAGE, NIGHTLY, slug="bot", file="agent_memory_bot__1-17.snapshot")
     assert place["key"] == "prod/alpha/bot/nightly.of-may_1b2c3d4e/agent_memory_bot__1-17.snapshot"
     assert owner_of(place["key"]) == KeyOwner("alpha", "bot")
-    newer, older = erasure_folders(STORAGE, namespace="alpha", slug="bot")
-    assert (owner_of(f"{newer}1"), owner_of(f"{older}1")) == (KeyOwner("alpha", "bot"), KeyOwner(None, "bot"))
+    folder = erasure_folder(STORAGE, namespace="alpha", slug="bot")
+    assert owner_of(f"{folder}1") == KeyOwner("alpha", "bot")
 
 
 SPEC = {"bucket": "copies", "endpoint": "https://minio:9000", "key": "old/a.snapshot", "secretRef": {"name": "s3"}}
@@ -145,7 +133,6 @@ def snapshot_with(spec: object) -> dict[str, object]:
     ("spec", "location"),
     [
         ({}, {"key": "prod/alpha/bot/nightly_1b2c3d4e/a"}),
-        ({}, {"key": "bot/nightly-1b2c3d4e/a"}),
         ({"import": {"s3": SPEC}}, TAKEN_IN),
     ],
 )
@@ -162,6 +149,7 @@ def test_a_copy_of_its_own_and_what_its_spec_takes_in_go_with_a_snapshot(
         ({}, {"key": "prod/alpha/bot/hourly_1b2c3d4e/a"}),
         ({}, {"key": "nightly_1b2c3d4e/a/b"}),
         ({}, {"key": "nightly_1b2c3d4e"}),
+        ({}, {"key": "prod/alpha/bot/nightly-1b2c3d4e/a"}),
         ({}, {}),
         (None, {"key": "prod/database.dump"}),
         ({"import": {"s3": SPEC}}, TAKEN_IN | {"key": "prod/alpha/bot/nightly_1b2c3d4e/a"}),

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from agentmemory_operator.controllers.rules.status import RETIRED
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import headline_of
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
@@ -164,7 +163,7 @@ def _figures(status: Json) -> Section | None:
 def _others(status: Json) -> Iterator[Section]:
     """Yield a section for each further part of the status: a table of a list, dotted names of anything else."""
     for name, value in status.items():
-        if name in TOLD_ELSEWHERE or name in RETIRED or not isinstance(value, list | dict) or not value:
+        if name in TOLD_ELSEWHERE or not isinstance(value, list | dict) or not value:
             continue
         if isinstance(value, list):
             columns = tuple(dict.fromkeys(key for entry in value for key in entry))

@@ -1,6 +1,5 @@
 """`agentmemory validate`: what admission would say to manifests, with the line to look at."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,6 @@ from agentmemory_operator.adapters.folder.manifests import (
     manifest_paths,
     manifests_of,
 )
-from agentmemory_operator.connections.rules.allowed_namespaces import allowed_namespaces
 from agentmemory_operator.entrypoints.cli.options import Files, Recursive
 from agentmemory_operator.entrypoints.cli.run import ending_in_one_line
 from agentmemory_operator.errors import AgentMemoryError, FieldError
@@ -30,8 +28,7 @@ from agentmemory_operator.spec.effective.policies import lifecycle_fault
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, scoring_choice
 from agentmemory_operator.spec.expression.models import name_of
-from agentmemory_operator.spec.kinds.parse import errors_of, is_ours, parse_agent_memory, parse_connection
-from agentmemory_operator.spec.kubectl_yaml import dump_yaml
+from agentmemory_operator.spec.kinds.parse import errors_of, is_ours, parse_agent_memory
 from agentmemory_operator.spec.printable import printable
 
 STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_threshold"}
@@ -145,16 +142,8 @@ def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
 def warnings_in(found: CheckedManifests) -> Iterator[ManifestFinding]:
     """Yield what admission takes and is worth a look."""
     for path, manifest in found.ours:
-        for warning in _warnings_of(manifest.document):
+        for warning in _forgetting(manifest.document) if manifest.document["kind"] == "AgentMemory" else ():
             yield ManifestFinding(path, line_of(manifest.node, warning.field), warning)
-
-
-def _warnings_of(document: dict[str, Any]) -> Iterator[FieldError]:
-    match document["kind"]:
-        case "AgentMemory":
-            yield from _forgetting(document)
-        case "QdrantConnection":
-            yield from _retired(document)
 
 
 def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
@@ -180,15 +169,4 @@ def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
             f"under model {model} a good match of {', '.join(types)} ranks below a poor one that is 100 days newer"
             " when both are a year old: lower the weight of recency, or set decay: false for types that must not decay"
             " (docs/presets.md)",
-        )
-
-
-def _retired(document: dict[str, Any]) -> Iterator[FieldError]:
-    spec = parse_connection(document).spec
-    if spec.allowed_namespaces is not None:
-        meant = allowed_namespaces(spec).model_dump(by_alias=True, exclude_none=True)
-        written = dump_yaml({"namespaces": meant}, default_flow_style=True, width=math.inf)
-        yield FieldError(
-            "spec.allowedNamespaces",
-            f"the next version ignores it: replace it with {written.strip().removeprefix('{').removesuffix('}')}",
         )

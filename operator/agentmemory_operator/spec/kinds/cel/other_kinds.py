@@ -2,18 +2,10 @@
 
 from agentmemory_operator.spec.kinds.schema import CelRule, is_url
 
-CONNECTION = (
-    CelRule(
-        "!has(self.tls) || self.url.startsWith('https://')",
-        "tls needs an https:// url: change url, or remove tls",
-        ".tls",
-    ),
-    CelRule(
-        # A field without a type has no name for CEL's compiler; of a dynamic value it asks when it runs.
-        "!has(self.namespaces) || !has(dyn(self).allowedNamespaces)",
-        "allowedNamespaces is deprecated, and cannot be used with namespaces: keep namespaces",
-        ".allowedNamespaces",
-    ),
+CONNECTION = CelRule(
+    "!has(self.tls) || self.url.startsWith('https://')",
+    "tls needs an https:// url: change url, or remove tls",
+    ".tls",
 )
 
 LABEL_REQUIREMENT = (

@@ -1,4 +1,4 @@
-"""What version 4f95245 left goes on working: objects, markers without a connection, an installation without claims."""
+"""Claims that somebody deletes are made again: what was there is served, and freed names go to nobody else."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import operator
 from tests.support.cluster.operators import LEADING
-from tests.support.cluster.workspace import Workspace, conditions_of, marker_of
+from tests.support.cluster.workspace import Workspace, conditions_of
 from tests.support.patience import wait_until
 from tests.support.programs import Program
 
@@ -27,20 +27,13 @@ def workspaces(control_plane: ControlPlane, qdrant_url: str) -> Iterator[list[Wo
         workspace.clean()
 
 
-def age(control_plane: ControlPlane, *workspaces: Workspace) -> None:
-    """Make of an installation what 4f95245 would have left: no claims, no marker that names its connection."""
-    for part in PARTS:
+def delete_claims(control_plane: ControlPlane, *parts: str) -> None:
+    """Delete parts of the claims."""
+    for part in parts:
         control_plane.http.delete(f"{CLAIMS}/{PREFIX}{part}").raise_for_status()
-    for workspace in workspaces:
-        marker = marker_of(workspace)
-        del marker["connection"]
-        # Metadata is merged key by key, and within a key replaced.
-        body = {"metadata": {"agentmemory": marker}}
-        workspace.qdrant.patch(f"/collections/{workspace.physical}", json=body).raise_for_status()
-        assert "connection" not in marker_of(workspace)
 
 
-def test_an_upgrade_serves_what_was_there_and_takes_freed_names_from_nobody(
+def test_without_any_claim_a_start_serves_what_was_there_and_takes_freed_names_from_nobody(
     control_plane: ControlPlane, operator: Program, workspaces: list[Workspace]
 ) -> None:
     served, left, taker = workspaces
@@ -50,7 +43,7 @@ def test_an_upgrade_serves_what_was_there_and_takes_freed_names_from_nobody(
     left.delete()
     left.wait_gone()
     operator.stop()
-    age(control_plane, served, left)
+    delete_claims(control_plane, *PARTS)
     before = served.collection()
     assert before is not None
     thief = Workspace(control_plane, taker.namespace, taker.qdrant_url, claims=left.slug)
@@ -59,13 +52,13 @@ def test_an_upgrade_serves_what_was_there_and_takes_freed_names_from_nobody(
     operator.restart(LEADING)
 
     # What the status said before the restart is no answer.
-    wait_until(lambda: marker_of(served).get("connection"), seconds=15, what="a pass of the new operator")
+    stamp = served.request_pass()
+    wait_until(lambda: served.status().get("lastHandledReconcileAt") == stamp, seconds=15, what="a pass")
     found = served.wait_ready(seconds=15)
     thief.wait_condition("Stalled", "True/SlugTaken", seconds=15)
 
     assert conditions_of(found)["Ready"] == "True/Serving"
     assert served.stored() == 3
-    assert marker_of(served)["connection"] == f"{served.namespace}/main"
     after = served.collection()
     assert after is not None
     assert {key: after["config"][key] for key in ("params", "hnsw_config", "quantization_config")} == {
@@ -87,7 +80,7 @@ def test_claims_that_somebody_deletes_are_there_again_after_the_next_start(
     workspace.store_points(1)
     workspace.delete()
     workspace.wait_gone()
-    control_plane.http.delete(f"{CLAIMS}/{PREFIX}{PARTS[0]}").raise_for_status()
+    delete_claims(control_plane, PARTS[0])
 
     operator.restart(LEADING)
 
