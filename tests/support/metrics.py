@@ -1,8 +1,9 @@
 """Every metric of the operator and of the retrieval API, as their pages list them."""
 
+from dataclasses import dataclass
 from typing import Any, cast
 
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics import Histogram, MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from agentmemory_operator.adapters.clock import SystemClock
@@ -63,11 +64,23 @@ def samples_of(*collectors: Collector) -> dict[str, float]:
     return samples_in(render(collectors).decode())
 
 
-def described(*collectors: Collector) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return kind and labels of each metric, by its name in a scrape."""
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A metric as its page lists it."""
+
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+    bounds: tuple[float, ...] = ()
+
+
+def described(*collectors: Collector) -> dict[str, Description]:
+    """Return each metric's description, by its name in a scrape."""
     found = {}
     for collector in collectors:
         labels = collector.labels if isinstance(collector, LiveGauge) else getattr(collector, "_labelnames", ())
+        bounds = tuple(collector._kwargs["buckets"]) if isinstance(collector, Histogram) else ()
         for family in collector.describe() if isinstance(collector, MetricWrapperBase) else collector.collect():
-            found[family.name + "_total" * (family.type == "counter")] = family.type, tuple(labels)
+            name = family.name + "_total" * (family.type == "counter")
+            found[name] = Description(family.type, tuple(labels), family.documentation, bounds)
     return found

@@ -42,7 +42,7 @@ def test_every_metric_is_explained_with_its_labels() -> None:
     rows = re.findall(r"^\| `((?:agentmemory|process)_\w+)` \|([^|]*)\|[^|]+\|$", PAGE, re.M)
 
     assert {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == {
-        name: labels for name, (_, labels) in METRICS.items()
+        name: metric.labels for name, metric in METRICS.items()
     }
 
 
@@ -73,6 +73,6 @@ class Anything:
 
 
 def test_what_only_grows_is_a_counter_called_total_and_nothing_else_is() -> None:
-    assert {name for name, (kind, _) in METRICS.items() if kind == "counter"} == {
+    assert {name for name, metric in METRICS.items() if metric.kind == "counter"} == {
         name for name in METRICS if name.endswith("_total")
     }
