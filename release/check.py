@@ -91,7 +91,7 @@ def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
 def installed(wheels: Mapping[str, pathlib.Path], names: tuple[str, ...], folder: pathlib.Path) -> pathlib.Path:
     """Install wheels of ours into a new environment, with the locked versions of all others; return its bin."""
     # With their markers; a constraint may have no extras.
-    lines = re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?(==[^\\\n]+)", (ROOT / "requirements" / "run.txt").read_text())
+    lines = re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?(==[^\\\n]+)", (ROOT / "requirements" / "dev.txt").read_text())
     locked = ["".join(line).strip() for line in lines]
     constraints = folder.with_suffix(".txt")
     constraints.write_text("\n".join(locked) + "\n")

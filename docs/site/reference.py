@@ -9,12 +9,11 @@ from fastapi import FastAPI
 
 from agentmemory_operator.entrypoints.api import openapi
 from agentmemory_operator.entrypoints.api.app import ROUTERS
-from agentmemory_operator.runtime.metrics import Histogram, Metric
 from agentmemory_operator.spec.kinds.conditions import TYPES
 from docs.site.kinds import kind_pages
 from docs.site.links import ROOT
 from tests.support.command_line import command_line
-from tests.support.metrics import api_metrics, operator_metrics
+from tests.support.metrics import Description, api_metrics, described, operator_metrics
 
 Json = dict[str, Any]
 MADE = "This page is made from the code.\n"
@@ -51,20 +50,19 @@ def _conditions() -> str:
 def _metrics() -> str:
     lines = ["# Metrics", "", MADE, "[Operations](../operations.md#metrics) explains how to use them.", ""]
     for title, metrics in (("Operator", operator_metrics()), ("Retrieval API", api_metrics())):
+        rows = [_metric(name, metric) for name, metric in described(*metrics).items()]
         lines += [
             f"## {title}",
             "",
-            *_table(("metric", "type", "labels", "help"), [_metric(metric) for metric in metrics]),
+            *_table(("metric", "type", "labels", "help"), rows),
         ]
     return "\n".join(lines)
 
 
-def _metric(metric: Metric) -> tuple[str, ...]:
+def _metric(name: str, metric: Description) -> tuple[str, ...]:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
-    text = metric.help
-    if isinstance(metric, Histogram):
-        text += f" Buckets: {', '.join(f'{bound:g}' for bound in metric.bounds)}."
-    return f"`{metric.name}`", type(metric).__name__.lower(), labels, text
+    buckets = f" Buckets: {', '.join(f'{bound:g}' for bound in metric.bounds)}." if metric.bounds else ""
+    return f"`{name}`", metric.kind, labels, metric.help + buckets
 
 
 def _commands() -> str:

@@ -14,6 +14,7 @@ from agentmemory_operator.entrypoints.api.edge import STALE_HEADER
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.logs import JsonFormatter
 from tests.api.conftest import PROBE, WORDS
+from tests.support.metrics import samples_in
 from tests.support.web.api_stack import Settled, Stack, running_api
 
 MEMORIES, SEARCH = "/v1/agents/probe/memories", "/v1/agents/probe/search"
@@ -22,8 +23,7 @@ VECTOR = [1.0] * 8
 
 def samples(url: str) -> dict[str, float]:
     """Return every line of `/metrics`, by name and labels."""
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+    return samples_in(httpx.get(f"{url}/metrics").text)
 
 
 def test_the_page_of_the_api_asks_no_other_host(client: httpx.Client) -> None:
@@ -51,7 +51,7 @@ def test_requests_searches_and_calls_are_measured(stack: Stack, client: httpx.Cl
     assert grown[f"agentmemory_api_request_duration_seconds_count{{{labels}}}"] == 2
     assert grown['agentmemory_api_embedding_cache_total{result="hit"}'] == 1
     assert grown['agentmemory_api_embedding_cache_total{result="miss"}'] == 2
-    assert grown['agentmemory_api_embed_duration_seconds_count{provider="wordllama",outcome="ok"}'] == 2
+    assert grown['agentmemory_api_embed_duration_seconds_count{outcome="ok",provider="wordllama"}'] == 2
     assert grown['agentmemory_api_engine_duration_seconds_count{operation="PUT points",outcome="2xx"}'] == 2
     assert grown['agentmemory_api_engine_duration_seconds_count{operation="POST points/query",outcome="2xx"}'] == 1
     assert grown["agentmemory_api_search_candidates_count"] == 1

@@ -1,6 +1,10 @@
 """Every metric of the operator and of the retrieval API, as their pages list them."""
 
+from dataclasses import dataclass
 from typing import Any, cast
+
+from prometheus_client.metrics import Histogram, MetricWrapperBase
+from prometheus_client.registry import Collector
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.capacity import Capacity
@@ -12,7 +16,7 @@ from agentmemory_operator.lifecycle.cleanup_schedule import CleaningMeter
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.rebuilds.budget import RebuildMeter
 from agentmemory_operator.runtime.cache import Key, ObjectTable
-from agentmemory_operator.runtime.metrics import Metric, OperatorMeter, call_counter, told_by
+from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, OperatorMeter, call_counter, render, told_by
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.snapshots.controller import SnapshotMeter
@@ -22,7 +26,7 @@ from agentmemory_operator.webhooks.deliver import WebhookMeter
 from agentmemory_operator.zones.upkeep import trouble_gauge
 
 
-def operator_metrics() -> list[Metric]:
+def operator_metrics() -> list[Collector]:
     """What the operator measures while it leads."""
 
     async def run(_: Key) -> None:
@@ -43,7 +47,40 @@ def operator_metrics() -> list[Metric]:
     ]
 
 
-def api_metrics() -> list[Metric]:
+def api_metrics() -> list[Collector]:
     """What each process of the API measures."""
     counts = AccessCounts(cast(Any, None), SystemClock(), writer="w")
-    return [*ApiMeter().metrics(), *counts.metrics(), *gauges_of(Pressure(Limits()), ALWAYS_READY)]
+    return [*ApiMeter().metrics(), *counts.metrics(), *gauges_of(Pressure(Limits()), ALWAYS_READY), PROCESS]
+
+
+def samples_in(text: str) -> dict[str, float]:
+    """Return each sample of a scrape, by its name with its labels."""
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
+def samples_of(*collectors: Collector) -> dict[str, float]:
+    """Return each sample that these collectors give."""
+    return samples_in(render(collectors).decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A metric as its page lists it."""
+
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+    bounds: tuple[float, ...] = ()
+
+
+def described(*collectors: Collector) -> dict[str, Description]:
+    """Return each metric's description, by its name in a scrape."""
+    found = {}
+    for collector in collectors:
+        labels = collector.labels if isinstance(collector, LiveGauge) else getattr(collector, "_labelnames", ())
+        bounds = tuple(collector._kwargs["buckets"]) if isinstance(collector, Histogram) else ()
+        for family in collector.describe() if isinstance(collector, MetricWrapperBase) else collector.collect():
+            name = family.name + "_total" * (family.type == "counter")
+            found[name] = Description(family.type, tuple(labels), family.documentation, bounds)
+    return found

@@ -1,13 +1,15 @@
-"""One version in every place; what the audit and the search for credentials find, and what they leave."""
+"""One version in every place; what the search for credentials finds, and what the locks leave out."""
 
 import pathlib
+import re
 import shutil
-from typing import Any
+import subprocess
+import sys
 
 import pytest
 
 from agentmemory_operator import __version__
-from release import audit, secret_scan
+from release import secret_scan
 from release.check import CheckFailed, write_notes
 from release.version import PLACES, disagreements
 from tests.support.programs import ROOT
@@ -39,39 +41,24 @@ def test_the_version_has_its_part_of_the_changelog(tmp_path: pathlib.Path) -> No
         write_notes(tmp_path, "99.0.0")
 
 
-def advisory(*ranges: list[str | None], versions: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"id": "PYSEC-0", "aliases": [], "ranges": list(ranges), "versions": list(versions)}
+WITHOUT = """
+import sys
+sys.modules |= dict.fromkeys(["huggingface_hub", "prompt_toolkit"])
+from agentmemory_operator.adapters.embedding.wordllama_embedder import _embed
+from agentmemory_operator.spec.kinds.admission import _compiled
+print(len(_embed(["one text"], 256)[0]), _compiled("self.name == 'a'").execute({"self": {"name": "a"}}))
+"""
 
 
-@pytest.mark.parametrize(
-    ("version", "found"),
-    [("1.9", False), ("2.0", True), ("2.9.9", True), ("2.10rc1", True), ("2.10", False), ("3.1", True), ("4.0", False)],
-)
-def test_a_version_is_affected_from_the_first_of_a_range_up_to_the_one_that_mends_it(version: str, found: bool) -> None:
-    assert audit.is_affected(version, advisory(["2.0", "2.10"], ["3.0", "4.0"])) is found
+def test_what_the_locks_leave_out_is_imported_by_nothing() -> None:
+    left_out = re.findall(r"(?m)^([\w-]+) ;", (ROOT / "requirements" / "unused.in").read_text())
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60)
 
-
-def test_a_range_without_an_end_is_open_and_a_list_of_versions_counts_where_there_is_no_range() -> None:
-    assert audit.is_affected("99", advisory(["0", None]))
-    assert audit.is_affected("1.1", advisory(versions=("1.1",)))
-    assert not audit.is_affected("1.2", advisory(versions=("1.1",)))
-
-
-def test_ranges_are_read_as_osv_writes_them() -> None:
-    events = [{"introduced": "0"}, {"fixed": "1.2"}, {"introduced": "2.0"}]
-    spans = [{"type": "GIT", "events": [{"introduced": "abc"}]}, {"type": "ECOSYSTEM", "events": events}]
-
-    assert list(audit.ranges_of({"ranges": spans})) == [["0", "1.2"], ["2.0", None]]
-    last = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"last_affected": "1.1"}]}]
-    assert list(audit.ranges_of({"ranges": last})) == []
-
-
-def test_an_affected_version_and_an_unknown_package_fail_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "locked", lambda: {("orjson", "0.0.1"), ("not-audited", "1.0")})
-    monkeypatch.setattr(audit.json, "loads", lambda _: {"packages": {"orjson": [advisory(["0", "1"])]}})
-    monkeypatch.setattr(audit, "accepted", set)
-
-    assert [problem.partition(":")[0] for problem in audit.problems()] == ["not-audited 1.0", "orjson 0.0.1"]
+    assert left_out == ["huggingface-hub", "prompt-toolkit"]
+    assert done.stdout.split() == ["256", "True"], done.stderr
+    locked = re.findall(r"(?m)^([\w-]+)==", (ROOT / "requirements" / "run.txt").read_text())
+    assert not {*left_out} & {*locked}
+    assert len(locked) <= 95
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachetools import FIFOCache
+
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import TokenReviews
 from agentmemory_operator.ports.base import Clock
@@ -39,11 +41,14 @@ class Callers:
     reviews: TokenReviews
     clock: Clock
     most_entries: int = MOST_ENTRIES
-    _known: dict[Digest, tuple[float, Reviewed]] = field(default_factory=dict)
-    _refused: dict[Digest, tuple[float, Reviewed]] = field(default_factory=dict)
+    _known: FIFOCache[Digest, tuple[float, Reviewed]] = field(init=False)
+    _refused: FIFOCache[Digest, tuple[float, Reviewed]] = field(init=False)
     _under_way: dict[Digest, asyncio.Task[Reviewed]] = field(default_factory=dict)
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS_AT_ONCE))
     _renewals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(RENEWALS_AT_ONCE))
+
+    def __post_init__(self) -> None:
+        self._known, self._refused = FIFOCache(self.most_entries), FIFOCache(self.most_entries)
 
     async def identify(self, token: str) -> Caller:
         """Whose token it is.
@@ -108,8 +113,6 @@ class Callers:
         self._known.pop(digest, None)
         self._refused.pop(digest, None)
         entries[digest] = until_s, reviewed
-        if len(entries) > self.most_entries:
-            del entries[next(iter(entries))]
         return reviewed
 
     def _now_s(self) -> float:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from cachetools import FIFOCache
+
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.access import is_shared
 
@@ -42,8 +44,8 @@ class Sizes:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.now_s = monotonic
-        self._counts: dict[str, dict[object, _Counted]] = {}
-        self._marks: dict[str, object] = {}
+        self._counts: FIFOCache[str, dict[object, _Counted]] = FIFOCache(MAX_USERS)
+        self._marks: FIFOCache[str, object] = FIFOCache(MAX_USERS)
         self._renewing: dict[tuple[str, object], asyncio.Task[None]] = {}
 
     async def get(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool = False) -> int:
@@ -68,8 +70,6 @@ class Sizes:
         size = await count()
         # Not where a write came between: that has put this user's dictionary away.
         of_user[filter_key] = _Counted(begun_s, self.now_s(), size, is_whole)
-        if len(self._counts) > MAX_USERS:
-            del self._counts[next(iter(self._counts))]
         return size
 
     def _renew(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool) -> None:
@@ -87,8 +87,6 @@ class Sizes:
 
     def mark(self, user_id: str) -> object:
         """What stays the same while this process writes nothing of the user or scope: to tell whether it did since."""
-        if user_id not in self._marks and len(self._marks) >= MAX_USERS:
-            del self._marks[next(iter(self._marks))]
         return self._marks.setdefault(user_id, object())
 
     def added(self, user_id: str, number: int, *, since_s: float) -> None:

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.collections.rules.capacity import (
     EXISTING_AGENTS,
     NEW_AGENTS,
@@ -25,7 +27,7 @@ from agentmemory_operator.collections.rules.capacity import (
 from agentmemory_operator.collections.rules.collection import Tenant
 from agentmemory_operator.errors import NamespaceFull, ServerFull, ServerFullForNow, StoreUnavailable
 from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key
-from agentmemory_operator.runtime.metrics import Gauge, Metric
+from agentmemory_operator.runtime.metrics import LiveGauge
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.naming import number_of
 
@@ -257,10 +259,10 @@ class Capacity:
             known.pop(key, None)
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """How full the fullest server is."""
         told = "Used share of a limit of the Qdrant process, of the server with the highest one."
-        return [Gauge("agentmemory_server_used_ratio", told, ("resource",), self._fullest)]
+        return [LiveGauge("agentmemory_server_used_ratio", told, ("resource",), self._fullest)]
 
     def _fullest(self) -> Mapping[tuple[str, ...], float]:
         fullest: dict[tuple[str, ...], float] = {}

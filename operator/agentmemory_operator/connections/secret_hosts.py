@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from cachetools import FIFOCache
+
 from agentmemory_operator.connections.rules.secret_hosts import (
     NOWHERE,
     Destination,
@@ -62,7 +64,7 @@ class SecretNotices:
         self._table = table
         self._events = events
         # By uid of the object, name of the Secret and where it goes.
-        self._told: dict[tuple[str, str, Destination], str] = {}
+        self._told: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MOST_NOTICES)
 
     async def tell(self, secret: str, to: Destination, message: str) -> None:
         """Tell the object under way, unless it was told the same before."""
@@ -71,8 +73,6 @@ class SecretNotices:
         if self._told.get(place) == message:
             return
         self._told[place] = message
-        if len(self._told) > MOST_NOTICES:
-            del self._told[next(iter(self._told))]
         key = CURRENT.get()
         if metadata is None or self._events is None or not isinstance(key, Key):
             log.warning("%s", message)

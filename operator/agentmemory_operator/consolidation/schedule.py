@@ -11,6 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
+from prometheus_client import Counter, Histogram
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.rules.limits import Used
 from agentmemory_operator.consolidation.rules.status import (
@@ -41,7 +44,6 @@ from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.runtime.jobs import LastRuns
-from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -70,34 +72,43 @@ class ConsolidationMeter:
             "agentmemory_consolidations_total",
             "Consolidations by action and result.",
             ("action", "outcome"),
+            registry=None,
         )
         self._results = Counter(
-            "agentmemory_consolidation_results_total", "Results of consolidations by kind.", ("result",)
+            "agentmemory_consolidation_results_total", "Results of consolidations by kind.", ("result",), registry=None
         )
         self._tokens = Counter(
-            "agentmemory_consolidation_tokens_total", "Tokens that language models read and wrote.", ("direction",)
+            "agentmemory_consolidation_tokens_total",
+            "Tokens that language models read and wrote.",
+            ("direction",),
+            registry=None,
         )
-        self._calls = Counter("agentmemory_consolidation_calls_total", "Requests to language models.", ("outcome",))
+        self._calls = Counter(
+            "agentmemory_consolidation_calls_total", "Requests to language models.", ("outcome",), registry=None
+        )
         self._durations = Histogram(
-            "agentmemory_consolidation_duration_seconds", "Duration of consolidations in seconds.", (), SECONDS
+            "agentmemory_consolidation_duration_seconds",
+            "Duration of consolidations in seconds.",
+            buckets=SECONDS,
+            registry=None,
         )
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [self._runs, self._results, self._tokens, self._calls, self._durations]
 
     def ended(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
         """Count one that came to its end, or failed."""
         outcome = "failed" if is_failed else "limited" if report.stopped_by else "done"
-        self._runs.add(str(action), outcome)
+        self._runs.labels(str(action), outcome).inc()
         self._durations.observe(took_ms / 1000)
         for came, number in report.tally.items() if action is not Action.DRY_RUN else ():
-            self._results.add(str(came), number=number)
-        self._tokens.add("in", number=report.used.tokens_in)
-        self._tokens.add("out", number=report.used.tokens_out)
-        self._calls.add("invalid", number=report.invalid)
-        self._calls.add("used", number=report.used.calls - report.invalid)
+            self._results.labels(str(came)).inc(number)
+        self._tokens.labels("in").inc(report.used.tokens_in)
+        self._tokens.labels("out").inc(report.used.tokens_out)
+        self._calls.labels("invalid").inc(report.invalid)
+        self._calls.labels("used").inc(report.used.calls - report.invalid)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
+from prometheus_client import Counter, Histogram
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.cleanup import Approval, Cleanup, CleanupOutcome, purge_tombstones, rebuilt_since_ms
@@ -25,7 +28,6 @@ from agentmemory_operator.runtime.cache import (
     ObjectTable,
 )
 from agentmemory_operator.runtime.jobs import LastRuns
-from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -49,27 +51,29 @@ class CleaningMeter:
     """Counts cleanups."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by result.", ("outcome",))
-        self._removed = Counter("agentmemory_cleanup_removed_total", "Memories removed by cleanups.", ("reason",))
+        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by result.", ("outcome",), registry=None)
+        self._removed = Counter(
+            "agentmemory_cleanup_removed_total", "Memories removed by cleanups.", ("reason",), registry=None
+        )
         self._durations = Histogram(
-            "agentmemory_cleanup_duration_seconds", "Duration of cleanups in seconds.", (), SECONDS
+            "agentmemory_cleanup_duration_seconds", "Duration of cleanups in seconds.", buckets=SECONDS, registry=None
         )
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [self._runs, self._removed, self._durations]
 
     def failed(self) -> None:
         """Count a run that did not come to its end."""
-        self._runs.add(FAILED)
+        self._runs.labels(FAILED).inc()
 
     def ended(self, outcome: CleanupOutcome, took_ms: float) -> None:
         """Count a run, and what it removed."""
-        self._runs.add(HELD if outcome.held else DONE)
+        self._runs.labels(HELD if outcome.held else DONE).inc()
         self._durations.observe(took_ms / 1000)
         for reason, number in outcome.counts.items() if not outcome.held else ():
-            self._removed.add(str(reason), number=number)
+            self._removed.labels(str(reason)).inc(number)
 
 
 @dataclass(slots=True)

@@ -35,7 +35,6 @@ from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.processes import LOOPBACK, open_tracer, until_stopped
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.runtime.metrics import call_counter
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
@@ -97,7 +96,7 @@ async def _compose(
     meter = ApiMeter(tracer)
     folder = ManifestFolder(folders.manifests, implies_connections=True, identify=lambda: cluster_id)
     # Nobody else writes here, and nobody asks for the counts: what is wanted are the traces.
-    watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
+    watch = CallWatch(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
     egress = egress_of(settings)
     stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
     if stand_in.is_ours:

@@ -1,10 +1,11 @@
 """Language models, opened with the keys that their objects name."""
 
-from collections import OrderedDict
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 from weakref import WeakSet
+
+from cachetools import LRUCache
 
 from agentmemory_operator.connections.embedders import RekeyedModel
 from agentmemory_operator.connections.rules.handover import model_key
@@ -32,7 +33,7 @@ class Models:
         # In a cluster a manifest's baseURL must not receive a key that the object does not name.
         self._own_key = None if settings.is_in_cluster else settings.openai_api_key
         self._egress = egress_of(settings)
-        self._opened: OrderedDict[tuple[Owner, ModelSettings], LanguageModel] = OrderedDict()
+        self._opened: LRUCache[tuple[Owner, ModelSettings], LanguageModel] = LRUCache(MAX_OPEN)
         # Those whose Secret has changed are no more.
         self._built: WeakSet[OpenAIChat] = WeakSet()
 
@@ -54,11 +55,8 @@ class Models:
         """
         place = owner, settings
         if found := self._opened.get(place):
-            self._opened.move_to_end(place)
             return found
         model = self._opened[place] = await self._open(settings, owner[0], secrets)
-        while len(self._opened) > MAX_OPEN:
-            self._opened.popitem(last=False)
         return model
 
     async def _open(self, settings: ModelSettings, namespace: str, secrets: Secrets) -> LanguageModel:

@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.http.asgi_server import serving
@@ -64,7 +66,7 @@ from agentmemory_operator.restores.previous_sweeper import PreviousSweeper
 from agentmemory_operator.restores.sources import RestoreSources
 from agentmemory_operator.runtime.cache import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.runtime.feed import OperatorFeed
-from agentmemory_operator.runtime.metrics import NO_TRACES, Metric, OperatorMeter, call_counter, render, told_by
+from agentmemory_operator.runtime.metrics import NO_TRACES, OperatorMeter, call_counter, render, told_by
 from agentmemory_operator.runtime.queue import Queues, WorkQueue
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.snapshots.controller import SnapshotPasses
@@ -299,7 +301,7 @@ class Operator:
         self.queues.add(kind, WorkQueue(passes, place_of=self.table.place_of, width=width))
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [
             *self.meter.metrics(self.queue),

@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from uuid import uuid4
 
+from prometheus_client import Counter
+
 from agentmemory_operator.adapters.http.egress import USUAL, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
@@ -25,7 +27,6 @@ from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.rebuilds.controller import OpenEmbedder
 from agentmemory_operator.runtime.leadership import Leadership
-from agentmemory_operator.runtime.metrics import Counter
 from agentmemory_operator.settings import Settings
 
 
@@ -107,7 +108,7 @@ def led_calls(leadership: Leadership, calls: Counter, tracer: Tracer) -> CallWat
     """What is done around each control call to Qdrant."""
     return CallWatch(
         before_write=leadership.check,
-        count_call=calls.add,
+        count_call=lambda method, outcome: calls.labels(method, outcome).inc(),
         tracer=tracer,
         writing=leadership.writing,
         after_move=leadership.confirm,

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack
 
+from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.runtime.metrics import NO_TRACES
 from agentmemory_operator.runtime.tasks import cancel
@@ -35,11 +36,23 @@ def say(line: str) -> None:
 
 
 def open_tracer(settings: Settings, stack: AsyncExitStack, *, service: str) -> Tracer:
-    """What makes traces, closed with the stack."""
+    """What makes traces, closed with the stack.
+
+    Raises:
+        AgentMemoryError: Traces are wanted, but the SDK is not installed.
+    """
     if not settings.exports_traces:
         return NO_TRACES
     # The SDK is imported only where traces are wanted.
-    from agentmemory_operator.adapters.otlp_tracer import OtlpTracer
+    try:
+        from agentmemory_operator.adapters.otlp_tracer import OtlpTracer
+    except ModuleNotFoundError as exc:
+        if not (exc.name or "").startswith("opentelemetry"):
+            raise
+        raise AgentMemoryError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry's SDK is not installed: install"
+            " 'agentmemory-operator[otlp]', or unset it (OTEL_SDK_DISABLED=true turns traces off too)"
+        ) from exc
 
     tracer = OtlpTracer(service)
     stack.push_async_callback(tracer.close)

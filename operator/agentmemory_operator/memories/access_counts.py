@@ -19,6 +19,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prometheus_client import Counter
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.memories.rules.filters import equals
@@ -26,7 +29,7 @@ from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.record import ACCESS_MARKS_KEY, TOMBSTONE_KEY
 from agentmemory_operator.memories.session_use import is_due, note_use
 from agentmemory_operator.ports.base import Clock, Json
-from agentmemory_operator.runtime.metrics import Counter, Gauge, Metric
+from agentmemory_operator.runtime.metrics import LiveGauge
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
 
 log = logging.getLogger(__name__)
@@ -105,7 +108,7 @@ class AccessCounts:
         writer: names this process and never another, before or after it.
 
     Attributes:
-        drops: counts the accesses that were given up.
+        drops: counts the accesses given up, because too many were waiting or the engine refused them for good.
     """
 
     def __init__(self, open_agent: OpenAgent, clock: Clock, *, writer: str) -> None:
@@ -117,23 +120,18 @@ class AccessCounts:
         self._sent: dict[str, _Sent] = {}
         self._noted_count = 0
         self._lock = asyncio.Lock()
-        self.drops = Counter("agentmemory_api_access_dropped_total", "Access counts that were dropped.", ())
+        self.drops = Counter("agentmemory_api_access_dropped_total", "Access counts that were dropped.", registry=None)
 
-    @property
-    def dropped(self) -> int:
-        """Accesses given up, because too many were waiting or the engine refused them for good."""
-        return self.drops.total
-
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """How far the counts are behind what was found."""
         return [
-            Gauge(
+            LiveGauge(
                 "agentmemory_api_access_flush_lag_seconds",
                 "Age of the oldest access count that is not written yet, in seconds.",
                 (),
                 lambda: {(): self.lag_s},
             ),
-            Gauge(
+            LiveGauge(
                 "agentmemory_api_access_waiting",
                 "Memories whose access counts are not written yet.",
                 (),
@@ -165,7 +163,7 @@ class AccessCounts:
             increments[memory_id] = Increment(before.count + 1 if before else 1, now_ms)
         self._noted_count += len(increments)
         for memory_id in list(itertools.islice(increments, max(0, self._noted_count - MAX_WAITING))):
-            self.drops.add(number=increments.pop(memory_id).count)
+            self.drops.inc(increments.pop(memory_id).count)
             self._noted_count -= 1
 
     def forget(self, slug: str, ids: Sequence[str]) -> None:
@@ -221,7 +219,7 @@ class AccessCounts:
         except AgentMemoryError as error:
             sent = self._sent.pop(slug, None)
             given_up = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]
-            self.drops.add(number=sum(increment.count for increment in given_up))
+            self.drops.inc(sum(increment.count for increment in given_up))
             log.warning("access counts of agent %s are dropped: %s", slug, error)
 
     async def _flush_agent(self, slug: str, pace: _Pace) -> None:

@@ -4,10 +4,11 @@ Each process walks once through each agent's memories, and again where the objec
 Several may do so at once, and any may be killed: a memory is written if nobody else has written it meanwhile.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from cachetools import FIFOCache
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.epochs import Epoch
@@ -46,7 +47,7 @@ class NamingWalks:
     """The walks of one process. Where all was read once, none reads anything."""
 
     def __init__(self) -> None:
-        self._walks: OrderedDict[str, _NamingWalk] = OrderedDict()
+        self._walks: FIFOCache[str, _NamingWalk] = FIFOCache(MOST_WALKS)
 
     async def go_on(self, agent: Agent) -> int:
         """Find names in some memories; return in how many some were found.
@@ -61,8 +62,6 @@ class NamingWalks:
         walk = self._walks.get(agent.alias)
         if walk is None or (walk.detection, walk.epoch) != (settings.detection, agent.epoch):
             walk = self._walks[agent.alias] = _NamingWalk(settings.detection, agent.epoch)
-        if len(self._walks) > MOST_WALKS:
-            self._walks.popitem(last=False)
         return 0 if walk.is_done else await _some(agent, walk)
 
 

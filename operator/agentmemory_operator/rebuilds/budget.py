@@ -5,11 +5,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from prometheus_client import Counter, Histogram
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.errors import EmbedderUnavailable
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
+from agentmemory_operator.runtime.metrics import SECONDS
 from agentmemory_operator.runtime.rules.fair_shares import WHOLE, Allowances, hourly
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
@@ -84,21 +87,24 @@ class RebuildMeter:
             "agentmemory_rebuild_embed_duration_seconds",
             "Duration of embeddings for rebuilds in seconds.",
             ("provider", "outcome"),
+            buckets=SECONDS,
+            registry=None,
         )
         self._tokens = Counter(
             "agentmemory_rebuild_embedding_tokens_total",
             "Tokens for rebuilds, as reported by embedding services.",
             ("provider",),
+            registry=None,
         )
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is measured."""
         return [self._embeddings, self._tokens]
 
     def used(self, provider: str, tokens: int) -> None:
         """Count what a service says that a call used."""
-        self._tokens.add(provider, number=tokens)
+        self._tokens.labels(provider).inc(tokens)
 
     @contextmanager
     def embedding(self, provider: str, texts: int) -> Iterator[None]:
@@ -108,4 +114,4 @@ class RebuildMeter:
             yield
             outcome = "ok"
         finally:
-            self._embeddings.observe(time.monotonic() - started_s, provider, outcome)
+            self._embeddings.labels(provider, outcome).observe(time.monotonic() - started_s)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from cachetools import LRUCache
+
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock, Json
@@ -115,7 +117,7 @@ class ObjectTable:
     _kinds: dict[str, set[Key]] = field(default_factory=dict)
     _claimants: dict[str, set[Key]] = field(default_factory=dict)
     _jobs: dict[Key, set[Key]] = field(default_factory=dict)
-    _parsed: dict[Key, tuple[Json, object, AgentMemory]] = field(default_factory=dict)
+    _parsed: LRUCache[Key, tuple[Json, object, AgentMemory]] = field(default_factory=lambda: LRUCache(MOST_PARSED))
     # The versions from which on the sources have brought the statuses that were written here.
     _written: dict[Key, int] = field(default_factory=dict)
 
@@ -181,13 +183,11 @@ class ObjectTable:
             SpecInvalid: names every wrong field.
         """
         key, told = key_of(document), document.get("status")
-        known, status, memory = self._parsed.pop(key, (None, None, None))
+        known, status, memory = self._parsed.get(key, (None, None, None))
         if memory is None or known is None or not (known is document or _is_judged_alike(known, document)):
             memory = parse_agent_memory(document)
         elif known is not document or status is not told:
             memory = _as_told(memory, document)
-        if len(self._parsed) >= MOST_PARSED:
-            del self._parsed[next(iter(self._parsed))]
         self._parsed[key] = document, told, memory
         return memory
 

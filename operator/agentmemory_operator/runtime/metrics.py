@@ -1,15 +1,26 @@
-"""What is measured and traced: the forms that Prometheus reads, and what the operator counts.
+"""What is measured and traced: what Prometheus reads, and what the operator counts.
 
 `docs/operations.md` explains each metric. No label names an object.
 """
 
 import time
-from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports.tracing import Span, SpanKind, Tracer
@@ -18,107 +29,37 @@ from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 
 Labels = tuple[str, ...]
-Bounds = tuple[float, ...]
 
 # From a pass over a converged object to the creation of a collection on a busy server.
-SECONDS: Bounds = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# Prometheus' text format would show these times as metrics of their own.
+disable_created_metrics()
+PROCESS = ProcessCollector(registry=None)
 
 
-@dataclass(slots=True)
-class Counter:
-    """A number that only grows, for each combination of labels; without labels it begins with 0."""
-
-    name: str
-    help: str
-    labels: Labels
-    values: dict[Labels, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.labels:
-            # Who asks for its rate sees the first one too.
-            self.values.setdefault((), 0)
-
-    @property
-    def total(self) -> int:
-        """The sum over all labels."""
-        return sum(self.values.values())
-
-    def add(self, *labels: str, number: int = 1) -> None:
-        """Count one, or a number at once."""
-        self.values[labels] = self.values.get(labels, 0) + number
-
-    def lines(self) -> Iterator[str]:
-        """Yield the counter as text."""
-        yield from _head(self.name, self.help, "counter")
-        for labels, value in sorted(self.values.items()):
-            yield f"{self.name}{_shown(self.labels, labels)} {value}"
-
-
-@dataclass(slots=True)
-class Gauge:
-    """Numbers that are read when somebody asks."""
+@dataclass(frozen=True, slots=True)
+class LiveGauge(Collector):
+    """A gauge whose values, by labels, are read at each scrape."""
 
     name: str
     help: str
     labels: Labels
     read: Callable[[], Mapping[Labels, float]]
 
-    def lines(self) -> Iterator[str]:
-        """Yield the gauge as text."""
-        yield from _head(self.name, self.help, "gauge")
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauge with its values of now."""
+        family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
         for labels, value in sorted(self.read().items()):
-            yield f"{self.name}{_shown(self.labels, labels)} {value:.15g}"
+            family.add_metric(labels, value)
+        yield family
 
 
-@dataclass(slots=True)
-class Histogram:
-    """How often something took how many seconds, or came to how many, for each combination of labels."""
-
-    name: str
-    help: str
-    labels: Labels
-    bounds: Bounds = SECONDS
-    counts: dict[Labels, list[int]] = field(default_factory=dict)
-    sums: dict[Labels, float] = field(default_factory=dict)
-
-    def observe(self, value: float, *labels: str) -> None:
-        """Count one of this value."""
-        self.counts.setdefault(labels, [0] * (len(self.bounds) + 1))[bisect_left(self.bounds, value)] += 1
-        self.sums[labels] = self.sums.get(labels, 0.0) + value
-
-    def lines(self) -> Iterator[str]:
-        """Yield the histogram as text."""
-        yield from _head(self.name, self.help, "histogram")
-        for labels, counts in sorted(self.counts.items()):
-            below = 0
-            for bound, count in zip((*map(str, self.bounds), "+Inf"), counts, strict=True):
-                below += count
-                yield f"{self.name}_bucket{_shown((*self.labels, 'le'), (*labels, bound))} {below}"
-            yield f"{self.name}_sum{_shown(self.labels, labels)} {self.sums[labels]:.6f}"
-            yield f"{self.name}_count{_shown(self.labels, labels)} {below}"
-
-
-Metric = Counter | Gauge | Histogram
-
-
-def render(metrics: Sequence[Metric]) -> str:
-    """All metrics as one text."""
-    return "\n".join(line for metric in metrics for line in metric.lines()) + "\n"
-
-
-def _head(name: str, help_: str, kind: str) -> Iterator[str]:
-    yield f"# HELP {name} {help_}"
-    yield f"# TYPE {name} {kind}"
-
-
-def _shown(names: Labels, values: Labels) -> str:
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-    return f"{{{pairs}}}" if pairs else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def render(collectors: Sequence[Collector]) -> bytes:
+    """All metrics in Prometheus' text format."""
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    return generate_latest(registry)
 
 
 class _NoSpan:
@@ -163,17 +104,17 @@ _REFUSED = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNORED)
 
 def call_counter() -> Counter:
     """The counter of calls to Qdrant; outcome is 2xx, 4xx, 5xx or unreachable."""
-    return Counter("agentmemory_qdrant_calls_total", "Calls to Qdrant.", ("method", "outcome"))
+    return Counter("agentmemory_qdrant_calls_total", "Calls to Qdrant.", ("method", "outcome"), registry=None)
 
 
-def told_by(metrics: Sequence[Metric], *, is_leading: bool) -> list[Metric]:
+def told_by(metrics: Sequence[Collector], *, is_leading: bool) -> list[Collector]:
     """What this process tells.
 
     What is so of all objects (gauges) the leader alone knows: of a standby it would be counted twice, or never change.
     What a process did itself (counters, histograms) it goes on telling.
     """
-    leader = Gauge("agentmemory_leader", "1 while this process is the leader.", (), lambda: {(): float(is_leading)})
-    return [*(metric for metric in metrics if is_leading or not isinstance(metric, Gauge)), leader]
+    leader = LiveGauge("agentmemory_leader", "1 while this process is the leader.", (), lambda: {(): float(is_leading)})
+    return [*(metric for metric in metrics if is_leading or not isinstance(metric, LiveGauge)), leader, PROCESS]
 
 
 class OperatorMeter:
@@ -192,11 +133,17 @@ class OperatorMeter:
         self._started_s: float | None = None
         self._successes: dict[Key, float] = {}
         self._durations = Histogram(
-            "agentmemory_reconcile_duration_seconds", "Duration of passes in seconds.", ("kind",)
+            "agentmemory_reconcile_duration_seconds",
+            "Duration of passes in seconds.",
+            ("kind",),
+            buckets=SECONDS,
+            registry=None,
         )
-        self._passes = Counter("agentmemory_reconciles_total", "Passes by kind and result.", ("kind", "reason"))
+        self._passes = Counter(
+            "agentmemory_reconciles_total", "Passes by kind and result.", ("kind", "reason"), registry=None
+        )
         self._woken = Counter(
-            "agentmemory_collections_woken_total", "Grey collections whose optimizers were woken.", ()
+            "agentmemory_collections_woken_total", "Grey collections whose optimizers were woken.", registry=None
         )
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
@@ -216,26 +163,26 @@ class OperatorMeter:
             due_s = await run(key)
             reason = self._note(key)
             if self._woken_at(key) not in (None, woken_at):
-                self._woken.add()
+                self._woken.inc()
             return due_s
         except StoreUnavailable:
             reason = self._note(key)
             raise
         finally:
-            self._durations.observe(self._now_s() - started_s, key.kind)
-            self._passes.add(key.kind, reason)
+            self._durations.labels(key.kind).observe(self._now_s() - started_s)
+            self._passes.labels(key.kind, reason).inc()
             span.note("agentmemory.reason", reason)
 
-    def metrics(self, queue: WorkQueue[Key]) -> list[Metric]:
+    def metrics(self, queue: WorkQueue[Key]) -> list[Collector]:
         """Everything that is counted."""
         return [
             self._durations,
             self._passes,
             self._woken,
-            Gauge("agentmemory_queue_length", "Objects waiting for a pass.", (), lambda: {(): queue.length}),
-            Gauge("agentmemory_objects", "Objects by kind and condition Ready.", ("kind", "ready"), self._objects),
-            Gauge("agentmemory_drifted_fields", "Fields in status.drift of all objects.", (), self._drift),
-            Gauge(
+            LiveGauge("agentmemory_queue_length", "Objects waiting for a pass.", (), lambda: {(): queue.length}),
+            LiveGauge("agentmemory_objects", "Objects by kind and condition Ready.", ("kind", "ready"), self._objects),
+            LiveGauge("agentmemory_drifted_fields", "Fields in status.drift of all objects.", (), self._drift),
+            LiveGauge(
                 "agentmemory_oldest_success_seconds",
                 "Seconds since the last successful pass, of the object with the oldest one.",
                 (),

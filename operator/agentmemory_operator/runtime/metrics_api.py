@@ -6,8 +6,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import Counter, Histogram
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.ports.tracing import Span, Tracer
-from agentmemory_operator.runtime.metrics import NO_TRACES, Counter, Histogram, Metric
+from agentmemory_operator.runtime.metrics import NO_TRACES
 
 # From a search over few memories to a batch of a thousand texts at a slow embedding service.
 LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -54,7 +57,7 @@ class _EngineCall:
         return self
 
     def __exit__(self, *error: Any) -> bool | None:
-        self._durations.observe(self._now_s() - self._started_s, self._operation, self._outcome)
+        self._durations.labels(self._operation, self._outcome).observe(self._now_s() - self._started_s)
         return self._opened.__exit__(*error)
 
     @property
@@ -73,46 +76,56 @@ class ModelMeter:
 
     def __init__(self) -> None:
         self._distillations = Counter(
-            "agentmemory_api_distillations_total", "Conversations for a language model, by result.", ("outcome",)
+            "agentmemory_api_distillations_total",
+            "Conversations for a language model, by result.",
+            ("outcome",),
+            registry=None,
         )
         self._made = Counter(
             "agentmemory_api_distilled_memories_total",
             "Memories that language models created from conversations.",
             ("fate",),
+            registry=None,
         )
         self._long_chains = Counter(
-            "agentmemory_api_long_chains_total", "Memories that reached 20 versions, 40, and so on.", ()
+            "agentmemory_api_long_chains_total", "Memories that reached 20 versions, 40, and so on.", registry=None
         )
         self._tokens = Counter(
-            "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",)
+            "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",), registry=None
         )
 
     def distilled(self, outcome: str) -> None:
         """Count one conversation that a language model was to read."""
-        self._distillations.add(outcome)
+        self._distillations.labels(outcome).inc()
 
     def made(self, fate: str, number: int) -> None:
         """Count memories of a model's making, by what became of them."""
         if number:
-            self._made.add(fate, number=number)
+            self._made.labels(fate).inc(number)
 
     def used(self, tokens_in: int, tokens_out: int) -> None:
         """Count what a language model read and wrote."""
         for direction, tokens in (("in", tokens_in), ("out", tokens_out)):
             if tokens:
-                self._tokens.add(direction, number=tokens)
+                self._tokens.labels(direction).inc(tokens)
 
     def long_chain(self) -> None:
         """Count a memory that came to 20 versions, to 40, and so on."""
-        self._long_chains.add()
+        self._long_chains.inc()
 
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is measured here."""
         return [self._distillations, self._made, self._tokens, self._long_chains]
 
 
 def _durations(name: str, of: str, labels: tuple[str, ...]) -> Histogram:
-    return Histogram(f"agentmemory_{name}_duration_seconds", f"Duration of {of} in seconds.", labels, LATENCIES)
+    return Histogram(
+        f"agentmemory_{name}_duration_seconds",
+        f"Duration of {of} in seconds.",
+        labels,
+        buckets=LATENCIES,
+        registry=None,
+    )
 
 
 class ApiMeter:
@@ -132,18 +145,23 @@ class ApiMeter:
             "agentmemory_api_engine_retries_total",
             "Reads from Qdrant that timed out and were retried.",
             ("operation",),
+            registry=None,
         )
         self._cached = Counter(
-            "agentmemory_api_embedding_cache_total", "Lookups in the embedding cache, by result.", ("result",)
+            "agentmemory_api_embedding_cache_total",
+            "Lookups in the embedding cache, by result.",
+            ("result",),
+            registry=None,
         )
         self._tokens = Counter(
             "agentmemory_api_embedding_tokens_total",
             "Tokens, as reported by embedding services.",
             ("provider",),
+            registry=None,
         )
         self.models = ModelMeter()
         self._candidates = Histogram(
-            "agentmemory_api_search_candidates", "Candidates scored in a search.", (), CANDIDATES
+            "agentmemory_api_search_candidates", "Candidates scored in a search.", buckets=CANDIDATES, registry=None
         )
 
     @contextmanager
@@ -155,7 +173,7 @@ class ApiMeter:
                 yield served
             finally:
                 route = served.route or UNMATCHED
-                self._requests.observe(self._now_s() - started_s, method, route, str(served.status))
+                self._requests.labels(method, route, str(served.status)).observe(self._now_s() - started_s)
                 span.note("http.request.method", method)
                 span.note("http.route", route)
                 span.note("http.response.status_code", served.status)
@@ -189,7 +207,7 @@ class ApiMeter:
                 yield
                 outcome = "ok"
             finally:
-                self._embeddings.observe(self._now_s() - started_s, provider, outcome)
+                self._embeddings.labels(provider, outcome).observe(self._now_s() - started_s)
 
     @contextmanager
     def reranking(self, texts: int) -> Iterator[None]:
@@ -201,7 +219,7 @@ class ApiMeter:
                 yield
                 outcome = "ok"
             finally:
-                self._rerankings.observe(self._now_s() - started_s, outcome)
+                self._rerankings.labels(outcome).observe(self._now_s() - started_s)
 
     def engine(self, operation: str) -> _EngineCall:
         """Measure one call to Qdrant."""
@@ -209,23 +227,23 @@ class ApiMeter:
 
     def repeated(self, operation: str) -> None:
         """Count a read of Qdrant that is tried once more."""
-        self._repeated.add(operation)
+        self._repeated.labels(operation).inc()
 
     def cached(self, *, hits: int, misses: int) -> None:
         """Count texts that were, or were not, embedded before."""
         for result, number in (("hit", hits), ("miss", misses)):
             if number:
-                self._cached.add(result, number=number)
+                self._cached.labels(result).inc(number)
 
     def used(self, provider: str, tokens: int) -> None:
         """Count what an embedding service says that a call used."""
-        self._tokens.add(provider, number=tokens)
+        self._tokens.labels(provider).inc(tokens)
 
     def searched(self, candidates: int) -> None:
         """Count one search."""
         self._candidates.observe(candidates)
 
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is measured here."""
         return [
             self._requests,

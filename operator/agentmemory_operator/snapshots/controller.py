@@ -8,6 +8,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from prometheus_client import Counter, Histogram
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.collections.retire import keep_in_reach
 from agentmemory_operator.collections.scratch import Scratch
 from agentmemory_operator.collections.takeover import TakeoverRequests
@@ -28,7 +31,6 @@ from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.runtime.cache import Key, ObjectTable
 from agentmemory_operator.runtime.jobs import Job, JobBook
-from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.snapshots.adopt import SnapshotImport
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.make import Prover, SnapshotMaking, recorded_connection, tell
@@ -76,27 +78,31 @@ class SnapshotMeter:
     """Counts snapshots by how they ended."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_snapshots_total", "Snapshots by result.", ("outcome",))
-        self._bytes = Counter("agentmemory_snapshot_bytes_total", "Bytes of created snapshots.", ())
+        self._runs = Counter("agentmemory_snapshots_total", "Snapshots by result.", ("outcome",), registry=None)
+        self._bytes = Counter("agentmemory_snapshot_bytes_total", "Bytes of created snapshots.", registry=None)
         self._durations = Histogram(
-            "agentmemory_snapshot_duration_seconds", "Duration of snapshots in seconds.", ("outcome",), SECONDS
+            "agentmemory_snapshot_duration_seconds",
+            "Duration of snapshots in seconds.",
+            ("outcome",),
+            buckets=SECONDS,
+            registry=None,
         )
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [self._runs, self._bytes, self._durations]
 
     def succeeded(self, seconds: float, size: int) -> None:
         """Count one that was made."""
-        self._runs.add(SUCCEEDED)
-        self._bytes.add(number=size)
-        self._durations.observe(seconds, SUCCEEDED)
+        self._runs.labels(SUCCEEDED).inc()
+        self._bytes.inc(size)
+        self._durations.labels(SUCCEEDED).observe(seconds)
 
     def failed(self, seconds: float) -> None:
         """Count one that was not."""
-        self._runs.add(FAILED)
-        self._durations.observe(seconds, FAILED)
+        self._runs.labels(FAILED).inc()
+        self._durations.labels(FAILED).observe(seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from prometheus_client import Counter
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, NotOwned
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
@@ -24,7 +27,6 @@ from agentmemory_operator.runtime.cache import (
     Statuses,
     key_of,
 )
-from agentmemory_operator.runtime.metrics import Counter, Metric
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.snapshots.rules.due import Outlook
 from agentmemory_operator.snapshots.rules.facts import being_removed
@@ -58,7 +60,7 @@ class BytesRemoval(Protocol):
 
 def removed_counter() -> Counter:
     """The counter of what is removed."""
-    return Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", ())
+    return Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", registry=None)
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class RetentionRuns:
         self.queue = WorkQueue(self.run, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [self._removed]
 
@@ -152,4 +154,4 @@ class RetentionRuns:
         await self.cluster.delete_object(MEMORY_SNAPSHOT, metadata)
         # A watch brings the deletion only later.
         document["metadata"].setdefault("deletionTimestamp", render_second(outlook.now_ms / 1000))
-        self._removed.add()
+        self._removed.inc()

@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, Statuses
-from agentmemory_operator.runtime.metrics import Gauge, Labels, Metric
+from agentmemory_operator.runtime.metrics import Labels, LiveGauge
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.snapshots.retention import BytesRemoval, RetentionRuns
 from agentmemory_operator.snapshots.rules.due import (
@@ -51,17 +53,17 @@ class ScheduleMeter:
         self._overdue: dict[Key, str] = {}
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [
-            Gauge(
+            LiveGauge(
                 "agentmemory_snapshot_last_verified_timestamp_seconds",
                 "Start time of the last verified snapshot that the server can restore, of each agent with a schedule;"
                 " 0 if there is none.",
                 ("namespace", "name"),
                 lambda: {(key.namespace, key.name): last_s for key, last_s in self._last_s.items()},
             ),
-            Gauge(
+            LiveGauge(
                 "agentmemory_snapshots_overdue",
                 "Agents with condition SnapshotFresh=False.",
                 ("reason",),
@@ -117,7 +119,7 @@ class SnapshotSchedule:
         self.retention = RetentionRuns(self.table, self.cluster, statuses, self.removal, self.outlook_of)
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [*self.meter.metrics, *self.retention.metrics]
 

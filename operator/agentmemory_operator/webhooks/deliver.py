@@ -10,6 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from prometheus_client import Counter
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, RequestInvalid, TransientError
@@ -19,7 +22,6 @@ from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.webhooks import WebhookSender
 from agentmemory_operator.runtime.cache import Key, ObjectTable, owned_memory
-from agentmemory_operator.runtime.metrics import Counter, Metric
 from agentmemory_operator.runtime.queue import Request, WorkQueue, jittered
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -72,12 +74,14 @@ class WebhookMeter:
 
     def __init__(self) -> None:
         self.deliveries = Counter(
-            "agentmemory_webhook_deliveries_total", "Webhook delivery attempts, by result.", ("outcome",)
+            "agentmemory_webhook_deliveries_total", "Webhook delivery attempts, by result.", ("outcome",), registry=None
         )
-        self.dropped = Counter("agentmemory_webhook_dropped_total", "Events that became too old to be delivered.", ())
+        self.dropped = Counter(
+            "agentmemory_webhook_dropped_total", "Events that became too old to be delivered.", registry=None
+        )
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [self.deliveries, self.dropped]
 
@@ -192,7 +196,7 @@ class Webhooks:
             return None
         if event.at_ms < self.clock.now_ms() - KEPT_MS:
             progress.dropped += 1
-            self.meter.dropped.add()
+            self.meter.dropped.inc()
             return None
         ref = hook.secret_ref
         key = key_of(await self.secrets.read(memory.metadata.namespace, ref.name, ref.key, to=NOWHERE))
@@ -202,7 +206,7 @@ class Webhooks:
             )
         headers = event.headers(key, self.clock.now_ms() // 1000)
         failure = await self.sender.send(f"spec.webhooks[{hook.name}].url", hook.url, event.body, headers)
-        self.meter.deliveries.add("failed" if failure else "delivered")
+        self.meter.deliveries.labels("failed" if failure else "delivered").inc()
         progress.delivered += failure is None
         return failure
 

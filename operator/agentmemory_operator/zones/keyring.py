@@ -12,12 +12,12 @@ taken for erased, and no other keys are made in the place of lost ones, because 
 import logging
 import math
 import secrets
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+
+from cachetools import LRUCache
 
 from agentmemory_operator.errors import KeysUnavailable
 from agentmemory_operator.ports.base import Clock
@@ -53,8 +53,6 @@ MOST_ABSENT = 100_000
 MOST_OPEN_KEYS = 10_000
 MOST_RINGS = 1_000
 
-K = TypeVar("K")
-V = TypeVar("V")
 _RETRY_AFTER_S = 2.0
 _FULL_RETRY_AFTER_S = 3600.0
 _LOST_RETRY_AFTER_S = 30.0
@@ -123,9 +121,9 @@ class Keyring:
     def __init__(self, shards: KeyShards, clock: Clock) -> None:
         self._clock = clock
         self._shards = KnownShards(shards, clock, fresh_ms=FRESH_MS, most_keys=MOST_KNOWN_KEYS)
-        self._open: OrderedDict[tuple[Ring, str], _Opened] = OrderedDict()
+        self._open: LRUCache[tuple[Ring, str], _Opened] = LRUCache(MOST_OPEN_KEYS)
         self._wrapping = KnownWrapping(clock, fresh_ms=FRESH_MS, most=MOST_RINGS)
-        self._absent: OrderedDict[tuple[Ring, str], int] = OrderedDict()
+        self._absent: LRUCache[tuple[Ring, str], int] = LRUCache(MOST_ABSENT)
 
     async def writing(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
         """The key that new memories of an owner are sealed with; made where there is none.
@@ -211,7 +209,7 @@ class Keyring:
         if not shard.version and await keys.has_sealed():
             raise _lost(ring, name)
         for key_id in wanted - shard.entries.keys():
-            _remember(self._absent, (ring, key_id), self._clock.now_ms(), MOST_ABSENT)
+            self._absent[ring, key_id] = self._clock.now_ms()
         return {key_id: entry for key_id, entry in shard.entries.items() if key_id in wanted}
 
     def _is_absent(self, ring: Ring, key_id: str) -> bool:
@@ -354,13 +352,12 @@ class Keyring:
         place = keys.ring, key_id
         known = self._open.get(place)
         if known is not None and self._age_ms(known.at_ms) < FRESH_MS:
-            self._open.move_to_end(place)
             return known.key
         wrapping, at_ms = await self._wrapping_keys(keys, entry.by)
         material = wrapping.unwrap(key_id, entry)
         half = len(material) // 2
         key = DataKey(key_id, entry.zone, entry.at, cipher_key=material[:half], mac=material[half:])
-        _remember(self._open, place, _Opened(key, at_ms), MOST_OPEN_KEYS)
+        self._open[place] = _Opened(key, at_ms)
         return key
 
     async def _wrapping_keys(self, keys: AgentKeys, wanted: str = "") -> tuple[WrappingKeys, int]:
@@ -386,11 +383,3 @@ def _by_shard(ids: Iterable[str]) -> dict[str, set[str]]:
         if (name := shard_of_key(key_id)) is not None:
             found.setdefault(name, set()).add(key_id)
     return found
-
-
-def _remember(known: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    """Put something at the end; what was used longest ago goes."""
-    known[key] = value
-    known.move_to_end(key)
-    while len(known) > most:
-        known.popitem(last=False)

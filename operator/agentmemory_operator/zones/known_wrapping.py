@@ -1,9 +1,10 @@
 """Wrapping keys as one process knows them: read once for many data keys, and again where another one is wanted."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+
+from cachetools import LRUCache
 
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Clock
@@ -37,8 +38,8 @@ class KnownWrapping:
     """
 
     def __init__(self, clock: Clock, *, fresh_ms: int, most: int) -> None:
-        self._clock, self._fresh_ms, self._most = clock, fresh_ms, most
-        self._known: OrderedDict[Ring, ReadKeys] = OrderedDict()
+        self._clock, self._fresh_ms = clock, fresh_ms
+        self._known: LRUCache[Ring, ReadKeys] = LRUCache(most)
 
     async def of(self, ring: Ring, read: Reading, wanted: str = "") -> tuple[WrappingKeys, int]:
         """The wrapping keys of an agent, and when they were read: again where they lack one, as after a rotation.
@@ -67,7 +68,4 @@ class KnownWrapping:
         except (SpecInvalid, TransientError) as exc:
             log.warning("agent %s: %s", ring, exc)
         self._known[ring] = found = ReadKeys(keys, at_ms)
-        self._known.move_to_end(ring)
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
         return found

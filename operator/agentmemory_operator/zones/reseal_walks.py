@@ -5,10 +5,11 @@ memory is written if nobody else has written it meanwhile, and what is left is f
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from cachetools import FIFOCache
 
 from agentmemory_operator.errors import KeysUnavailable, Unreadable
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
@@ -104,7 +105,7 @@ class ResealWalks:
     """The walks of one process. Where nothing is to be replaced, none reads anything."""
 
     def __init__(self) -> None:
-        self._walks: OrderedDict[Ring, _Walk] = OrderedDict()
+        self._walks: FIFOCache[Ring, _Walk] = FIFOCache(MOST_WALKS)
 
     async def go_on(self, points: SealedPoints, now_ms: int) -> int:
         """Seal some memories again; return how many. What cannot be opened is left, and keeps nothing else from it.
@@ -119,8 +120,6 @@ class ResealWalks:
         walk = self._walks.get(ring)
         if walk is None or walk.before_ms != points.before_ms:
             walk = self._walks[ring] = _Walk(points.before_ms)
-        if len(self._walks) > MOST_WALKS:
-            self._walks.popitem(last=False)
         return await _some(points, walk, now_ms) if now_ms >= walk.due_ms else 0
 
 

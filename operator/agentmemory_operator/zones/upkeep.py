@@ -9,13 +9,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from prometheus_client.registry import Collector
+
 from agentmemory_operator.connections.handover import HandedOverSecrets, Handover
 from agentmemory_operator.errors import LeadershipLost, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event, Secrets
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, key_of_memory, owned_memory
-from agentmemory_operator.runtime.metrics import Gauge, Labels, Metric
+from agentmemory_operator.runtime.metrics import Labels, LiveGauge
 from agentmemory_operator.runtime.queue import WorkQueue, jittered
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -59,9 +61,11 @@ NO_STORE = (
 )
 
 
-def trouble_gauge(count: Callable[[], dict[Labels, float]]) -> Metric:
+def trouble_gauge(count: Callable[[], dict[Labels, float]]) -> Collector:
     """How many agents lack keys, by the reason; `count` tells them."""
-    return Gauge("agentmemory_zone_keys_unavailable", "Agents with condition KeysUnavailable=True.", ("reason",), count)
+    return LiveGauge(
+        "agentmemory_zone_keys_unavailable", "Agents with condition KeysUnavailable=True.", ("reason",), count
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,7 @@ class KeyUpkeep:
         self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Collector]:
         """Everything that is counted."""
         return [trouble_gauge(self._troubles)]
 

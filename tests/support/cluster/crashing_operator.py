@@ -56,7 +56,7 @@ from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
 from agentmemory_operator.runtime.leadership import Leadership
-from agentmemory_operator.runtime.metrics import NO_TRACES, call_counter
+from agentmemory_operator.runtime.metrics import NO_TRACES
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.naming import alias_of
@@ -319,8 +319,9 @@ async def main(order: Order) -> None:
         writing: Writing = leadership.writing if leadership else nullcontext
         cluster = KubernetesCluster(configuration, before_write=before_write, writing=writing)
         stack.push_async_callback(cluster.close)
-        counted = call_counter().add
-        watch = CallWatch(before_write=before_write, count_call=counted, tracer=NO_TRACES, writing=writing)
+        watch = CallWatch(
+            before_write=before_write, count_call=lambda method, outcome: None, tracer=NO_TRACES, writing=writing
+        )
         if leadership:
             watch = replace(watch, after_move=leadership.confirm, doubt=leadership.give_up)
         stores = Stores(stack, watch=watch)

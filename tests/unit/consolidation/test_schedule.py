@@ -14,13 +14,13 @@ from agentmemory_operator.consolidation.schedule import Consolidating
 from agentmemory_operator.errors import LeadershipLost, ModelUnavailable, SpecInvalid, StoreUnavailable
 from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
-from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, FakeEmbedder, World, agent_of, settings_of
 from tests.support.engine.fakes import FakeCluster
 from tests.support.engine.language_models import SaidModel, merging
 from tests.support.engine.point_memory import PointMemory
+from tests.support.metrics import samples_of
 from tests.support.spec.documents import memory_document
 
 MODEL = {"model": {"model": "m", "baseURL": "http://llm.ml.svc/v1"}, "schedule": "Never"}
@@ -158,9 +158,8 @@ async def test_a_model_that_is_away_is_told_and_counted() -> None:
     told = operator.told(key)
     assert (told["reason"], told["requested"]) == ("ModelUnavailable", "now")
     assert [event.reason for event in operator.cluster.events] == ["ConsolidationFailed"]
-    assert 'agentmemory_consolidations_total{action="Run",outcome="failed"} 1' in render(
-        operator.consolidating.meter.metrics
-    )
+    samples = samples_of(*operator.consolidating.meter.metrics)
+    assert samples['agentmemory_consolidations_total{action="Run",outcome="failed"}'] == 1
     assert operator.passes == [key]
 
 

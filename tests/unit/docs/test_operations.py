@@ -13,11 +13,12 @@ from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.entrypoints.api.edge import STALE_HEADER, STALE_S
 from agentmemory_operator.entrypoints.cli.commands import build_cli
 from agentmemory_operator.entrypoints.cli.composition import Verbs
-from agentmemory_operator.runtime.metrics import FAILED, GONE, Counter
+from agentmemory_operator.runtime.metrics import FAILED, GONE
 from agentmemory_operator.spec.kinds.conditions import Reason
-from tests.support.metrics import api_metrics, operator_metrics
+from tests.support.metrics import api_metrics, described, operator_metrics
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
+METRICS = described(*operator_metrics(), *api_metrics())
 
 
 def test_the_table_of_what_a_server_carries_is_what_the_formula_gives() -> None:
@@ -38,10 +39,10 @@ def shape(segments: int, indexes: int) -> Collection:
 
 
 def test_every_metric_is_explained_with_its_labels() -> None:
-    rows = re.findall(r"^\| `(agentmemory_\w+)` \|([^|]*)\|[^|]+\|$", PAGE, re.M)
+    rows = re.findall(r"^\| `((?:agentmemory|process)_\w+)` \|([^|]*)\|[^|]+\|$", PAGE, re.M)
 
     assert {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == {
-        metric.name: metric.labels for metric in (*operator_metrics(), *api_metrics())
+        name: metric.labels for name, metric in METRICS.items()
     }
 
 
@@ -72,8 +73,6 @@ class Anything:
 
 
 def test_what_only_grows_is_a_counter_called_total_and_nothing_else_is() -> None:
-    kinds = {metric.name: type(metric) for metric in (*operator_metrics(), *api_metrics())}
-
-    assert {name for name, kind in kinds.items() if kind is Counter} == {
-        name for name in kinds if name.endswith("_total")
+    assert {name for name, metric in METRICS.items() if metric.kind == "counter"} == {
+        name for name in METRICS if name.endswith("_total")
     }

@@ -5,7 +5,7 @@ from agentmemory_operator.entrypoints.operator.health import STUCK_S, Probes, cr
 
 
 def client(*, stuck_s: float = 0.0, why: str | None = None) -> TestClient:
-    return TestClient(create_health_app(Probes(lambda: stuck_s, lambda: why, lambda: "m 1\n")))
+    return TestClient(create_health_app(Probes(lambda: stuck_s, lambda: why, lambda: b"m 1\n")))
 
 
 @pytest.mark.parametrize(("stuck_s", "status"), [(0.0, 200), (STUCK_S - 1, 200), (STUCK_S, 503)])

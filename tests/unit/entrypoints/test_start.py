@@ -4,8 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 
 import pytest
+
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.main.processes import open_tracer
+from agentmemory_operator.settings import Settings
 
 OURS = ("agentmemory_operator.runtime", "agentmemory_operator.spec")
 VENDORS = ("aiohttp", "cel", "fastapi", "kopf", "kubernetes", "numpy", "openai", "uvicorn", "wordllama")
@@ -87,3 +92,12 @@ def test_the_api_imports_nothing_of_the_operator_nor_what_folders_and_tokens_nee
     )
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True"], done.stderr
+
+
+def test_traces_without_their_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "agentmemory_operator.adapters.otlp_tracer", raising=False)
+    settings = Settings.from_env({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})
+
+    with pytest.raises(AgentMemoryError, match=r"agentmemory-operator\[otlp\]"):
+        open_tracer(settings, AsyncExitStack(), service="agentmemory-api")

@@ -3,10 +3,10 @@
 import pytest
 
 from agentmemory_operator.errors import RerankerUnavailable
-from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.search.rerank import MeteredReranker
 from tests.support.engine.fakes import FakeReranker
+from tests.support.metrics import samples_of
 
 
 async def test_the_time_of_each_reading_is_measured_also_of_one_that_fails() -> None:
@@ -19,6 +19,6 @@ async def test_the_time_of_each_reading_is_measured_also_of_one_that_fails() -> 
     with pytest.raises(RerankerUnavailable):
         await reranker.rerank("m", "q", ["a"])
 
-    shown = render(meter.metrics())
-    assert 'agentmemory_api_rerank_duration_seconds_sum{outcome="ok"} 0.250000' in shown
-    assert 'agentmemory_api_rerank_duration_seconds_sum{outcome="failed"} 0.500000' in shown
+    samples = samples_of(*meter.metrics())
+    assert samples['agentmemory_api_rerank_duration_seconds_sum{outcome="ok"}'] == 0.25
+    assert samples['agentmemory_api_rerank_duration_seconds_sum{outcome="failed"}'] == 0.5

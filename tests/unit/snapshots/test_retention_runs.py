@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import LeadershipLost, NotOwned, SpecInvalid, StoreUnavailable
-from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.snapshots.retention import PERIOD_S, REMOVED_AT_ONCE, RETRY_S
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.engine.fakes import FakeCluster
 from tests.support.engine.meanwhile import Killed
 from tests.support.job.schedule_world import AGENT, NAMESPACE, ScheduleWorld, scheduled_agent, snapshot_document
+from tests.support.metrics import samples_of
 
 Document = dict[str, Any]
 NONE_BUT_THE_NEWEST = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
@@ -108,7 +108,7 @@ async def test_what_no_rule_keeps_goes_bytes_first() -> None:
 
     assert list(found.objects) == ["s12"]
     assert {name for name, left in found.bytes_left.items() if left} == {"s12"}
-    assert "agentmemory_snapshots_removed_total 11" in render(world.schedule.retention.metrics)
+    assert samples_of(*world.schedule.retention.metrics) == {"agentmemory_snapshots_removed_total": 11}
     assert [event.message for event in found.events][:1] == ["s1 is removed: no rule keeps it"]
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key
-from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.spec.schedule import LARGEST_SPREAD_MS
 from tests.support.job.schedule_world import AGENT, ScheduleWorld, ms, scheduled_agent, snapshot_document, told
+from tests.support.metrics import samples_of
 
 SLOT, BEFORE = "probe-20261122t0300z", "probe-20261121t0300z"
 
@@ -421,11 +421,12 @@ async def test_metrics_tell_the_time_of_the_last_proven_one_and_how_many_are_ove
     found = world(snapshot_document(BEFORE, begun="2026-11-19T03:01:00Z"))
     await found.look()
 
-    text = render(found.schedule.meter.metrics)
+    samples = samples_of(*found.schedule.meter.metrics)
 
     begun_s = ms("2026-11-19T03:01:00Z") // 1000
-    assert f'_last_verified_timestamp_seconds{{namespace="agents",name="probe"}} {begun_s}' in text
-    assert 'agentmemory_snapshots_overdue{reason="SnapshotOverdue"} 1' in text
+    name = "agentmemory_snapshot_last_verified_timestamp_seconds"
+    assert samples[f'{name}{{name="probe",namespace="agents"}}'] == begun_s
+    assert samples['agentmemory_snapshots_overdue{reason="SnapshotOverdue"}'] == 1
 
 
 async def test_an_agent_that_is_gone_is_in_no_metric() -> None:
@@ -435,4 +436,4 @@ async def test_an_agent_that_is_gone_is_in_no_metric() -> None:
 
     await found.look()
 
-    assert "probe" not in render(found.schedule.meter.metrics)
+    assert "probe" not in str(samples_of(*found.schedule.meter.metrics))

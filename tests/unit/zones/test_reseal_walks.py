@@ -10,6 +10,7 @@ import pytest
 from agentmemory_operator.zones import reseal_walks as module
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.reseal_walks import ResealWalks, SealedPoints
+from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.sealing import is_locked
 from agentmemory_operator.zones.sealed_store import SealedStore, ZoneKeys
 from tests.support.engine.fakes import FakeClock
@@ -209,9 +210,10 @@ async def test_a_shard_that_is_lost_keeps_no_other_from_it_and_nothing_is_writte
 
 
 async def test_walks_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WALKS", 0)
+    monkeypatch.setattr(module, "MOST_WALKS", 1)
     world = await World().filled()
     walks = ResealWalks()
+    walks._walks[Ring("agents", "another")] = module._Walk(1)
 
     assert await walks.go_on(world.reached(), world.clock.now_ms()) == 5
-    assert not walks._walks
+    assert [*walks._walks] == [RING]

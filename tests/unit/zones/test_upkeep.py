@@ -17,6 +17,7 @@ from agentmemory_operator.zones.rules.health import TROUBLES
 from agentmemory_operator.zones.upkeep import COUNTED_MS, LOOK_S, SETTLED_S, TROUBLE_S, KeyUpkeep
 from agentmemory_operator.zones.wrapping import wrapping_keys
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeHandoverStore, FakeSecrets
+from tests.support.metrics import samples_of
 from tests.support.pages import DOCS
 from tests.support.spec.documents import memory_document
 from tests.support.zones import FakeKeyShards, FakeWrapping, agent_keys, keyring, new_wrapping_key
@@ -497,12 +498,12 @@ async def test_agents_whose_keys_are_away_are_counted_by_the_reason() -> None:
     bench = Bench()
     (gauge,) = bench.upkeep.metrics
     await bench.look()
-    assert sum(line.endswith(" 0") for line in gauge.lines()) == len(TROUBLES)
+    assert [*samples_of(gauge).values()] == [0] * len(TROUBLES)
     bench.secrets.values = {}
 
     await bench.look()
 
-    assert 'agentmemory_zone_keys_unavailable{reason="WrappingKeyMissing"} 1' in gauge.lines()
+    assert samples_of(gauge)['agentmemory_zone_keys_unavailable{reason="WrappingKeyMissing"}'] == 1
 
 
 async def test_every_reason_of_the_condition_but_one_is_counted() -> None:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -51,7 +53,7 @@ from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeO
 from agentmemory_operator.entrypoints.api.transfer import changes, hooks, transfers
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
-from agentmemory_operator.runtime.metrics import CONTENT_TYPE, Gauge, Metric, render
+from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, render
 from agentmemory_operator.runtime.tasks import cancel
 
 # In the order in which a request's path is compared: what is asked most comes first.
@@ -133,8 +135,8 @@ def create_app(
         app.router.routes.extend(router.routes)
     _add_root(app)
     _add_probes(app, sources)
-    measured = [*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, sources)]
-    _add_metrics(app, measured)
+    meters = (*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, sources), PROCESS)
+    _add_metrics(app, meters)
     _add_problem_pages(app)
     app.state.mcp = McpEndpoint()
     app.router.routes.append(Route(MCP_PATH, app.state.mcp, methods=["POST"]))
@@ -243,34 +245,34 @@ def _add_probes(app: FastAPI, sources: SourceState) -> None:
         return problem.response(request.scope[REQUEST_ID])
 
 
-def _add_metrics(app: FastAPI, metrics: Sequence[Metric]) -> None:
+def _add_metrics(app: FastAPI, metrics: Sequence[Collector]) -> None:
     text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
     @app.get("/metrics", summary="Read metrics", tags=[SERVICE], response_class=Response, responses=text)
     async def get_metrics() -> Response:
         """Return the metrics in the Prometheus text format."""
-        return Response(render(metrics), headers={"content-type": CONTENT_TYPE})
+        return Response(render(metrics), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
-def gauges_of(pressure: Pressure, sources: SourceState) -> list[Metric]:
+def gauges_of(pressure: Pressure, sources: SourceState) -> list[Collector]:
     """What is read when somebody asks."""
     return [
-        Gauge(
+        LiveGauge(
             "agentmemory_api_requests_in_flight", "Requests in progress.", (), lambda: {(): float(pressure.requests)}
         ),
-        Gauge(
+        LiveGauge(
             "agentmemory_api_requests_receiving",
             "Requests whose bodies are being received.",
             (),
             lambda: {(): float(pressure.receiving)},
         ),
-        Gauge(
+        LiveGauge(
             "agentmemory_api_body_bytes_in_flight",
             "Received bytes of bodies in memory.",
             (),
             lambda: {(): float(pressure.body_bytes)},
         ),
-        Gauge(
+        LiveGauge(
             "agentmemory_api_settings_age_seconds",
             "Seconds since the last contact with the source of objects.",
             (),

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.runtime.metrics import CONTENT_TYPE
 from agentmemory_operator.spec.printable import printable_lines
 
 # Longer than any pass: each call in it ends after at most 300 s.
@@ -27,7 +27,7 @@ class Probes:
 
     stuck_s: Callable[[], float]
     why_not_ready: Callable[[], str | None]
-    render_metrics: Callable[[], str]
+    render_metrics: Callable[[], bytes]
 
 
 def create_health_app(probes: Probes) -> Starlette:
@@ -43,7 +43,7 @@ def create_health_app(probes: Probes) -> Starlette:
         return _told(why is None, "ok", printable_lines(why or ""))
 
     async def metrics(_: Request) -> Response:
-        return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE})
+        return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     routes = (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics))
     return Starlette(routes=[Route(path, answer) for path, answer in routes])

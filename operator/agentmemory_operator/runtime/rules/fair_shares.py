@@ -4,6 +4,8 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from cachetools import LRUCache
+
 # Of all places, those that only a caller takes who has none.
 KEPT_PART = 8
 
@@ -140,16 +142,17 @@ class Allowances:
     burst: int
     refill_s: float
     most_keys: int = 10_000
-    _left: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+    _left: LRUCache[Hashable, tuple[float, float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = LRUCache(self.most_keys)
 
     def take(self, key: Hashable, now_s: float) -> bool:
         """Take one of the key's; tell whether there was one."""
-        left, then_s = self._left.pop(key, (float(self.burst), now_s))
+        left, then_s = self._left.get(key, (float(self.burst), now_s))
         left = min(float(self.burst), left + (now_s - then_s) / self.refill_s)
         is_allowed = left >= 1.0
         self._left[key] = (left - 1.0 if is_allowed else left, now_s)
-        if len(self._left) > self.most_keys:
-            del self._left[next(iter(self._left))]
         return is_allowed
 
 
