@@ -4,17 +4,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmemory_operator.adapters.http.egress import UNCHECKED, USUAL, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
 from agentmemory_operator.adapters.kubernetes.transport import load_context
 from agentmemory_operator.adapters.qdrant.calls import CallWatch, ReadRetries
-from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
-from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
-from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.main.egress import egress_of
@@ -24,6 +21,11 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.ports.tracing import EngineMeter
 from agentmemory_operator.settings import Settings
+
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+    from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+    from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 
 
 class Stores:
@@ -57,8 +59,11 @@ class Stores:
         self._meter = meter
         self._egress, self._qdrant_egress = egress, UNCHECKED if url else egress
 
-    def collections(self, endpoint: Endpoint) -> QdrantCollections:
+    def collections(self, endpoint: Endpoint) -> "QdrantCollections":
         """The control store of an endpoint."""
+        # Qdrant's client takes 90 MiB and a second: the API, which has no use for it, does without (docs/adr/0004).
+        from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+
         place = self._place(endpoint)
         store = QdrantCollections(
             place.url,
@@ -112,8 +117,12 @@ class Stores:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
 
 
-def _snapshots(place: Endpoint, egress: Egress) -> QdrantSnapshots | QdrantShardSnapshots:
-    opened_by: dict[str, Any] = {
+def _snapshots(place: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
+    from agentmemory_operator.adapters.qdrant.control import ControlOptions
+    from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+    from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+
+    opened_by: ControlOptions = {
         "api_key": place.api_key,
         "timeout_s": place.timeout_s,
         "ca_pem": place.ca_pem,
@@ -130,7 +139,7 @@ def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) ->
 
 
 @contextlib.asynccontextmanager
-async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator[QdrantCollections]:
+async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator["QdrantCollections"]:
     """Open the collections of one server."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).collections(endpoint)

@@ -16,10 +16,17 @@ from yarl import URL
 
 from agentmemory_operator.adapters.http.answers import AnswerTooLarge, read_capped, read_words, retry_after_s
 from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of, untrusted
-from agentmemory_operator.adapters.qdrant.answers import is_without_collection, most_bytes, said, words_of
+from agentmemory_operator.adapters.qdrant.answers import (
+    NO_SPACE,
+    URL_FIELD,
+    is_without_collection,
+    most_bytes,
+    said,
+    unreachable,
+    words_of,
+)
 from agentmemory_operator.adapters.qdrant.calls import AGAIN_SHARE, ReadRetries
 from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
-from agentmemory_operator.adapters.qdrant.transport import NO_SPACE, URL_FIELD, unreachable
 from agentmemory_operator.errors import (
     CollectionGone,
     NotFound,
