@@ -24,6 +24,7 @@ from agentmemory_operator.settings import Settings
 
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+    from agentmemory_operator.adapters.qdrant.control import ControlOptions
     from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
     from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 
@@ -65,13 +66,7 @@ class Stores:
         from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 
         place = self._place(endpoint)
-        store = QdrantCollections(
-            place.url,
-            api_key=place.api_key,
-            timeout_s=place.timeout_s,
-            ca_pem=place.ca_pem,
-            egress=self._qdrant_egress,
-        )
+        store = QdrantCollections(place.url, **_options(place, self._qdrant_egress))
         if self._watch is not None:
             store.watch_calls(self._watch)
         self._open.add(store)
@@ -118,19 +113,16 @@ class Stores:
 
 
 def _snapshots(place: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
-    from agentmemory_operator.adapters.qdrant.control import ControlOptions
     from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
     from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 
-    opened_by: ControlOptions = {
-        "api_key": place.api_key,
-        "timeout_s": place.timeout_s,
-        "ca_pem": place.ca_pem,
-        "egress": egress,
-    }
     if place.nodes:
-        return QdrantShardSnapshots(place.url, place.nodes, **opened_by)
-    return QdrantSnapshots(place.url, **opened_by)
+        return QdrantShardSnapshots(place.url, place.nodes, **_options(place, egress))
+    return QdrantSnapshots(place.url, **_options(place, egress))
+
+
+def _options(place: Endpoint, egress: Egress) -> "ControlOptions":
+    return {"api_key": place.api_key, "timeout_s": place.timeout_s, "ca_pem": place.ca_pem, "egress": egress}
 
 
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:

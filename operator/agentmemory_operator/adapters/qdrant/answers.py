@@ -26,8 +26,6 @@ FOR_NOW = (408, 429)
 NO_SPACE = "No space left on device"
 # What it answers where it has no such call.
 NOT_BUILT = 501
-# Of a connection.
-URL_FIELD, NODES_FIELD = "spec.url", "spec.nodes"
 
 # One object: a collection with its metadata, a count, facets, what a write comes to.
 OBJECT_BYTES = 8 * MIB

@@ -23,7 +23,7 @@ from qdrant_client.http.api_client import AsyncApiClient
 from yarl import URL
 
 from agentmemory_operator.adapters.http.answers import read_capped, read_words
-from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of, untrusted
+from agentmemory_operator.adapters.http.egress import USUAL, Egress, untrusted
 from agentmemory_operator.adapters.http.httpx_transport import (
     BASE_URL,
     HEADERS,
@@ -33,18 +33,15 @@ from agentmemory_operator.adapters.http.httpx_transport import (
 )
 from agentmemory_operator.adapters.qdrant.answers import (
     OBJECT_BYTES,
-    URL_FIELD,
     most_bytes,
     refusal_of,
     understood,
     unreachable,
 )
-from agentmemory_operator.adapters.qdrant.calls import CallAnswer, CallWatch
+from agentmemory_operator.adapters.qdrant.calls import URL_FIELD, CallAnswer, CallWatch, session_to
 from agentmemory_operator.errors import AgentMemoryError, NoAnswer, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 
-# Below the 5 s after which the server closes an idle connection.
-KEEP_ALIVE_S = 4.0
 # How long a stream may stand still.
 STREAM_READ_S = 60.0
 CHUNK_BYTES = 256 * 1024
@@ -123,15 +120,7 @@ class QdrantControl(AsyncApiClient):
     ) -> None:
         self.url, self.api_key, self.deadline_s = url.rstrip("/"), api_key, deadline_s
         self.watch: CallWatch | None = None
-        # The default Accept-Encoding makes the server compress, which costs 40 ms a call.
-        headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
-        self._session = HostSession(
-            *(egress, url),
-            field=field,
-            headers=headers | ({"api-key": api_key} if api_key else {}),
-            ssl=trust_of(url, ca_pem) or True,
-            keepalive_timeout=KEEP_ALIVE_S,
-        )
+        self._session = session_to(url, api_key=api_key, ca_pem=ca_pem, egress=egress, field=field)
         self._connect_s = timeout_s
         self._transport = HostTransport(self._session, self.url)
         super().__init__(BASE_URL, transport=self._transport, timeout=timeout_s)
@@ -238,8 +227,7 @@ class QdrantControl(AsyncApiClient):
     async def _answered(
         self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallAnswer]]
     ) -> CallAnswer:
-        with _reachable():
-            answer = await (self.watch.around(method, path, send) if self.watch else send({}))
+        answer = await (self.watch.around(method, path, send) if self.watch else send({}))
         if answer.status >= 300:
             raise refusal_of(answer, self.api_key)
         return answer
@@ -247,15 +235,17 @@ class QdrantControl(AsyncApiClient):
     async def _sent(self, request: httpx.Request, headers: Mapping[str, str]) -> CallAnswer:
         request.extensions[HEADERS] = headers
         # At once: redirects, cookies and passwords are no matter of ours, and httpx takes as long for them as the call.
-        response = await self._transport.handle_async_request(request)
+        with _reachable():
+            response = await self._transport.handle_async_request(request)
         return CallAnswer(response.status_code, response.headers, response.content)
 
     async def _sent_form(self, path: str, form: aiohttp.MultipartWriter, headers: Mapping[str, str]) -> CallAnswer:
         timeout = aiohttp.ClientTimeout(total=self.deadline_s, sock_connect=self._connect_s)
         url, headers = URL(self.url + path, encoded=True), {**headers, "Content-Type": form.content_type}
-        async with await self._session.request("POST", url, data=form, headers=headers, timeout=timeout) as answer:
-            body = await (read_words(answer) if answer.status >= 300 else read_capped(answer, OBJECT_BYTES))
-            return CallAnswer(answer.status, answer.headers, body)
+        with _reachable():
+            async with await self._session.request("POST", url, data=form, headers=headers, timeout=timeout) as answer:
+                body = await (read_words(answer) if answer.status >= 300 else read_capped(answer, OBJECT_BYTES))
+                return CallAnswer(answer.status, answer.headers, body)
 
 
 def _document(answer: CallAnswer) -> Any:

@@ -11,11 +11,11 @@ from qdrant_client import models
 
 from agentmemory_operator.adapters.qdrant.answers import understood
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
+from agentmemory_operator.adapters.qdrant.replicas import states_of
 from agentmemory_operator.adapters.qdrant.snapshots import PRIORITY, read_file, recovery_errors, upload_file
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
-from agentmemory_operator.spec.printable import printable_start
 
 ACTIVE, INITIALIZING = "Active", "Initializing"
 # Between two looks at replicas, between the first looks at what nodes know, and until when those are waited for that
@@ -217,11 +217,9 @@ def _is_elsewhere(exc: NotFound | StoreRejected) -> bool:
 
 
 def _view(told: Mapping[str, Any]) -> NodeView:
-    local = {int(each["shard_id"]): printable_start(str(each["state"])) for each in told["local_shards"]}
-    states: dict[int, tuple[str, ...]] = {shard: (state,) for shard, state in local.items()}
-    for each in told["remote_shards"]:
-        shard = int(each["shard_id"])
-        states[shard] = (*states.get(shard, ()), printable_start(str(each["state"])))
+    own, shards = int(told["peer_id"]), states_of(told)
+    local = {shard: states[own] for shard, states in shards.items() if own in states}
+    states = {shard: tuple(states.values()) for shard, states in shards.items()}
     return NodeView(local, states, len(told.get("shard_transfers") or ()))
 
 

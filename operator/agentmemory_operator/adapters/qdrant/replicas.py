@@ -81,13 +81,18 @@ def _operation_of(move: Move) -> models.ClusterOperations:
             return models.DropReplicaOperation(drop_replica=models.Replica(shard_id=shard, peer_id=peer))
 
 
-def _placement(told: Mapping[str, Any], peers: tuple[int, ...], *, can_move: bool) -> Placement:
+def states_of(told: Mapping[str, Any]) -> dict[int, dict[int, str]]:
+    """The state of each replica by its shard and peer, the asked node's own first."""
     own, shards = int(told["peer_id"]), dict[int, dict[int, str]]()
     for each in (*told["local_shards"], *told["remote_shards"]):
         peer = int(each.get("peer_id", own))
         shards.setdefault(int(each["shard_id"]), {})[peer] = printable_start(str(each["state"]))
+    return shards
+
+
+def _placement(told: Mapping[str, Any], peers: tuple[int, ...], *, can_move: bool) -> Placement:
     copying = tuple(
         CopyReplica(int(each["shard_id"]), int(each["from"]), int(each["to"]))
         for each in told.get("shard_transfers") or ()
     )
-    return Placement(peers=peers, shards=shards, copying=copying, can_move=can_move)
+    return Placement(peers=peers, shards=states_of(told), copying=copying, can_move=can_move)

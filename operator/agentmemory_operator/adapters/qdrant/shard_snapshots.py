@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Unpack
 
-from agentmemory_operator.adapters.qdrant.answers import NODES_FIELD, understood
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.calls import NODES_FIELD, CallWatch
 from agentmemory_operator.adapters.qdrant.configuration import configuration_of, indexes_of
 from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, as_it_is, result_of
 from agentmemory_operator.adapters.qdrant.nodes import (
