@@ -1,11 +1,14 @@
 import asyncio
 import contextlib
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from qdrant_client import models
+from qdrant_client.http.api.collections_api import jsonable_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -13,10 +16,22 @@ from starlette.routing import Route
 
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant.configuration import ENCODINGS, QUERY_ENCODING_NAMES, creation_of, update_of
 from agentmemory_operator.adapters.qdrant.control import QdrantControl
 from agentmemory_operator.adapters.qdrant.nodes import QdrantNode
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+from agentmemory_operator.collections.rules.changes import UpdateQuantization, UpdateStrictMode, WakeOptimizers
+from agentmemory_operator.collections.rules.collection import LIFTED
 from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.spec.kinds.spec_index import StrictModeSpec
+from agentmemory_operator.spec.presets.table import (
+    BinaryQuantization,
+    ProductQuantization,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
+from tests.support.spec.plans import desired_of
 from tests.support.web.http_server import serve
 
 
@@ -118,6 +133,31 @@ async def test_settings_that_the_client_does_not_know_are_restored() -> None:
         await store.close()
 
     assert (bodies[0]["vectors"], bodies[1]) == (vectors, {"field_name": "tag", "field_schema": index})
+
+
+QUANTIZATIONS: list[Quantization | None] = [
+    None,
+    ScalarQuantization(0.99, True),
+    ProductQuantization("X16", False),
+    *(BinaryQuantization(encoding, query, True) for encoding in ENCODINGS for query in QUERY_ENCODING_NAMES.values()),
+    *(TurboQuantization(bits, False) for bits in ("Bits1", "Bits1_5", "Bits2", "Bits4")),
+]
+
+
+@pytest.mark.parametrize("quantization", QUANTIZATIONS, ids=str)
+def test_what_is_asked_for_passes_the_client_s_models_as_it_is(quantization: Quantization | None) -> None:
+    limits = tuple(sorted({"enabled": True, **LIFTED}.items()))
+    assert set(dict(limits)) == set(StrictModeSpec.model_fields)
+    desired = desired_of({"index": {"keyword": {"enabled": True}, "vectors": {"datatype": "Float16"}}})
+    asked = creation_of(replace(desired, quantization=quantization, strict_mode=limits))
+    changes = [UpdateQuantization(quantization), UpdateStrictMode(limits), WakeOptimizers()]
+
+    assert sent(models.CreateCollection(**asked)) == asked
+    assert [sent(models.UpdateCollection(**update_of(change))) for change in changes] == [*map(update_of, changes)]
+
+
+def sent(model: BaseModel) -> Any:
+    return json.loads(jsonable_encoder(model))
 
 
 class Span:
