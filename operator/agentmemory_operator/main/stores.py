@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
@@ -110,6 +111,12 @@ class Stores:
 
     def _place(self, endpoint: Endpoint) -> Endpoint:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
+
+
+def load_control_stores() -> None:
+    """Import Qdrant's client, for a thread: it takes seconds, in which a leader's lease would not be renewed."""
+    for store in ("collections", "shard_snapshots"):
+        import_module(f"agentmemory_operator.adapters.qdrant.{store}")
 
 
 def _snapshots(place: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
