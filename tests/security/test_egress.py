@@ -781,6 +781,7 @@ class TestOneWayOut:
         "adapters/embedding/openai_embedder.py": "OpenAI's client, with that one",
         "adapters/http/openai_service.py": "OpenAI's client, with that one",
         "adapters/language_model/openai_chat.py": "OpenAI's client, with that one",
+        "adapters/qdrant/control.py": "Qdrant's client, with that one",
         "adapters/kubernetes/transport.py": "the API server, of the pod or the kubeconfig",
         "adapters/otlp_tracer.py": "the collector, of the environment",
         "client/clients.py": "the caller's own API",
@@ -789,7 +790,7 @@ class TestOneWayOut:
     OPENS = re.compile(
         r"ClientSession\(|TCPConnector\(|httpx\.(Async)?Client\(|httpx\.(get|post|request|stream)\(|import openai|"
         r"urlopen|\nimport requests|from requests import|create_connection|open_connection|http\.client|import httpx|"
-        r"trust_env|"
+        r"trust_env|AsyncApiClient\)|QdrantClient\(|"
         r"OTLPSpanExporter\("
     )
 
@@ -823,6 +824,19 @@ class TestOneWayOut:
             embedder = embedder_at(server.url)
             assert await embedder.embed([TEXT]) == [[0.0] * 7 + [1.0]]
             await embedder.aclose()
+
+        assert len(server.received) == 1
+
+    async def test_qdrant_s_client_opens_no_connection_by_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise AssertionError("a connection of the library's own")
+
+        for pool in ("AsyncConnectionPool", "AsyncHTTPProxy"):
+            monkeypatch.setattr(f"httpcore.{pool}.__init__", refuse)
+        async with listening(answering(200, b'{"result": {"collections": [{"name": "a"}]}}')) as server:
+            store = QdrantCollections(server.url)
+            assert await store.names() == ["a"]
+            await store.close()
 
         assert len(server.received) == 1
 

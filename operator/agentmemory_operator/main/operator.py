@@ -54,7 +54,7 @@ from agentmemory_operator.main.operator_ports import (
 )
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.rebuilds import RebuildEmbedders, abandon, rebuild_steps
-from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.main.stores import Stores, load_control_stores
 from agentmemory_operator.main.zone_keys import open_key_shards
 from agentmemory_operator.ports.kubernetes import HandoverStore
 from agentmemory_operator.ports.tracing import Tracer
@@ -371,6 +371,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         )
         await _serve_health(probes, settings, options, stack)
         names = options.namespaces
+        await asyncio.to_thread(load_control_stores)
         await operate(operator, cluster, configuration, leadership=leadership, namespaces=names, startup=startup)
 
 

@@ -3,18 +3,16 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmemory_operator.adapters.http.egress import UNCHECKED, USUAL, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
 from agentmemory_operator.adapters.kubernetes.transport import load_context
 from agentmemory_operator.adapters.qdrant.calls import CallWatch, ReadRetries
-from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
-from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
-from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.main.egress import egress_of
@@ -24,6 +22,12 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.ports.tracing import EngineMeter
 from agentmemory_operator.settings import Settings
+
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+    from agentmemory_operator.adapters.qdrant.control import ControlOptions
+    from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+    from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 
 
 class Stores:
@@ -57,16 +61,13 @@ class Stores:
         self._meter = meter
         self._egress, self._qdrant_egress = egress, UNCHECKED if url else egress
 
-    def collections(self, endpoint: Endpoint) -> QdrantCollections:
+    def collections(self, endpoint: Endpoint) -> "QdrantCollections":
         """The control store of an endpoint."""
+        # Qdrant's client takes 90 MiB and a second: the API, which has no use for it, does without (docs/adr/0004).
+        from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+
         place = self._place(endpoint)
-        store = QdrantCollections(
-            place.url,
-            api_key=place.api_key,
-            timeout_s=place.timeout_s,
-            ca_pem=place.ca_pem,
-            egress=self._qdrant_egress,
-        )
+        store = QdrantCollections(place.url, **_options(place, self._qdrant_egress))
         if self._watch is not None:
             store.watch_calls(self._watch)
         self._open.add(store)
@@ -112,16 +113,23 @@ class Stores:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
 
 
-def _snapshots(place: Endpoint, egress: Egress) -> QdrantSnapshots | QdrantShardSnapshots:
-    opened_by: dict[str, Any] = {
-        "api_key": place.api_key,
-        "timeout_s": place.timeout_s,
-        "ca_pem": place.ca_pem,
-        "egress": egress,
-    }
+def load_control_stores() -> None:
+    """Import Qdrant's client, for a thread: it takes seconds, in which a leader's lease would not be renewed."""
+    for store in ("collections", "shard_snapshots"):
+        import_module(f"agentmemory_operator.adapters.qdrant.{store}")
+
+
+def _snapshots(place: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
+    from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+    from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+
     if place.nodes:
-        return QdrantShardSnapshots(place.url, place.nodes, **opened_by)
-    return QdrantSnapshots(place.url, **opened_by)
+        return QdrantShardSnapshots(place.url, place.nodes, **_options(place, egress))
+    return QdrantSnapshots(place.url, **_options(place, egress))
+
+
+def _options(place: Endpoint, egress: Egress) -> "ControlOptions":
+    return {"api_key": place.api_key, "timeout_s": place.timeout_s, "ca_pem": place.ca_pem, "egress": egress}
 
 
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:
@@ -130,7 +138,7 @@ def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) ->
 
 
 @contextlib.asynccontextmanager
-async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator[QdrantCollections]:
+async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator["QdrantCollections"]:
     """Open the collections of one server."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).collections(endpoint)

@@ -14,7 +14,7 @@ from agentmemory_operator.settings import Settings
 
 OURS = ("agentmemory_operator.runtime", "agentmemory_operator.spec")
 VENDORS = ("aiohttp", "cel", "fastapi", "kopf", "kubernetes", "numpy", "openai", "uvicorn", "wordllama")
-HEAVY = (*OURS, *VENDORS)
+HEAVY = (*OURS, *VENDORS, "qdrant_client")
 PROBE = f"""
 import json, sys
 from agentmemory_operator.main import run
@@ -76,16 +76,33 @@ def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal
         "spec = {'connectionRef': {'name': 'main'}, 'embedding': {'provider': 'none', 'dimensions': 8}}",
         "head = {'apiVersion': 'agentmemory.dev/v1alpha1', 'kind': 'AgentMemory', 'metadata': {'name': 'a'}}",
         "parse_agent_memory(head | {'spec': spec})",
-        "print('kopf' in sys.modules, *({'numpy', 'prompt_toolkit', 'openai', 'cryptography'} & set(sys.modules)))",
+        "unused = {'numpy', 'prompt_toolkit', 'openai', 'cryptography', 'qdrant_client'}",
+        "print('kopf' in sys.modules, *(unused & set(sys.modules)))",
     )
     done = subprocess.run([sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True"], done.stderr
+
+
+def test_the_operator_imports_qdrant_s_client_before_it_may_lead() -> None:
+    lines = """
+import asyncio, sys
+from kubernetes.aio import client
+from agentmemory_operator.main import operator
+from agentmemory_operator.settings import Settings
+async def configured(_): return client.Configuration(host="http://127.0.0.1:1")
+async def operate(*_, **__): print("qdrant_client" in sys.modules)
+operator.load_configuration, operator.operate = configured, operate
+asyncio.run(operator.run_operator(Settings(), operator.OperatorOptions()))
+"""
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True"], done.stderr
 
 
 def test_the_api_imports_nothing_of_the_operator_nor_what_folders_and_tokens_need() -> None:
     ours = ("adapters.folder", "controllers.agent_memory", "entrypoints.operator.operating", "rebuilds.controller")
     ours += ("restores", "snapshots", "lifecycle.cleanup")
-    vendors = ("cel", "cryptography", "jwt", "kopf", "numpy", "openai", "opentelemetry.sdk", "rich", "tokenizers")
+    vendors = ("cel", "cryptography", "jwt", "kopf", "numpy", "openai", "opentelemetry.sdk", "qdrant_client")
+    vendors += ("rich", "tokenizers")
     heavy = {f"agentmemory_operator.{name}" for name in ours} | {*vendors, "wordllama"}
     line = (
         f"import sys, agentmemory_operator.main.api; print('fastapi' in sys.modules, *({heavy!r} & set(sys.modules)))"

@@ -10,6 +10,8 @@ from agentmemory_operator.errors import AgentMemoryError
 
 # A request's header that says how many bytes its answer may have; it is not sent.
 MOST_HEADER = "x-agentmemory-most"
+# A request's extension: the headers that are sent besides the session's.
+HEADERS = "headers"
 # Stands in a library's base URL: the transport alone knows where calls go.
 BASE_URL = "http://service"
 
@@ -29,7 +31,7 @@ class NotAnswered(httpx.TransportError):
 
 
 class HostTransport(httpx.AsyncBaseTransport):
-    """Sends path and body of each request; address and headers are the session's.
+    """Sends path and body of each request; address and headers are the session's, but for those of `HEADERS`.
 
     Libraries take headers from the environment, which must not go to whatever address a tenant writes.
 
@@ -54,9 +56,13 @@ class HostTransport(httpx.AsyncBaseTransport):
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         url = URL(self._url + request.url.raw_path.decode("ascii"), encoded=True)
-        timeout = aiohttp.ClientTimeout(total=request.extensions["timeout"]["read"])
-        body = await request.aread()
-        async with await self._host.request(request.method, url, data=body, timeout=timeout) as response:
+        limits = request.extensions["timeout"]
+        options = {
+            "data": await request.aread(),
+            "headers": request.extensions.get(HEADERS),
+            "timeout": aiohttp.ClientTimeout(total=limits["read"], sock_connect=limits["connect"]),
+        }
+        async with await self._host.request(request.method, url, **options) as response:
             if 200 <= response.status < 300:
                 content = await read_capped(response, int(request.headers.get(MOST_HEADER, WORDS_BYTES)))
             else:

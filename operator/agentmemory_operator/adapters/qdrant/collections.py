@@ -1,12 +1,15 @@
-"""Collections and aliases: control calls over plain HTTP."""
+"""Collections and aliases, by the calls of Qdrant's own client."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from functools import partial
+from typing import Any, Unpack, assert_never
 from urllib.parse import quote
 
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
+from qdrant_client import models
+
+from agentmemory_operator.adapters.qdrant.answers import understood
 from agentmemory_operator.adapters.qdrant.calls import CallWatch, doubted, nothing
 from agentmemory_operator.adapters.qdrant.configuration import (
     KEYWORD_PARAMS,
@@ -15,10 +18,10 @@ from agentmemory_operator.adapters.qdrant.configuration import (
     placement_of,
     update_of,
 )
+from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
 from agentmemory_operator.adapters.qdrant.server import QdrantServer
-from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.collections.rules.changes import (
     Change,
@@ -66,39 +69,20 @@ _ALIVE = {"must": [_LIVES]}
 
 
 class QdrantCollections:
-    """Implements ports.CollectionStore.
+    """Implements ports.CollectionStore; reaches the server as `QdrantControl`, and raises as that."""
 
-    Args:
-        url: http(s) address of the server.
-        api_key: a key that may manage collections, or None.
-        timeout_s: of each call.
-        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
-        egress: says whether the server may be connected to.
-
-    Raises:
-        SpecInvalid: `ca_pem` holds no certificate.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        api_key: str | None = None,
-        timeout_s: int = 10,
-        ca_pem: str | None = None,
-        egress: Egress = USUAL,
-    ) -> None:
-        self._transport = QdrantTransport(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem, egress=egress)
-        self._replicas = QdrantReplicas(self._transport)
-        self._server = QdrantServer(self._transport, self._replicas)
+    def __init__(self, url: str, **options: Unpack[ControlOptions]) -> None:
+        self._qdrant = QdrantControl(url, **options)
+        self._replicas = QdrantReplicas(self._qdrant)
+        self._server = QdrantServer(self._qdrant, self._replicas)
 
     def watch_calls(self, watch: CallWatch) -> None:
         """Do around each call what the watch says."""
-        self._transport.watch = watch
+        self._qdrant.watch = watch
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._transport.close()
+        await self._qdrant.close()
 
     async def server(self) -> ServerCapabilities:
         """What the server says of itself, having shown it the key."""
@@ -110,9 +94,8 @@ class QdrantCollections:
 
     async def tenant_of(self, physical: str) -> Tenant | None:
         """Whose a collection or a placeholder says that it is; None where it is gone, or does not say so."""
-        info = await self._get(physical)
-        with understood():
-            return tenant_in(info["config"].get("metadata")) if info else None
+        metadata = await self._qdrant.metadata(physical)
+        return None if metadata is None else tenant_in(metadata)
 
     async def peers(self) -> int:
         """How many servers there are; 1 of one that is alone or does not tell."""
@@ -132,12 +115,12 @@ class QdrantCollections:
         Args:
             is_linked: the alias was pointed at `likely` a moment ago: where it leads is not asked.
         """
-        if (info := await self._get(alias)) and not _is_placeholder(info):
+        if (info := await self._qdrant.describe(alias)) and not _is_placeholder(info):
             physical = likely if is_linked else await self._behind(alias, likely)
             # Without an alias it is a plain collection, unless it was deleted between the two calls.
-            if physical != alias or is_linked or await self._get(alias):
+            if physical != alias or is_linked or await self._qdrant.describe(alias):
                 return await self._placed(_observed(info, physical=physical, is_aliased=physical != alias))
-        info = await self._get(likely) if likely != alias else None
+        info = await self._qdrant.describe(likely) if likely != alias else None
         if info is None or _is_placeholder(info):
             return None
         return await self._placed(_observed(info, physical=likely, is_aliased=False))
@@ -156,16 +139,7 @@ class QdrantCollections:
 
     async def names(self) -> list[str]:
         """The names of all collections, placeholders included, sorted."""
-        told = await self._transport.result("GET", "/collections")
-        with understood():
-            return sorted(str(entry["name"]) for entry in told["collections"])
-
-    async def _get(self, name: str) -> Mapping[str, Any] | None:
-        try:
-            info: Mapping[str, Any] = await self._transport.result("GET", _path(name))
-        except NotFound:
-            return None
-        return info
+        return await self._qdrant.names()
 
     async def _behind(self, alias: str, likely: str) -> str:
         """The physical name behind an alias; the alias itself for a plain collection of that name.
@@ -173,14 +147,17 @@ class QdrantCollections:
         `likely` is asked first, because the list of all aliases grows with the installation.
         """
         try:
-            near = await self._aliases(f"{_path(likely)}/aliases")
+            near = await self._aliases(likely)
         except NotFound:
             near = {}
-        return near.get(alias) or (await self._aliases("/aliases")).get(alias, alias)
+        return near.get(alias) or (await self._aliases()).get(alias, alias)
 
-    async def _aliases(self, path: str) -> dict[str, str]:
-        """The collections by their aliases."""
-        told = await self._transport.result("GET", path)
+    async def _aliases(self, physical: str | None = None) -> dict[str, str]:
+        """The collections by their aliases, of one or of all."""
+        routes = self._qdrant.aliases
+        told = await result_of(
+            routes.get_collection_aliases(physical) if physical else routes.get_collections_aliases()
+        )
         with understood():
             return {entry["alias_name"]: entry["collection_name"] for entry in told["aliases"]}
 
@@ -209,7 +186,7 @@ class QdrantCollections:
                 | UpdateStrictMode()
                 | WriteMarker()
             ):
-                await self._transport.result("PATCH", _path(physical), update_of(change))
+                await self._update(physical, update_of(change))
             case UpdateVectors() | UpdateKeyword():
                 await self._update_vectors(physical, change)
             case Rebuild():
@@ -223,60 +200,70 @@ class QdrantCollections:
         The server moves an alias for whoever asks: a call that comes late, or from another operator, is not refused.
         What became of it only whoever leads now may judge.
         """
-        action = {"create_alias": {"collection_name": physical, "alias_name": alias}}
-        watch = self._transport.watch
+        action = models.CreateAliasOperation(
+            create_alias=models.CreateAlias(collection_name=physical, alias_name=alias)
+        )
+        watch = self._qdrant.watch
         after_move = watch.after_move if watch else nothing
         try:
-            await self._transport.result("POST", "/collections/aliases", {"actions": [action]})
+            await self._qdrant.aliases.update_aliases(
+                change_aliases_operation=models.ChangeAliasesOperation(actions=[action])
+            )
         except StoreUnavailable:
             # It may have been moved all the same.
             await after_move()
             raise
         await after_move()
-        found = (await self._aliases(f"{_path(physical)}/aliases")).get(alias)
+        found = (await self._aliases(physical)).get(alias)
         if found != physical:
             doubt = f"{alias} was switched to {physical} but points elsewhere: another operator or person moves it too"
             (watch.doubt if watch else doubted)(doubt)
 
     async def _update_vectors(self, physical: str, change: UpdateVectors | UpdateKeyword) -> None:
-        keyword = f"{_path(physical)}/vectors/{KEYWORD_VECTOR}?wait=true"
+        routes = self._qdrant.collections
         match change:
             case UpdateVectors(memory):
                 await self._move_vectors(physical, memory)
             case UpdateKeyword(has_keyword=True):
-                await self._transport.result("PUT", keyword, {"sparse": KEYWORD_PARAMS})
+                config = models.SparseVectorNameConfig(sparse=models.SparseVectorConfig(**KEYWORD_PARAMS))
+                await routes.create_vector_name(physical, KEYWORD_VECTOR, wait=True, vector_name_config=config)
             case UpdateKeyword():
-                await self._transport.result("DELETE", keyword)
+                await routes.delete_vector_name(physical, KEYWORD_VECTOR, wait=True)
 
     async def _move_vectors(self, physical: str, memory: str) -> None:
         # Told a tier by its new name, a server heeds the old one no more; one before 1.19 knows the old one alone.
-        info = await self._transport.result("GET", _path(physical))
+        info = await result_of(self._qdrant.collections.get_collection(physical))
         with understood():
             is_tiered = info["config"]["params"]["vectors"].get("memory") is not None
-        moved = {"vectors": {"": placement_of(memory, is_tiered=is_tiered)}}
-        await self._transport.result("PATCH", _path(physical), moved)
+        await self._update(physical, {"vectors": {"": placement_of(memory, is_tiered=is_tiered)}})
+
+    async def _update(self, physical: str, body: Mapping[str, Any]) -> None:
+        await self._qdrant.collections.update_collection(physical, update_collection=models.UpdateCollection(**body))
 
     async def _create(self, physical: str, collection: Collection, record: RebuildRecord | None) -> None:
         try:
-            await self._transport.result("PUT", _path(physical), creation_of(collection, record))
+            await self._qdrant.collections.create_collection(
+                physical, create_collection=models.CreateCollection(**creation_of(collection, record))
+            )
         except StoreRejected as exc:
             # 409: created by an attempt whose answer was lost, unless it is somebody else's.
             if exc.status != 409 or not await self._is_owned(physical, collection.marker):
                 raise
 
     async def _is_owned(self, physical: str, marker: Marker | None) -> bool:
-        info = await self._get(physical)
+        info = await self._qdrant.describe(physical)
         live = _observed(info, physical=physical, is_aliased=False).collection.marker if info else None
         return live is not None and marker is not None and live.is_same_object(marker)
 
     async def _create_indexes(self, physical: str, indexes: tuple[tuple[str, str], ...]) -> None:
         # Operations of a collection are applied in order, so waiting for the last waits for all.
+        create = self._qdrant.indexes.create_field_index
         for number, (field, schema) in enumerate(indexes, 1):
-            wait = "true" if number == len(indexes) else "false"
-            index = {"field_name": field, "field_schema": schema}
-            await self._until_answered("PUT", f"{_path(physical)}/index?wait={wait}", index)
+            index = models.CreateFieldIndex(field_name=field, field_schema=models.PayloadSchemaType(schema))
+            is_last = number == len(indexes)
+            await self._until_answered(partial(create, physical, wait=is_last, create_field_index=index))
 
-    async def _until_answered(self, method: str, path: str, body: Mapping[str, Any]) -> None:
+    async def _until_answered(self, call: Callable[[], Awaitable[Any]]) -> None:
         """Make a call that may be made twice, and again as long as no answer comes in time.
 
         The server goes on with what it was asked; the same again waits behind it, and finds it done.
@@ -287,7 +274,7 @@ class QdrantCollections:
         until_s = time.monotonic() + SLOW_S
         while True:
             try:
-                await self._transport.result(method, path, body)
+                await call()
                 return
             except NoAnswer:
                 if time.monotonic() >= until_s:
@@ -296,46 +283,44 @@ class QdrantCollections:
     async def drop_index(self, physical: str, field: str) -> None:
         """Drop the payload index of a field; the server answers 200 where there is none."""
         try:
-            await self._transport.result("DELETE", f"{_path(physical)}/index/{quote(field, safe='')}?wait=true")
+            await self._qdrant.indexes.delete_field_index(physical, field, wait=True)
         except NotFound as exc:
             raise StoreUnavailable(f"{physical} disappeared during the call: {exc}") from exc
 
     async def count(self, physical: str) -> int:
         """The exact number of points that are not tombstones; 0 when the collection is gone."""
         try:
-            return await count_exactly(self._transport.result, _path(physical), _ALIVE)
+            return await count_exactly(self._qdrant.read, _path(physical), _ALIVE)
         except NotFound:
             return 0
 
     async def count_memories(self, physical: str, *, exact: bool = True) -> int:
         """The number of memories, as the API counts them."""
         count = count_exactly if exact else estimate_count
-        return await count(self._transport.result, _path(physical), STORED)
+        return await count(self._qdrant.read, _path(physical), STORED)
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
         others = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
-        return await facet_exactly(self._transport.result, _path(physical), "type", others, limit=TOLD_TYPES)
+        return await facet_exactly(self._qdrant.read, _path(physical), "type", others, limit=TOLD_TYPES)
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
         """The exact number of memories that are sealed with a data key made before a time."""
         before = _ALIVE | {"must": [_LIVES, {"key": KEY_MADE_KEY, "range": {"lt": made_ms}}]}
-        return await count_exactly(self._transport.result, _path(physical), before)
+        return await count_exactly(self._qdrant.read, _path(physical), before)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         """How many characters the contents of the first `limit` memories by id have, 0 of one without."""
         body = {"filter": _ALIVE, "limit": limit, "with_payload": ["content"], "with_vector": False}
-        told = await self._transport.result("POST", f"{_path(physical)}/points/scroll", body)
+        told = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
         with understood():
             contents = [(point.get("payload") or {}).get("content") for point in told["points"]]
         return [len(content) if isinstance(content, str) else 0 for content in contents]
 
     async def holdings(self) -> list[Holding]:
         """The collections whose name or alias is one that agents' collections have, sorted by name."""
-        listed = await self._transport.result("GET", "/collections")
-        aliased = await self._aliases("/aliases")
-        with understood():
-            aliases: dict[str, list[str]] = {item["name"]: [] for item in listed["collections"]}
+        aliases: dict[str, list[str]] = {name: [] for name in await self.names()}
+        aliased = await self._aliases()
         for alias, name in aliased.items():
             aliases.setdefault(name, []).append(alias)
         found = [await self._holding(name, tuple(sorted(aliases[name]))) for name in sorted(aliases)]
@@ -345,7 +330,7 @@ class QdrantCollections:
         """One collection, None where it is none of an agent's or has gone meanwhile."""
         if not any(known.startswith(ALIAS_PREFIX) for known in (name, *aliases)):
             return None
-        info = await self._get(name)
+        info = await self._qdrant.describe(name)
         if info is None or _is_placeholder(info):
             return None
         seen = _observed(info, physical=name, is_aliased=bool(aliases))
@@ -361,7 +346,7 @@ class QdrantCollections:
 
     async def delete(self, physical: str) -> None:
         """Delete the collection and its aliases; the server answers 200 for one that is gone."""
-        await self._transport.result("DELETE", _path(physical))
+        await self._qdrant.collections.delete_collection(physical)
 
 
 def _path(name: str) -> str:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from agentmemory_operator.adapters.qdrant.answers import understood
 from agentmemory_operator.adapters.qdrant.configuration import limits_from
-from agentmemory_operator.adapters.qdrant.transport import understood
 from agentmemory_operator.collections.rules.collection import limits_in_force
 from agentmemory_operator.errors import StoreRejected
 

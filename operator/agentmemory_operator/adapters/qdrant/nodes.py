@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from agentmemory_operator.adapters.qdrant.snapshots import DEADLINE_S, PRIORITY, RECEIVED, read_file, recovery_errors
-from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
+from qdrant_client import models
+
+from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
+from agentmemory_operator.adapters.qdrant.replicas import states_of
+from agentmemory_operator.adapters.qdrant.snapshots import PRIORITY, read_file, recovery_errors, upload_file
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
-from agentmemory_operator.spec.printable import printable_start
 
 ACTIVE, INITIALIZING = "Active", "Initializing"
 # Between two looks at replicas, between the first looks at what nodes know, and until when those are waited for that
@@ -39,22 +42,16 @@ class QdrantNode:
     """One node of a cluster.
 
     Args:
-        url: http(s) address of this node, of no other.
-        transport: to that address.
-        deadline_s: of making and recovering a shard.
+        qdrant: the client of this node, of no other.
     """
 
-    def __init__(
-        self, url: str, transport: QdrantTransport, *, api_key: str | None, deadline_s: float = DEADLINE_S
-    ) -> None:
-        self.url = url.rstrip("/")
-        self.transport = transport
-        self._api_key = api_key
-        self._deadline_s = deadline_s
+    def __init__(self, qdrant: QdrantControl) -> None:
+        self.qdrant = qdrant
+        self.metadata = qdrant.metadata
 
     async def peer(self) -> int | None:
         """Its number in the cluster; None of a server that is alone."""
-        told = await self.transport.result("GET", "/cluster")
+        told = await result_of(self.qdrant.cluster.cluster_status())
         with understood():
             number = told.get("peer_id")
             return None if number is None else int(number)
@@ -65,30 +62,20 @@ class QdrantNode:
         Raises:
             NotFound: it knows no such collection.
         """
-        told = await self.transport.result("GET", f"{_collection(physical)}/cluster")
+        told = await result_of(self.qdrant.cluster.collection_cluster_info(physical))
         with understood():
             return _view(told)
 
-    async def metadata(self, physical: str) -> Json | None:
-        """What it knows of a collection's metadata, None where it knows no such collection."""
-        try:
-            told = await self.transport.result("GET", _collection(physical))
-        except NotFound:
-            return None
-        with understood():
-            return dict(told["config"].get("metadata") or {})
-
     async def create(self, physical: str, shard: int) -> SnapshotFile:
         """Make a snapshot of its replica of a shard."""
-        path = f"{_shard(physical, shard)}?wait=true"
-        told = await self.transport.result("POST", path, timeout_s=self._deadline_s)
+        told = await result_of(self.qdrant.snapshots.create_shard_snapshot(physical, shard, wait=True))
         with understood():
             return read_file(told)
 
     async def files(self, physical: str, shard: int) -> list[SnapshotFile]:
         """The snapshots that it has of a shard; none where it has no replica any more."""
         try:
-            told = await self.transport.result("GET", _shard(physical, shard))
+            told = await result_of(self.qdrant.snapshots.list_shard_snapshots(physical, shard))
         except (NotFound, StoreRejected) as exc:
             if _is_elsewhere(exc):
                 return []
@@ -99,34 +86,31 @@ class QdrantNode:
     async def delete(self, physical: str, shard: int, name: str) -> None:
         """Delete a snapshot; one that is gone is no error."""
         try:
-            await self.transport.result("DELETE", f"{_shard(physical, shard)}/{quote(name, safe='')}?wait=true")
+            await self.qdrant.snapshots.delete_shard_snapshot(physical, shard, name, wait=True)
         except (NotFound, StoreRejected) as exc:
             if not _is_elsewhere(exc):
                 raise
 
     def download(self, physical: str, file: ShardFile) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a snapshot's bytes."""
-        return self.transport.download(_file(physical, file))
+        return self.qdrant.download(_file(physical, file))
 
     def location(self, physical: str, file: ShardFile) -> str:
         """The URL under which the other nodes reach a snapshot of this one."""
-        return self.url + _file(physical, file)
+        return self.qdrant.url + _file(physical, file)
 
     async def recover(self, physical: str, shard: int, location: str, *, sha256: str | None) -> None:
         """Have it fetch a shard's snapshot and put it in the place of its replica."""
-        body: Json = {"location": location, "priority": PRIORITY}
-        body |= {"checksum": sha256} if sha256 else {}
-        body |= {"api_key": self._api_key} if self._api_key else {}
-        path = f"{_shard(physical, shard)}/recover?wait=true"
+        source = models.ShardSnapshotRecover(
+            location=location, priority=PRIORITY, checksum=sha256, api_key=self.qdrant.api_key
+        )
+        recover = self.qdrant.snapshots.recover_shard_from_snapshot
         with recovery_errors():
-            await self.transport.result("PUT", path, body, timeout_s=self._deadline_s)
+            await recover(physical, shard, wait=True, shard_snapshot_recover=source)
 
     async def upload(self, physical: str, shard: int, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send it a shard's snapshot, which it puts in the place of its replica."""
-        checked = f"&checksum={sha256}" if sha256 else ""
-        path = f"{_shard(physical, shard)}/upload?wait=true&priority={PRIORITY}{checked}"
-        with recovery_errors():
-            await self.transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
+        await upload_file(self.qdrant, _shard(physical, shard), content, sha256=sha256)
 
 
 async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, NodeView]]:
@@ -233,20 +217,14 @@ def _is_elsewhere(exc: NotFound | StoreRejected) -> bool:
 
 
 def _view(told: Mapping[str, Any]) -> NodeView:
-    local = {int(each["shard_id"]): printable_start(str(each["state"])) for each in told["local_shards"]}
-    states: dict[int, tuple[str, ...]] = {shard: (state,) for shard, state in local.items()}
-    for each in told["remote_shards"]:
-        shard = int(each["shard_id"])
-        states[shard] = (*states.get(shard, ()), printable_start(str(each["state"])))
+    own, shards = int(told["peer_id"]), states_of(told)
+    local = {shard: states[own] for shard, states in shards.items() if own in states}
+    states = {shard: tuple(states.values()) for shard, states in shards.items()}
     return NodeView(local, states, len(told.get("shard_transfers") or ()))
 
 
-def _collection(physical: str) -> str:
-    return f"/collections/{quote(physical, safe='')}"
-
-
 def _shard(physical: str, shard: int) -> str:
-    return f"{_collection(physical)}/shards/{shard}/snapshots"
+    return f"/collections/{quote(physical, safe='')}/shards/{shard}/snapshots"
 
 
 def _file(physical: str, file: ShardFile) -> str:

@@ -15,11 +15,17 @@ import orjson
 from yarl import URL
 
 from agentmemory_operator.adapters.http.answers import AnswerTooLarge, read_capped, read_words, retry_after_s
-from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of, untrusted
-from agentmemory_operator.adapters.qdrant.answers import is_without_collection, most_bytes, said, words_of
-from agentmemory_operator.adapters.qdrant.calls import AGAIN_SHARE, ReadRetries
+from agentmemory_operator.adapters.http.egress import USUAL, Egress, untrusted
+from agentmemory_operator.adapters.qdrant.answers import (
+    NO_SPACE,
+    is_without_collection,
+    most_bytes,
+    said,
+    unreachable,
+    words_of,
+)
+from agentmemory_operator.adapters.qdrant.calls import AGAIN_SHARE, ReadRetries, session_to
 from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
-from agentmemory_operator.adapters.qdrant.transport import NO_SPACE, URL_FIELD, unreachable
 from agentmemory_operator.errors import (
     CollectionGone,
     NotFound,
@@ -35,8 +41,6 @@ from agentmemory_operator.search.rules.score import JsonText
 from agentmemory_operator.spec.printable import printable_start
 
 MAX_CONNECTIONS = 64
-# Below the 5 s after which the server closes an idle connection: a write sent into a closed one has an unknown outcome.
-KEEP_ALIVE_S = 4.0
 # The engine takes 32 MiB; a thousand vectors of 1,536 numbers as text come to 33.
 MAX_UPSERT_BYTES = 24 << 20
 SERIALISED_AT_ONCE = 100
@@ -84,19 +88,9 @@ class QdrantPoints:
         self._meter = meter
         self._before_write = before_write
         self._writing = writing
-        headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
-        if api_key:
-            headers["api-key"] = api_key
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=timeout_s / 2)
         self._timeout_again = aiohttp.ClientTimeout(total=timeout_s * AGAIN_SHARE)
-        self._host = HostSession(
-            *(egress, url),
-            field=URL_FIELD,
-            headers=headers,
-            limit=MAX_CONNECTIONS,
-            keepalive_timeout=KEEP_ALIVE_S,
-            ssl=trust_of(url, ca_pem) or True,
-        )
+        self._host = session_to(url, api_key=api_key, ca_pem=ca_pem, egress=egress, limit=MAX_CONNECTIONS)
 
     async def __aenter__(self) -> Self:
         return self

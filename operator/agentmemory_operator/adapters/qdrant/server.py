@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
-from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected
@@ -31,12 +32,12 @@ class QdrantServer:
     """Asks one server, any of its cluster; what its telemetry says it is asked once for each version.
 
     Args:
-        transport: to that server.
+        qdrant: the client of that server.
         replicas: of the same server.
     """
 
-    def __init__(self, transport: QdrantTransport, replicas: QdrantReplicas) -> None:
-        self._transport = transport
+    def __init__(self, qdrant: QdrantControl, replicas: QdrantReplicas) -> None:
+        self._qdrant = qdrant
         self._replicas = replicas
         self._telemetry: dict[str, Mapping[str, Any]] = {}
 
@@ -45,8 +46,8 @@ class QdrantServer:
         # One that was away in between may have been started with other settings.
         known, self._telemetry = self._telemetry, {}
         # The server tells anybody its version; whether it takes our key, only a call that needs one finds out.
-        await self._transport.result("GET", f"/collections/{ANY_NAME}/exists")
-        told = await self._transport.call("GET", "/")
+        await self._qdrant.collections.collection_exists(ANY_NAME)
+        told: Any = await self._qdrant.service.root()
         with understood():
             # It goes into status; another server's description of itself does not.
             if not _VERSION.fullmatch(version := told["version"]):
@@ -68,7 +69,7 @@ class QdrantServer:
     async def process(self) -> Process:
         """What the server says of its process; nothing where its key may not ask, or it has no metrics."""
         try:
-            return process_from(await self._transport.words("/metrics"))
+            return process_from(await self._qdrant.service.metrics())
         except (StoreRejected, NotFound):
             return Process()
 
@@ -80,7 +81,7 @@ class QdrantServer:
     async def _app(self) -> Mapping[str, Any]:
         """What the server's telemetry says of itself and its machine; nothing where it does not tell."""
         try:
-            told = await self._transport.result("GET", "/telemetry?details_level=1")
+            told = await result_of(self._qdrant.service.telemetry(details_level=1))
             with understood():
                 app: Mapping[str, Any] = dict(told.get("app") or {})
                 return app

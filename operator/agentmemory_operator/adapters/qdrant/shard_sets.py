@@ -13,21 +13,17 @@ from typing import Any
 
 import orjson
 
+from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.control import QdrantControl
 from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, await_known, metadata_of_most
 from agentmemory_operator.adapters.qdrant.shard_archives import archive_size
-from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
 from agentmemory_operator.collections.rules.collection import METADATA_KEY
-from agentmemory_operator.errors import NotFound, StoreRejected
+from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile
 from agentmemory_operator.spec.naming import SHARD_SETS
 
-_PATH = f"/collections/{SHARD_SETS}"
-_BODY: Json = {
-    "vectors": {"size": 1, "distance": "Dot"},
-    "shard_number": 1,
-    "metadata": {METADATA_KEY: {"shardSets": True}},
-}
+_METADATA: Json = {METADATA_KEY: {"shardSets": True}}
 FORMAT = 1
 
 
@@ -87,12 +83,12 @@ class ShardSets:
     """The record of one cluster.
 
     Args:
-        transport: takes what is written.
+        qdrant: takes what is written.
         nodes: are asked, each for what it knows.
     """
 
-    def __init__(self, transport: QdrantTransport, nodes: Sequence[QdrantNode]) -> None:
-        self._transport, self._nodes = transport, nodes
+    def __init__(self, qdrant: QdrantControl, nodes: Sequence[QdrantNode]) -> None:
+        self._qdrant, self._nodes = qdrant, nodes
 
     async def of(self, physical: str) -> list[ShardSet]:
         """The sets of a collection, unfinished ones too, oldest first.
@@ -124,20 +120,12 @@ class ShardSets:
 
     async def _change(self, changes: Json) -> None:
         try:
-            await self._transport.result("PATCH", _PATH, {"metadata": changes})
+            await self._qdrant.write_metadata(SHARD_SETS, changes)
         except NotFound:
-            await self._create()
-            await self._transport.result("PATCH", _PATH, {"metadata": changes})
+            # A node without a replica tells what another knows.
+            await self._qdrant.create_empty(SHARD_SETS, _METADATA, replicas=len(self._nodes))
+            await self._qdrant.write_metadata(SHARD_SETS, changes)
         await await_known(self._nodes, SHARD_SETS, changes)
-
-    async def _create(self) -> None:
-        # A node without a replica tells what another knows.
-        body = _BODY | {"replication_factor": len(self._nodes)}
-        try:
-            await self._transport.result("PUT", _PATH, body)
-        except StoreRejected as exc:
-            if exc.status != 409:
-                raise
 
 
 def _key(physical: str, name: str) -> str:

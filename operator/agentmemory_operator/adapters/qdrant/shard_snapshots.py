@@ -10,12 +10,12 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
-from urllib.parse import quote
+from typing import Unpack
 
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.calls import NODES_FIELD, CallWatch
 from agentmemory_operator.adapters.qdrant.configuration import configuration_of, indexes_of
+from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, as_it_is, result_of
 from agentmemory_operator.adapters.qdrant.nodes import (
     ACTIVE,
     AGREE_S,
@@ -37,8 +37,7 @@ from agentmemory_operator.adapters.qdrant.shard_archives import (
 )
 from agentmemory_operator.adapters.qdrant.shard_replicas import ShardReplicas, holder_of, one_of
 from agentmemory_operator.adapters.qdrant.shard_sets import ShardSet, ShardSets
-from agentmemory_operator.adapters.qdrant.snapshots import DEADLINE_S, QdrantSnapshots
-from agentmemory_operator.adapters.qdrant.transport import NODES_FIELD, QdrantTransport, understood
+from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, Tenant, placeholder_metadata
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
@@ -53,52 +52,31 @@ UNFINISHED_KEY = "agentmemoryRecovering"
 class QdrantShardSnapshots:
     """Implements ports.SnapshotStore for a cluster; a set of shard snapshots is one file to whoever uses it.
 
+    Reaches each server as `QdrantControl`, and raises as that; waits for replicas at most `deadline_s`.
+
     Args:
         url: http(s) address of the cluster, of any node.
         nodes: addresses of the nodes, each its own.
-        api_key: a key that may manage collections, or None.
-        timeout_s: of each call that takes no time.
-        ca_pem: certificates of the authorities that may vouch for the nodes; None is the system's.
-        deadline_s: of each shard, and of waiting for the replicas.
-        egress: says whether each of the servers may be connected to.
-
-    Raises:
-        SpecInvalid: `ca_pem` holds no certificate.
     """
 
-    def __init__(  # noqa: PLR0913 # how servers are reached
-        self,
-        url: str,
-        nodes: tuple[str, ...],
-        *,
-        api_key: str | None = None,
-        timeout_s: int = 10,
-        ca_pem: str | None = None,
-        deadline_s: float = DEADLINE_S,
-        egress: Egress = USUAL,
-    ) -> None:
-        open_transport = partial(QdrantTransport, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem, egress=egress)
-        self._whole = QdrantSnapshots(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem, egress=egress)
-        self._front = open_transport(url)
-        self._nodes = tuple(
-            QdrantNode(address, open_transport(address, field=NODES_FIELD), api_key=api_key, deadline_s=deadline_s)
-            for address in nodes
-        )
+    def __init__(self, url: str, nodes: tuple[str, ...], **options: Unpack[ControlOptions]) -> None:
+        self._whole = QdrantSnapshots(url, **options)
+        self._front = self._whole.qdrant
+        at_node: ControlOptions = {**options, "field": NODES_FIELD}
+        self._nodes = tuple(QdrantNode(QdrantControl(address, **at_node)) for address in nodes)
         self._sets = ShardSets(self._front, self._nodes)
-        self._replicas = ShardReplicas(self._nodes, deadline_s=deadline_s)
-        self._deadline_s = deadline_s
+        self._deadline_s = self._front.deadline_s
+        self._replicas = ShardReplicas(self._nodes, deadline_s=self._deadline_s)
 
     def watch_calls(self, watch: CallWatch) -> None:
         """Do around each call what the watch says."""
-        self._whole.watch_calls(watch)
-        for transport in self._transports():
-            transport.watch = watch
+        for qdrant in self._clients():
+            qdrant.watch = watch
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
-        await self._whole.close()
-        for transport in self._transports():
-            await transport.close()
+        for qdrant in self._clients():
+            await qdrant.close()
 
     async def create(self, physical: str) -> SnapshotFile:
         """Make a snapshot of every shard; where one cannot be made, none is left."""
@@ -209,17 +187,8 @@ class QdrantShardSnapshots:
         shards = [len(each.sources) for each in await self._sets.of(physical)]
         peers = await QdrantReplicas(self._front).peers() or ()
         marks = placeholder_metadata(owner)
-        body: Json = {
-            "vectors": {"size": 1, "distance": "Dot"},
-            "shard_number": max(shards, default=1),
-            "replication_factor": max(len(self._nodes), len(peers)),
-            "metadata": marks,
-        }
-        try:
-            await self._front.result("PUT", _collection(physical), body)
-        except StoreRejected as exc:
-            if exc.status != 409:
-                raise
+        replicas = max(len(self._nodes), len(peers))
+        if not await self._front.create_empty(physical, marks, shards=max(shards, default=1), replicas=replicas):
             marks = {METADATA_KEY: (await self.metadata(physical) or {}).get(METADATA_KEY)}
         # A node that has not heard of it tells of the collection that was here before, whose replicas are active.
         await await_known(self._nodes, physical, marks, within_s=self._deadline_s)
@@ -243,12 +212,12 @@ class QdrantShardSnapshots:
         await self._whole.write_metadata(physical, changes)
         await await_known(self._nodes, physical, changes)
 
-    def _transports(self) -> tuple[QdrantTransport, ...]:
-        return (self._front, *(node.transport for node in self._nodes))
+    def _clients(self) -> tuple[QdrantControl, ...]:
+        return (self._front, *(node.qdrant for node in self._nodes))
 
     async def _begin(self, physical: str, sources: Mapping[int, QdrantNode]) -> ShardSet:
         """Put on record what is about to be made."""
-        told = await self._front.result("GET", _collection(physical))
+        told = await result_of(self._front.collections.get_collection(physical))
         with understood():
             configuration, indexes = configuration_of(told["config"]), indexes_of(told["payload_schema"])
         known = {
@@ -324,18 +293,18 @@ class QdrantShardSnapshots:
             yield
             return
         if metadata is not None:
-            await self._front.result("DELETE", _collection(physical))
+            await self._front.collections.delete_collection(physical)
         try:
             await self._make(physical, configuration, indexes)
             yield
             await self.write_metadata(physical, {UNFINISHED_KEY: None})
         except AgentMemoryError:
             with suppress(AgentMemoryError):
-                await self._front.result("DELETE", _collection(physical))
+                await self._front.collections.delete_collection(physical)
             raise
 
     async def _check_fit(self, physical: str, configuration: Json) -> None:
-        there = await self._front.result("GET", _collection(physical))
+        there = await result_of(self._front.collections.get_collection(physical))
         with understood():
             own = configuration_of(there["config"])
         for what in ("vectors", "shard_number"):
@@ -347,12 +316,13 @@ class QdrantShardSnapshots:
         # By it a node that has heard of this collection is told from one that still knows the one before.
         told = {UNFINISHED_KEY: uuid.uuid4().hex}
         metadata = configuration.get("metadata", {}) | told
-        await self._front.result("PUT", _collection(physical), configuration | {"metadata": metadata})
+        body = as_it_is(configuration | {"metadata": metadata})
+        await self._front.collections.create_collection(physical, create_collection=body)
         await await_known(self._nodes, physical, told, within_s=self._deadline_s)
         await self._replicas.await_active(physical)
         for field, schema in indexes.items():
-            body = {"field_name": field, "field_schema": schema}
-            await self._front.result("PUT", f"{_collection(physical)}/index?wait=true", body)
+            index = as_it_is({"field_name": field, "field_schema": schema})
+            await self._front.indexes.create_field_index(physical, wait=True, create_field_index=index)
 
 
 async def _names(node: QdrantNode, physical: str, shard: int) -> set[str]:
@@ -361,10 +331,6 @@ async def _names(node: QdrantNode, physical: str, shard: int) -> set[str]:
 
 def _told(record: ShardSet) -> SnapshotFile:
     return SnapshotFile(record.name, record.size, record.sha256, record.created_ms, shards=record.files)
-
-
-def _collection(physical: str) -> str:
-    return f"/collections/{quote(physical, safe='')}"
 
 
 async def _hashed(content: AsyncIterator[bytes], update: Callable[[bytes], None]) -> AsyncIterator[bytes]:

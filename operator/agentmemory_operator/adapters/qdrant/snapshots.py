@@ -1,18 +1,19 @@
-"""Snapshots of one Qdrant server, over plain HTTP: calls that take their time, and streams."""
+"""Snapshots of one Qdrant server: calls of Qdrant's own client that take their time, and streams."""
 
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote
 
 import aiohttp
+from qdrant_client import models
 
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
+from agentmemory_operator.adapters.qdrant.answers import understood
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
-from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
+from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, result_of
 from agentmemory_operator.collections.rules.collection import Tenant, is_placeholder, placeholder_metadata
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -28,69 +29,44 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-# A real server reads and writes some 100 MB/s: this is time for 300 GB.
-DEADLINE_S = 3600.0
 # The server's own default differs from its documentation: a restored copy is the one that counts.
-PRIORITY = "snapshot"
+PRIORITY = models.SnapshotPriority.SNAPSHOT
 # What an uploaded file is called on the server.
 RECEIVED = "agentmemory-received.snapshot"
-_PLACEHOLDER: Json = {"vectors": {"size": 1, "distance": "Dot"}, "shard_number": 1}
-
 _NO_SHARD = re.compile(r"\bshard \d+ not found")
 
 log = logging.getLogger(__name__)
 
 
 class QdrantSnapshots:
-    """Implements ports.SnapshotStore.
+    """Implements ports.SnapshotStore; reaches the server as `QdrantControl`, and raises as that.
 
-    Args:
-        url: http(s) address of the server.
-        api_key: a key that may manage collections, or None.
-        timeout_s: of each call that takes no time.
-        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
-        deadline_s: of creating, recovering and uploading.
-        egress: says whether the server may be connected to.
-
-    Raises:
-        SpecInvalid: `ca_pem` holds no certificate.
+    Attributes:
+        qdrant: the client of the server.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        api_key: str | None = None,
-        timeout_s: int = 10,
-        ca_pem: str | None = None,
-        deadline_s: float = DEADLINE_S,
-        egress: Egress = USUAL,
-    ) -> None:
-        self._url = url.rstrip("/")
-        self._api_key = api_key
-        self._deadline_s = deadline_s
-        self._transport = QdrantTransport(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem, egress=egress)
+    def __init__(self, url: str, **options: Unpack[ControlOptions]) -> None:
+        self.qdrant = QdrantControl(url, **options)
 
     def watch_calls(self, watch: CallWatch) -> None:
         """Do around each call what the watch says."""
-        self._transport.watch = watch
+        self.qdrant.watch = watch
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._transport.close()
+        await self.qdrant.close()
 
     async def create(self, physical: str) -> SnapshotFile:
         """Make a snapshot and wait for it."""
         await self._check_alone()
-        path = f"{_snapshots(physical)}?wait=true"
-        told = await self._transport.result("POST", path, timeout_s=self._deadline_s)
+        told = await result_of(self.qdrant.snapshots.create_snapshot(physical, wait=True))
         with understood():
             return read_file(told)
 
     async def files(self, physical: str) -> list[SnapshotFile]:
         """The collection's snapshots, sorted by time; none where the collection is gone."""
         try:
-            told = await self._transport.result("GET", _snapshots(physical))
+            told = await result_of(self.qdrant.snapshots.list_snapshots(physical))
         except NotFound:
             return []
         with understood():
@@ -98,28 +74,21 @@ class QdrantSnapshots:
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a snapshot's bytes."""
-        return self._transport.download(_snapshot(physical, name))
+        return self.qdrant.download(_snapshot(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
         """Have the server fetch a snapshot and make the collection of it; its own file it fetches with our key."""
         await self._check_alone()
-        body: Json = {"location": location, "priority": PRIORITY}
-        if sha256:
-            body["checksum"] = sha256
-        if self._api_key and location.startswith(f"{self._url}/"):
-            body["api_key"] = self._api_key
-        path = f"{_snapshots(physical)}/recover?wait=true"
+        api_key = self.qdrant.api_key if location.startswith(f"{self.qdrant.url}/") else None
+        source = models.SnapshotRecover(location=location, priority=PRIORITY, checksum=sha256, api_key=api_key)
         with recovery_errors():
-            await self._transport.result("PUT", path, body, timeout_s=self._deadline_s)
+            await self.qdrant.snapshots.recover_from_snapshot(physical, wait=True, snapshot_recover=source)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send a snapshot to the server, which makes the collection of it; the file is not left there."""
         await self._check_alone()
-        checked = f"&checksum={sha256}" if sha256 else ""
-        path = f"{_snapshots(physical)}/upload?wait=true&priority={PRIORITY}{checked}"
         try:
-            with recovery_errors():
-                await self._transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
+            await upload_file(self.qdrant, _snapshots(physical), content, sha256=sha256)
         except AgentMemoryError as exc:
             if not isinstance(exc, LeadershipLost):
                 await self._drop_received(physical)
@@ -140,7 +109,7 @@ class QdrantSnapshots:
             await self.delete_file(physical, RECEIVED)
             # Asked again: a recovery that was given up may have ended meanwhile.
             if is_placeholder(await self.metadata(physical)):
-                await self._transport.result("DELETE", _path(physical))
+                await self.qdrant.collections.delete_collection(physical)
         except (StoreRejected, StoreUnavailable) as exc:
             log.warning("an uploaded snapshot file of %s may be left on Qdrant: %s", physical, exc)
 
@@ -150,55 +119,43 @@ class QdrantSnapshots:
         Raises:
             SpecInvalid: it is one of a cluster.
         """
-        told = await self._transport.result("GET", "/cluster")
+        told = await result_of(self.qdrant.cluster.cluster_status())
         with understood():
             count = len(told.get("peers") or ())
         if count > 1:
             raise SpecInvalid(
                 Reason.NODES_NOT_LISTED,
-                f"{self._url} is a cluster of {count} nodes, and each node creates and restores its own part of a "
-                f"snapshot: list the URL of each in spec.nodes of the connection",
+                f"{self.qdrant.url} is a cluster of {count} nodes, and each node creates and restores its own part of "
+                f"a snapshot: list the URL of each in spec.nodes of the connection",
             )
 
     async def delete_file(self, physical: str, name: str) -> None:
         """Delete a snapshot; one that is gone is no error."""
         try:
-            await self._transport.result("DELETE", f"{_snapshot(physical, name)}?wait=true")
+            await self.qdrant.snapshots.delete_snapshot(physical, name, wait=True)
         except NotFound:
             return
 
     async def own_location(self, physical: str, name: str) -> str:
         """The URL under which the server itself reaches one of its snapshots: the one that we reach it by."""
-        return self._url + _snapshot(physical, name)
+        return self.qdrant.url + _snapshot(physical, name)
 
     async def collections(self) -> list[str]:
         """The names of all collections, sorted."""
-        told = await self._transport.result("GET", "/collections")
-        with understood():
-            return sorted(str(entry["name"]) for entry in told["collections"])
+        return await self.qdrant.names()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
         """Make an empty collection that says of itself that it is a placeholder; one that exists is no error."""
-        try:
-            body = _PLACEHOLDER | {"metadata": placeholder_metadata(owner)}
-            await self._transport.result("PUT", _path(physical), body)
-        except StoreRejected as exc:
-            if exc.status != 409:
-                raise
+        await self.qdrant.create_empty(physical, placeholder_metadata(owner))
 
     async def metadata(self, physical: str) -> Json | None:
         """A collection's metadata, None where it does not exist."""
-        try:
-            told = await self._transport.result("GET", _path(physical))
-        except NotFound:
-            return None
-        with understood():
-            return dict(told["config"].get("metadata") or {})
+        return await self.qdrant.metadata(physical)
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
         """Merge into a collection's metadata; a key that is null is deleted."""
         try:
-            await self._transport.result("PATCH", _path(physical), {"metadata": changes})
+            await self.qdrant.write_metadata(physical, changes)
         except NotFound as exc:
             raise StoreUnavailable(f"{physical} disappeared during the call: {exc}") from exc
 
@@ -224,12 +181,15 @@ def recovery_errors() -> Iterator[None]:
         raise StoreRejected(404, str(exc)) from exc
 
 
-def _path(physical: str) -> str:
-    return f"/collections/{quote(physical, safe='')}"
+async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
+    """Send a snapshot, which the server puts in place; raises as a recovery."""
+    checked = f"&checksum={sha256}" if sha256 else ""
+    with recovery_errors():
+        await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checked}", content, name=RECEIVED)
 
 
 def _snapshots(physical: str) -> str:
-    return f"{_path(physical)}/snapshots"
+    return f"/collections/{quote(physical, safe='')}/snapshots"
 
 
 def _snapshot(physical: str, name: str) -> str:
