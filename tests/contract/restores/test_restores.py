@@ -811,11 +811,11 @@ class TestObjectStorage:
             sha256="0" * 64,
             request_hash="0" * 16,
         )
-        path = storage.file(f"{world.agent}/erasures/{world.clock.now_ms():013d}-0000-last.ndjson")
+        path = storage.file(f"{NAMESPACE}/{world.agent}/erased/{world.clock.now_ms():013d}-0000-last.ndjson")
         async with Storages(world.secrets, S3Objects).open_bucket(
             S3Storage.model_validate(bucket(storage)), NAMESPACE
         ) as objects:
-            await objects.put(f"{world.agent}/erasures/{path.name}", _lines(receipt), metadata={})
+            await objects.put(f"{NAMESPACE}/{world.agent}/erased/{path.name}", _lines(receipt), metadata={})
         world.http.delete(f"/collections/{world.physical}")
 
         await world.run(key := world.restore())
