@@ -8,8 +8,10 @@ MEASURED := tests/contract tests/property tests/unit
 SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security tests/upgrade
-# Tests wait for processes much of the time, so more of them run than there are cores.
-WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
+# Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
+BY_FILE := --dist loadfile --no-loadscope-reorder
+WORKERS := -n $(shell expr 2 '*' $(CORES)) $(BY_FILE)
+MORE_WORKERS := -n $(shell expr 3 '*' $(CORES))
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
@@ -76,12 +78,12 @@ coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below th
 	@.venv/bin/coverage report
 
 test-cluster: .venv/.dev ## run the tests with a control plane, except the fault tests
-	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(WORKERS)
+	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(MORE_WORKERS) $(BY_FILE)
 
 test: test-quick test-cluster ## run all tests except the fault tests
 
 test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts
-	@$(ASSETS) $(PYTEST) -m faults $(WORKERS) --timeout 1800
+	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --dist worksteal --timeout 1800
 
 e2e-kind: .venv/.dev ## run tests/e2e with the image in a kind cluster; needs docker or podman
 	@.venv/bin/python -m tests.e2e.kind

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -265,6 +266,20 @@ def become(order: Mapping[str, Any], files: Sequence[int]) -> None:
     sys.stderr = io.TextIOWrapper(errors, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
+def run_to_end(module: str) -> int:
+    """Run a module as the main one; return its exit code, and print what an interpreter would."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as exc:
+        if isinstance(exc.code, str):
+            print(exc.code, file=sys.stderr)
+        return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
 def main() -> NoReturn:
     """Serve forks; each goes on as its module."""
     channel = socket.socket(fileno=int(sys.argv[1]))
@@ -275,8 +290,11 @@ def main() -> NoReturn:
     module, *arguments = serve(channel)["command"]
     # The module sets its own name.
     sys.argv = ["", *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-    sys.exit()
+    code = run_to_end(module)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    # What ends with an interpreter waits in a fork for threads that vendors' libraries have in the server alone.
+    os._exit(code)
 
 
 if __name__ == "__main__":
