@@ -1,6 +1,8 @@
 """What every run of the tests has."""
 
 import os
+import pathlib
+import shutil
 import sys
 from collections.abc import Generator
 
@@ -48,6 +50,11 @@ LONGEST = (
 # Some environments forbid it; then each test process, and each program that a test starts, compiles every module.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A Qdrant writes through to its disk at each call; in memory that takes a third of the time, and half the processor's.
+IN_MEMORY, ROOM = pathlib.Path("/dev/shm"), 8 << 30
+if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 # An example takes as long as the machine is busy with others: that says nothing of what it tries.
 settings.register_profile("patient", deadline=None)

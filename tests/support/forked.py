@@ -274,7 +274,7 @@ def run_to_end(module: str) -> int:
         if isinstance(exc.code, str):
             print(exc.code, file=sys.stderr)
         return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 # as an interpreter does
         traceback.print_exc()
         return 1
     return 0
