@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import re
 import shutil
 import sys
-from collections.abc import Generator
+import tempfile
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -52,13 +54,32 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A Qdrant writes through to its disk at each call; in memory that takes a third of the time, and half the processor's.
-IN_MEMORY, ROOM = pathlib.Path("/dev/shm"), 8 << 30
-if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM:
+# A run writes 8 GB at most.
+IN_MEMORY, ROOM_BYTES = pathlib.Path("/dev/shm"), 12 << 30
+
+
+def _has_room() -> bool:
+    """Tell whether what a run of the tests writes may be in memory."""
+    facts = pathlib.Path("/proc/meminfo")
+    if not IN_MEMORY.is_dir() or not facts.is_file():
+        return False
+    [available_kib] = re.findall(r"^MemAvailable:\s+(\d+) kB$", facts.read_text(), re.MULTILINE)
+    return min(int(available_kib) << 10, shutil.disk_usage(IN_MEMORY).free) > ROOM_BYTES
+
+
+if _has_room():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 # An example takes as long as the machine is busy with others: that says nothing of what it tries.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture
+def on_disk() -> Iterator[pathlib.Path]:
+    """A folder on a disk, where files have blocks and holes; `tmp_path` may be in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield pathlib.Path(folder)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -100,10 +100,11 @@ def test_a_snapshot_s_file_carries_the_physical_name_its_size_and_checksum(serve
     assert server.call("GET", "/collections/s/snapshots") == server.call("GET", "/collections/s__1/snapshots")
 
 
-def test_a_write_ahead_log_costs_what_is_in_it(server: DevServer) -> None:
-    fill(server)
+def test_a_write_ahead_log_costs_what_is_in_it(start_server: StartServer, on_disk: pathlib.Path) -> None:
+    running = start_server(data_dir=on_disk)
+    fill(running)
 
-    assert take(server)["size"] < 2_000_000
+    assert take(running)["size"] < 2_000_000
 
 
 def test_a_collection_that_never_had_points_is_recovered_too(server: DevServer) -> None:

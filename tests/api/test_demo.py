@@ -19,7 +19,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """Where a demo keeps its files; afterwards neither a file nor a process of it is left."""
     yield tmp_path
 
-    assert list(tmp_path.iterdir()) == []
+    # onnxruntime, which comes with fastembed and so with the tests alone, numbers its sessions in a file.
+    assert [path for path in tmp_path.iterdir() if path.name != ".ses"] == []
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert [line for line in processes.splitlines() if str(tmp_path) in line] == []
 

@@ -51,19 +51,17 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_files_of_a_collection_are_within_a_quarter_of_the_estimate(
-    tmp_path: pathlib.Path, kind: str
-) -> None:
+async def test_the_files_of_a_collection_are_within_a_quarter_of_the_estimate(on_disk: pathlib.Path, kind: str) -> None:
     index = KINDS[kind] | {"optimizers": {"indexingThresholdKB": 100}}
     desired = desired_of({"embedding": {"provider": "none", "dimensions": DIMENSIONS}, "index": index})
-    with serve(create_app(tmp_path)) as url:
+    with serve(create_app(on_disk)) as url:
         store = QdrantCollections(url)
         done = await reconcile(ALIAS, desired, store=store, last_physical=None, last_points=0)
         await _fill(url, has_keyword=desired.has_keyword)
         await _indexed(store, done.observed.physical, kinds=2 if desired.has_keyword else 1)
         await store.close()
 
-    assert size_on_disk(tmp_path) == pytest.approx(estimate(layout_of(desired), MEMORIES).disk, rel=0.25)
+    assert size_on_disk(on_disk) == pytest.approx(estimate(layout_of(desired), MEMORIES).disk, rel=0.25)
 
 
 def keywords_of(rng: random.Random) -> dict[str, Any]:
