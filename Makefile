@@ -11,7 +11,7 @@ CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security test
 # Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 WORKERS := -n $(shell expr 2 '*' $(CORES)) $(BY_FILE)
-MORE_WORKERS := -n $(shell expr 3 '*' $(CORES))
+MORE_WORKERS := -n $(shell expr 3 '*' $(CORES)) $(BY_FILE)
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
@@ -78,12 +78,12 @@ coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below th
 	@.venv/bin/coverage report
 
 test-cluster: .venv/.dev ## run the tests with a control plane, except the fault tests
-	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(MORE_WORKERS) $(BY_FILE)
+	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(MORE_WORKERS)
 
 test: test-quick test-cluster ## run all tests except the fault tests
 
 test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts
-	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --dist worksteal --timeout 1800
+	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800
 
 e2e-kind: .venv/.dev ## run tests/e2e with the image in a kind cluster; needs docker or podman
 	@.venv/bin/python -m tests.e2e.kind
