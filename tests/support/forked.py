@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import io
 import json
 import os
 import pathlib
@@ -259,11 +258,10 @@ def become(order: Mapping[str, Any], files: Sequence[int]) -> None:
         if module := sys.modules.get(name):
             location = os.environ.get("KUBECONFIG") or str(pathlib.Path.home() / ".kube" / "config")
             vars(module)["KUBE_CONFIG_DEFAULT_LOCATION"] = location
-    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
-    output, errors = (io.BufferedWriter(io.FileIO(number, "w", closefd=False)) for number in (1, 2))
-    sys.stdout = io.TextIOWrapper(output, encoding="utf-8", write_through=is_unbuffered)
-    sys.stderr = io.TextIOWrapper(errors, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    # By line, so that what is printed can be waited for.
+    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def run_to_end(module: str) -> int:

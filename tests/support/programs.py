@@ -16,14 +16,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane.build import CONTROL_PLANE, Toolset, find_assets
-from tests.support.forked import Child, start_process
+from tests.support.forked import OURS, PYTHON_M, Child, start_process
 from tests.support.patience import Patience
 
 # Below the ports that Linux and macOS hand to outgoing connections, so that none takes a port between probe and use.
 PORTS = range(20_000, 30_000)
 _given: deque[int] = deque(maxlen=100)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
+AGENTMEMORY = (*PYTHON_M, OURS)
 START_TIMEOUT_S = 30.0
 LOG_TAIL_CHARS = 1500
 # What a developer's shell may hold and a test must not see.
