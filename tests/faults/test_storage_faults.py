@@ -32,8 +32,8 @@ CONTENT = hashlib.shake_256(b"a snapshot").digest(PART_BYTES + (3 << 20))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 NAMESPACE, FILE = "agents", "a.snapshot"
 SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "s3", "secret-access-key"): KEY.secret})
-# Uploads left a day ago, in older keys too, the object, uploads of it, begun, two parts, put together, read back.
-CALLS = ["uploads", "uploads", "head", "uploads", "begin", "part", "part", "complete", "get"]
+# Uploads left a day ago, the object, uploads of it, begun, two parts, put together, read back.
+CALLS = ["uploads", "head", "uploads", "begin", "part", "part", "complete", "get"]
 EVERY_CALL = [(number, moment) for number in range(len(CALLS)) for moment in ("before", "after")]
 
 

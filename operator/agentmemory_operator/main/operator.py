@@ -335,12 +335,12 @@ class Operator:
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
     """Run the operator until it is told to stop, or loses the lease."""
     configuration = await load_configuration(OPERATOR)
+    settings = beside_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:
         leadership = open_leadership(configuration, options, stack)
         cluster = open_led_cluster(configuration, leadership, settings=settings, options=options, stack=stack)
         calls, tracer = call_counter(), open_tracer(settings, stack, service="agentmemory-operator")
-        egress = egress_of(settings := beside_api_server(settings, configuration.host))
-        stores, startup = Stores(stack, watch=led_calls(leadership, calls, tracer), egress=egress), Startup()
+        stores = Stores(stack, watch=led_calls(leadership, calls, tracer), egress=egress_of(settings))
         transport = open_led_transport(configuration, leadership, stack)
         api_namespace = options.api_namespace or own_namespace()
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
@@ -360,9 +360,9 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             shared_buckets=settings.shared_buckets,
             embedder=embedders.open,
             language_model=open_models(settings, stack),
-            egress=egress,
+            egress=egress_of(settings),
         )
-        operator = Operator(ports, settings, tracer=tracer)
+        operator, startup = Operator(ports, settings, tracer=tracer), Startup()
         metrics = [*operator.metrics, *embedders.meter.metrics, calls]
         probes = Probes(
             *(lambda: operator.queue.stuck_s, startup.why_not_ready),

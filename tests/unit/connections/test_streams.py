@@ -4,6 +4,7 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,7 +52,8 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(streams.asyncio, "sleep", sleep)
+    # In `streams` alone: a server in another thread of this process would sleep no more either.
+    monkeypatch.setattr(streams, "asyncio", SimpleNamespace(sleep=sleep))
     return waited
 
 
