@@ -27,7 +27,7 @@ from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.httpx_transport import HostTransport, client_of
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
-from agentmemory_operator.adapters.qdrant import shard_replicas
+from agentmemory_operator.adapters.qdrant import nodes
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
@@ -234,7 +234,7 @@ EVERY_CLIENT = pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__nam
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that fail are asked again for a moment, not for ten seconds."""
-    monkeypatch.setattr(shard_replicas, "AGREE_S", 0.05)
+    monkeypatch.setattr(nodes.settled_views, "__kwdefaults__", {"within_s": 0.05})
 
 
 class TestRedirects:
