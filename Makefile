@@ -7,7 +7,9 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 MEASURED := tests/contract tests/property tests/unit
 SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
-CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security tests/upgrade
+CLUSTER := tests/operator tests/security
+# With helm, promtool, Lua as Argo CD runs it, an S3 server.
+TOOLS := tests/chart tests/e2e tests/gitops tests/upgrade
 # Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 WORKERS := -n $(shell expr 2 '*' $(CORES)) $(BY_FILE)
@@ -16,9 +18,9 @@ MORE_WORKERS := -n $(shell expr 3 '*' $(CORES)) $(BY_FILE)
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
-ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
+ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane client-ts audit release-check docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -59,8 +61,11 @@ demo: .venv/.run ## run the main workflow end to end on this machine
 dev: .venv/.run ## run the development stack with the quickstart until Ctrl-C
 	@.venv/bin/agentmemory dev --manifests examples/quickstart --port 8080
 
-controlplane: ## build or find kube-apiserver, etcd and kubectl for tests; prints their folder
+controlplane: ## find, download or build kube-apiserver, etcd and kubectl for tests; prints their folder
 	@$(PYTHON) tests/controlplane/build.py
+
+tools: ## the same, and helm, promtool, an S3 server and what else `make test-all` needs; about 16 minutes, once
+	@$(PYTHON) tests/controlplane/build.py --all
 
 test-unit: .venv/.dev ## run the unit tests: after every change
 	@$(PYTEST) -q tests/unit -n $(CORES) --dist worksteal
@@ -77,15 +82,20 @@ coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below th
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report
 
-test-cluster: .venv/.dev ## run the tests with a control plane, except the fault tests
+test-cluster: .venv/.dev ## run the tests of operator and security with a control plane, except the fault tests
 	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(MORE_WORKERS)
 
-test: test-quick test-cluster ## run all tests except the fault tests
+test-tools: .venv/.dev tools ## run the tests with helm, promtool, Lua or an S3 server, except the fault tests
+	@$(ASSETS) $(PYTEST) $(TOOLS) -m "not faults" $(MORE_WORKERS)
+
+test: test-quick test-cluster ## run the tests that need a control plane at most; those that need more are skipped
+
+test-all: tools coverage test-servers test-cluster test-tools test-faults ## run every test, with coverage: CI does
 
 test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts
 	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800
 
-e2e-kind: .venv/.dev ## run tests/e2e with the image in a kind cluster; needs docker or podman
+e2e-kind: .venv/.dev tools ## run tests/e2e with the image in a kind cluster; needs docker or podman
 	@.venv/bin/python -m tests.e2e.kind
 
 test-again: .venv/.dev ## run the last failed tests again
@@ -118,14 +128,14 @@ audit: .venv/.dev ## check files for credentials and, where a network is, locked
 	@.venv/bin/python release/secret_scan.py
 
 release-check: .venv/.dev ## build and try everything that a release has, into dist/release; pushes nothing
-	@$(PYTHON) tests/controlplane/build.py > /dev/null
+	@$(PYTHON) tests/controlplane/build.py --all > /dev/null
 	@rm -rf dist/release
 	@.venv/bin/python release/check.py dist/release
 
 completions: .venv/.dev ## generate the shell completions; tests/unit fails if they are not up to date
 	@.venv/bin/python -m tests.support.completions
 
-manifests: .venv/.dev ## generate examples/install from the chart; tests/chart fails if it is not up to date
+manifests: .venv/.dev tools ## generate examples/install from the chart; tests/chart fails if it is not up to date
 	@$(ASSETS) .venv/bin/python -m tests.chart.manifests
 
 # npm fetches what the lock names; no package of it runs a program.

@@ -1,9 +1,10 @@
 """Find or build the servers that tests need; print the folder of the control plane on the last line.
 
-Eight sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
-helm, which renders the chart; helm of the major version before; promtool, which runs the chart's alerts; argolua, our
-own, which runs Lua as Argo CD does; kind, which makes the cluster of `make e2e-kind`. Order for each: the folder that
-its variable names, the cache, a build from the Go modules pinned in the folders beside this.
+The first set is enough for `make test`: kube-apiserver, etcd and kubectl. `--all` adds seven: kube-controller-manager,
+which few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the major version before;
+promtool, which runs the chart's alerts; argolua, our own, which runs Lua as Argo CD does; kind, which makes the cluster
+of `make e2e-kind`. Order for each: the folder that its variable names, the cache, for the first set the archive that
+Kubernetes publishes for such tests, a build from the Go modules pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """
@@ -20,11 +21,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import IO
 
 HERE = pathlib.Path(__file__).resolve().parent
 GO_REQUIREMENTS = HERE / "go-requirements.txt"
@@ -32,6 +36,34 @@ VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/versi
 REPORT_EVERY_S = 10
 TAIL_LINES = 15
 WAY_OUT = "Way out: set {variable} to a folder that holds {names}, or install Go {go} or newer and run this again."
+
+
+# What Kubernetes publishes for such tests. There is none of the patch version that is built here.
+ARCHIVE_VERSION = "v1.36.2"
+ARCHIVE_URL = (
+    "https://github.com/kubernetes-sigs/controller-tools/releases/download/"
+    "envtest-{version}/envtest-{version}-{platform}.tar.gz"
+)
+ARCHIVE_SHA512 = {
+    "darwin-amd64": (
+        "b4fe9f973cd1992e3880f8b230ed32c0c243b83371591e3e3315f4404df2cdbe"
+        "f8ee94eeb9bb245b7e5feb987d5c4a76c43e0877654ab73f00d7bbc2b9984514"
+    ),
+    "darwin-arm64": (
+        "9278f9e5af556b2f1f2d139769c1f0d717c7b4426917fdebdba898bcb725a916"
+        "e4910d6160886194ff9be9589ea7c5c32c2b8ae0754703874b7c8ba8ddfc41ce"
+    ),
+    "linux-amd64": (
+        "ea743186c8a799f5cf8faf16969f86189d003cb7d130e0ac4b58789f1e5748dc"
+        "f30ebe91c837a10d5ac415383da3e10b9e64d65785c938c23e739781cfb76f08"
+    ),
+    "linux-arm64": (
+        "2d72ee985a8e262a3c57dc9f7f0fd891f6a8c7bf7ebaa2db6dc6d8eac8ae2818"
+        "1afe51c1f368b67756cdb40b10de9b205609e1726e5f27f7c6d824dd9c6649ac"
+    ),
+}
+ARCHIVE_MAX_BYTES = 512 << 20
+DOWNLOAD_TIMEOUT_S = 20.0
 
 
 class BuildError(Exception):
@@ -228,8 +260,9 @@ def find_assets(environ: Mapping[str, str], tools: Toolset = CONTROL_PLANE) -> p
         if missing := missing_binaries(folder, tools):
             raise BuildError(f"{tools.variable}={given} lacks {', '.join(missing)}; add them or unset the variable")
         return folder
-    cached = cache_root(environ) / cache_key(tools)
-    return None if missing_binaries(cached, tools) else cached
+    keys = [cache_key(tools), *([archive_key()] if tools is CONTROL_PLANE else [])]
+    folders = [cache_root(environ) / key for key in keys]
+    return next((folder for folder in folders if not missing_binaries(folder, tools)), None)
 
 
 @contextlib.contextmanager
@@ -258,6 +291,70 @@ def staging(final: pathlib.Path) -> Iterator[pathlib.Path]:
         folder.rename(final)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def archive_platform() -> str:
+    """Return this machine as the archive's name has it, as in linux-amd64."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"{platform.system().lower()}-{machine}"
+
+
+def archive_key() -> str:
+    """Return the name of the cache's folder for what the archive holds."""
+    return f"archive-{ARCHIVE_VERSION}-{ARCHIVE_SHA512.get(archive_platform(), 'none')[:12]}"
+
+
+def download_archive(environ: Mapping[str, str], url: str = ARCHIVE_URL) -> pathlib.Path | None:
+    """Return the folder of the published control plane; None where there is none, or it does not come or is another."""
+    pinned = ARCHIVE_SHA512.get(archive_platform())
+    if pinned is None:
+        return None
+    root = cache_root(environ)
+    url = url.format(version=ARCHIVE_VERSION, platform=archive_platform())
+    with exclusive(root), tempfile.TemporaryFile(dir=root) as file:
+        say(f"downloading {url} (about 80 MB)")
+        try:
+            found = receive(url, file)
+        except OSError as error:
+            say(f"the archive does not come: {error}")
+            return None
+        if found != pinned:
+            say(f"the archive is not used: its SHA-512 is {found}, {pinned} is pinned")
+            return None
+        with staging(root / archive_key()) as folder:
+            unpack(file, folder)
+    return root / archive_key()
+
+
+def receive(url: str, file: IO[bytes]) -> str:
+    """Write what a URL answers into a file and return its SHA-512.
+
+    Raises:
+        OSError: there is no answer, it breaks off, or is larger than any archive.
+    """
+    digest, size = hashlib.sha512(), 0
+    with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:
+        while chunk := answer.read(1 << 20):
+            size += len(chunk)
+            if size > ARCHIVE_MAX_BYTES:
+                raise OSError(f"more than {ARCHIVE_MAX_BYTES >> 20} MiB")
+            digest.update(chunk)
+            file.write(chunk)
+    return digest.hexdigest()
+
+
+def unpack(file: IO[bytes], folder: pathlib.Path) -> None:
+    """Write the programs of an archive into a folder; what else it holds is left."""
+    wanted = {binary.name for binary in CONTROL_PLANE.binaries}
+    file.seek(0)
+    with tarfile.open(fileobj=file) as archive:
+        for member in archive:
+            name = pathlib.PurePosixPath(member.name).name
+            content = archive.extractfile(member) if name in wanted and member.isfile() else None
+            if content is not None:
+                with (folder / name).open("wb") as out:
+                    shutil.copyfileobj(content, out)
+                (folder / name).chmod(0o755)
 
 
 def find_go(environ: Mapping[str, str]) -> str | None:
@@ -377,12 +474,17 @@ def remove_toolchain(environ: Mapping[str, str]) -> None:
 
 def main() -> int:
     """Print the folder, or what went wrong and the way out."""
+    is_all = sys.argv[1:] == ["--all"]
+    if sys.argv[1:] and not is_all:
+        say(f"{' '.join(sys.argv[1:])}: the one argument there is is --all")
+        return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         # Known first, printed first: what lacks the other sets alone can run.
-        print(find_assets(os.environ) or build(os.environ, CONTROL_PLANE), flush=True)
+        found = find_assets(os.environ) or download_archive(os.environ) or build(os.environ, CONTROL_PLANE)
+        print(found, flush=True)
         for tools in (OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS):
-            if find_assets(os.environ, tools) is None:
+            if is_all and find_assets(os.environ, tools) is None:
                 build(os.environ, tools)
         remove_toolchain(os.environ)
     except (BuildError, OSError) as error:

@@ -1,17 +1,22 @@
 """Where the binaries come from: the named folder, then the cache, and never a half-built one."""
 
+import hashlib
+import io
 import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
 from tests.controlplane import build
-from tests.controlplane.build import CONTROL_PLANE, TOOLSETS, BuildError, Toolset
+from tests.controlplane.build import CONTROL_PLANE, CONTROLLERS, TOOLSETS, BuildError, Toolset
 from tests.support.pages import DOCS
 
 SCRIPT = pathlib.Path(build.__file__)
+# A proxy at a port on which nothing listens.
+UNREACHABLE = {"https_proxy": "http://127.0.0.1:9"}
 
 
 def fill(folder: pathlib.Path, *names: str, tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
@@ -21,15 +26,16 @@ def fill(folder: pathlib.Path, *names: str, tools: Toolset = CONTROL_PLANE) -> p
     return folder
 
 
-def run_script(**environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the script on a machine that has no Go and reaches no package index."""
+def run_script(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the script on a machine that has no Go and reaches no package index and no archive."""
     bare = {"HOME": os.environ.get("HOME", "/"), "PATH": "/nowhere", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
-    return subprocess.run([sys.executable, str(SCRIPT)], env=bare | environ, capture_output=True, text=True)
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, env=bare | UNREACHABLE | environ, capture_output=True, text=True)
 
 
 def test_named_folders_are_used_and_that_of_the_control_plane_is_printed_alone(tmp_path: pathlib.Path) -> None:
     named = {tools.variable: str(fill(tmp_path / tools.variable, tools=tools)) for tools in TOOLSETS}
-    done = run_script(**named)
+    done = run_script("--all", **named)
     assert (done.returncode, done.stdout.splitlines()) == (0, [str(tmp_path / "KUBEBUILDER_ASSETS")])
 
 
@@ -40,9 +46,77 @@ def test_each_variable_that_names_a_folder_is_told() -> None:
 
 def test_control_plane_is_printed_where_the_object_storage_cannot_be_built(tmp_path: pathlib.Path) -> None:
     named = str(fill(tmp_path / "assets"))
-    done = run_script(KUBEBUILDER_ASSETS=named, AGENTMEMORY_CACHE=str(tmp_path))
+    done = run_script("--all", KUBEBUILDER_ASSETS=named, AGENTMEMORY_CACHE=str(tmp_path))
     assert (done.returncode, done.stdout.splitlines()) == (1, [named])
     assert "set VERSITYGW_ASSETS to a folder that holds versitygw" in done.stderr
+
+
+def test_the_control_plane_alone_is_enough_where_no_more_is_asked_for(tmp_path: pathlib.Path) -> None:
+    named = str(fill(tmp_path / "assets"))
+    done = run_script(KUBEBUILDER_ASSETS=named, AGENTMEMORY_CACHE=str(tmp_path))
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, [named], "")
+
+
+def test_another_argument_is_an_error() -> None:
+    done = run_script("--everything")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--everything" in done.stderr
+
+
+@pytest.fixture
+def archive(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An archive as Kubernetes publishes it, and its pin."""
+    path = tmp_path / "envtest.tar.gz"
+    with tarfile.open(path, "w:gz") as file:
+        for name in ("etcd", "kube-apiserver", "kubectl", "README", "../../outside"):
+            member = tarfile.TarInfo(f"controller-tools/envtest/{name}")
+            member.size = len(name)
+            file.addfile(member, io.BytesIO(name.encode()))
+    pinned = {build.archive_platform(): hashlib.sha512(path.read_bytes()).hexdigest()}
+    monkeypatch.setattr(build, "ARCHIVE_SHA512", pinned)
+    return path
+
+
+def test_what_is_published_is_unpacked_and_found_again(tmp_path: pathlib.Path, archive: pathlib.Path) -> None:
+    environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
+    folder = build.download_archive(environ, archive.as_uri())
+
+    assert folder is not None
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        name: name for name in ("etcd", "kube-apiserver", "kubectl")
+    }
+    assert build.find_assets(environ) == folder
+    assert build.find_assets(environ, CONTROLLERS) is None
+
+
+def test_an_archive_with_other_bytes_is_not_used(
+    tmp_path: pathlib.Path, archive: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
+    with archive.open("ab") as file:
+        file.write(b"\0")
+
+    assert build.download_archive(environ, archive.as_uri()) is None
+    assert build.find_assets(environ) is None
+    assert "is pinned" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kept", [0, 40])
+def test_an_archive_that_does_not_come_whole_leaves_nothing(
+    tmp_path: pathlib.Path, archive: pathlib.Path, kept: int
+) -> None:
+    environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
+    archive.write_bytes(archive.read_bytes()[:kept]) if kept else archive.unlink()
+
+    assert build.download_archive(environ, archive.as_uri()) is None
+    assert [path.name for path in build.cache_root(environ).iterdir()] == ["lock"]
+
+
+def test_a_larger_answer_than_any_archive_is_not_read(
+    tmp_path: pathlib.Path, archive: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "ARCHIVE_MAX_BYTES", 10)
+    assert build.download_archive({"AGENTMEMORY_CACHE": str(tmp_path)}, archive.as_uri()) is None
 
 
 def test_named_folder_without_a_binary_is_an_error_that_names_it(tmp_path: pathlib.Path) -> None:
@@ -88,8 +162,8 @@ def test_second_build_waits_and_uses_the_result_of_the_first(tmp_path: pathlib.P
     for tools in TOOLSETS[1:]:
         fill(root / build.cache_key(tools), tools=tools)
     with build.exclusive(root):
-        command = [sys.executable, str(SCRIPT)]
-        second = subprocess.Popen(command, env=os.environ | environ, stdout=-1, stderr=-1, text=True)
+        command = [sys.executable, str(SCRIPT), "--all"]
+        second = subprocess.Popen(command, env=os.environ | UNREACHABLE | environ, stdout=-1, stderr=-1, text=True)
         assert second.stderr is not None
         assert "waiting" in second.stderr.readline()
         folder = fill(root / build.cache_key())

@@ -31,11 +31,19 @@ FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBE
 
 
 def built(tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
-    """Return the folder of programs that are built once; without them the test fails, and says how."""
+    """Return the folder of programs that are built once.
+
+    Without a control plane the test fails. Without another set it is skipped, except where CI runs it.
+    """
     assets = find_assets(os.environ, tools)
-    if assets is None:
+    if assets is not None:
+        return assets
+    if tools is CONTROL_PLANE:
         pytest.fail(f"no {tools.names} yet: run `make controlplane` once (about {tools.cost})")
-    return assets
+    message = f"no {tools.names} yet: run `make tools` once (about {tools.cost})"
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 def free_port() -> int:
