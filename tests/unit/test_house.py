@@ -3,10 +3,14 @@
 import ast
 import collections
 import graphlib
+import io
 import pathlib
+import re
 import statistics
+import tokenize
 
-ROOT = pathlib.Path(__file__).resolve().parents[2] / "operator"
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = PROJECT / "operator"
 TREES = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in TREES}
 FUNCTIONS = {
@@ -69,3 +73,43 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
     silent = [path for path in packages if not ast.get_docstring(TREES[path])]
     more = [path for path in packages if len(TREES[path].body) > 1 and path.parent.name not in bare]
     assert [str(path.relative_to(ROOT)) for path in [*silent, *more]] == []
+
+
+# Code is paid for by deletion: only an issue that adds a room raises one of these, by that room's size.
+BUDGETS = {
+    "code lines of operator/": 54_600,
+    "modules of operator/": 587,
+    "lines of tests": 114_300,
+    "lines of tests/support": 13_400,
+    "packages that make demo installs": 95,
+}
+NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+def code_lines(text: str, tree: ast.Module) -> int:
+    """Return the number of lines that hold more than a comment or a string by itself, as a docstring is."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    held = {row for token in tokens if token.type not in NO_CODE for row in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            held -= set(range(node.lineno, (node.end_lineno or 0) + 1))
+    return len(held)
+
+
+def lines_below(*folders: str) -> int:
+    return sum(path.read_text().count("\n") for folder in folders for path in (PROJECT / folder).rglob("*.py"))
+
+
+def test_the_house_stays_within_its_budgets() -> None:
+    counted = {
+        "code lines of operator/": sum(code_lines(path.read_text(), tree) for path, tree in TREES.items()),
+        "modules of operator/": len(TREES),
+        "lines of tests": lines_below("tests", "client/tests", "devserver/tests"),
+        "lines of tests/support": lines_below("tests/support"),
+        "packages that make demo installs": len(
+            re.findall(r"^[\w.-]+==", (PROJECT / "requirements" / "run.txt").read_text(), re.MULTILINE)
+        ),
+    }
+    assert {name: (count, BUDGETS[name]) for name, count in counted.items() if count > BUDGETS[name]} == {}
+    # A budget that is far above what there is would hold nothing.
+    assert {name: (count, BUDGETS[name]) for name, count in counted.items() if count < 0.98 * BUDGETS[name]} == {}
