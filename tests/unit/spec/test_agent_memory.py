@@ -24,20 +24,19 @@ def nodes(schema: Node, path: str) -> Iterator[tuple[str, Node]]:
         yield from nodes(schema["items"], f"{path}[]")
 
 
+SCHEMAS = {kind.name: object_schema(kind) for kind in KINDS}
 SPEC_FIELDS = {
-    f"{kind.name}.{path}": node
-    for kind in KINDS
-    for path, node in nodes(object_schema(kind)["properties"]["spec"], "spec")
+    f"{kind}.{path}": node
+    for kind, schema in SCHEMAS.items()
+    for path, node in nodes(schema["properties"]["spec"], "spec")
 }
 FIELDS = {
-    f"{kind.name}{path}": node
-    for kind in KINDS
-    for path, node in nodes(object_schema(kind), "")
+    f"{kind}{path}": node
+    for kind, schema in SCHEMAS.items()
+    for path, node in nodes(schema, "")
     if "metadata" not in path
 }
-ALL_RULES = sorted(
-    {rule["rule"] for kind in KINDS for _, node in nodes(object_schema(kind), "") for rule in node.get(RULES, ())}
-)
+ALL_RULES = sorted({rule["rule"] for node in FIELDS.values() for rule in node.get(RULES, ())})
 
 
 def test_a_field_is_described_for_kubectl_explain() -> None:

@@ -40,9 +40,10 @@ def render_yaml(kind: KindDefinition) -> str:
 
 def render_files(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield every file of the repository at `root` that `make crds` writes, with its text."""
-    for folder in FOLDERS:
-        for kind in KINDS:
-            yield root / folder / f"{GROUP}_{kind.plural}.yaml", render_yaml(kind)
+    for kind in KINDS:
+        text = render_yaml(kind)
+        for folder in FOLDERS:
+            yield root / folder / f"{GROUP}_{kind.plural}.yaml", text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
