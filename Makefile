@@ -92,8 +92,9 @@ test: test-quick test-cluster ## run the tests that need a control plane at most
 
 test-all: tools coverage test-servers test-cluster test-tools test-faults ## run every test, with coverage: CI does
 
-test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts
+test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many drawn examples
 	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800
+	@$(PYTEST) -q tests/property -m "not faults" $(WORKERS) --hypothesis-profile thorough
 
 e2e-kind: .venv/.dev tools ## run tests/e2e with the image in a kind cluster; needs docker or podman
 	@.venv/bin/python -m tests.e2e.kind

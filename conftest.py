@@ -70,9 +70,11 @@ def _has_room() -> bool:
 if _has_room():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
-# An example takes as long as the machine is busy with others: that says nothing of what it tries.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+# An example takes as long as the machine is busy with others: that says nothing of what it tries. One that fails is
+# printed with the line that repeats it. `make test-faults` draws more, with `--hypothesis-profile thorough`.
+settings.register_profile("gate", deadline=None, max_examples=50, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("gate"), max_examples=400)
+settings.load_profile("gate")
 
 
 @pytest.fixture

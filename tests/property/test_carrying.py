@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.ports.base import Json
@@ -88,7 +88,6 @@ async def settle() -> None:
 
 
 @given(st.lists(st.one_of(writes, reads, turns), max_size=40), st.booleans())
-@settings(max_examples=200)
 def test_whatever_comes_late_the_highest_revision_stays(steps: list[tuple[str, Any]], sleepers_end: bool) -> None:
     asyncio.run(go_through(steps, sleepers_end=sleepers_end))
 

@@ -189,9 +189,7 @@ class Erasing(Stepping):
 
 
 TestErasing = Erasing.TestCase
-TestErasing.settings = settings(
-    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestErasing.settings = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_amid_a_call_that_empties_a_point_its_vectors_are_on_their_way_out_and_after_it_gone() -> None:

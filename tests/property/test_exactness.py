@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.search.rules.candidate_classes import (
@@ -121,7 +121,6 @@ def score_of(memory: Memory, ranking: Ranking, fusion: Fusion | None) -> float:
     return combined(ranking).evaluate(values_of(scored, now_ms=NOW_MS))
 
 
-@settings(max_examples=400)
 @given(
     st.lists(memories(), max_size=30),
     rankings(),

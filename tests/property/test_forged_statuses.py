@@ -4,7 +4,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
@@ -284,7 +284,6 @@ async def seen_by(scene: FakedOperator) -> Json:
     return found | {"status": scene.cluster.statuses[-1] if scene.cluster.statuses else None}
 
 
-@settings(max_examples=60)
 @given(statuses())
 @example({kind: [[]] for kind in KINDS})
 @example(WHOLE)
@@ -327,7 +326,6 @@ async def passed(run: Callable[[Key], Awaitable[float | None]], key: Key) -> Non
         return
 
 
-@settings(max_examples=120)
 @given(forged(MEMORY_SNAPSHOT))
 async def test_a_snapshot_can_be_deleted_whatever_its_status_says(told: Any) -> None:
     scene = FakedOperator(*deleted(MEMORY_SNAPSHOT, told, SNAPSHOT_FINALIZER))
@@ -337,7 +335,6 @@ async def test_a_snapshot_can_be_deleted_whatever_its_status_says(told: Any) -> 
     assert scene.cluster.finalizers == [("s", [])]
 
 
-@settings(max_examples=120)
 @given(forged(MEMORY_RESTORE), st.sampled_from(["Swap", "InPlace"]))
 async def test_a_restore_can_be_deleted_whatever_its_status_says(told: Any, mode: str) -> None:
     found = deleted(MEMORY_RESTORE, told, RESTORE_FINALIZER)
@@ -349,7 +346,6 @@ async def test_a_restore_can_be_deleted_whatever_its_status_says(told: Any, mode
     assert scene.cluster.finalizers == [("r", [])]
 
 
-@settings(max_examples=60)
 @given(forged(AGENT_MEMORY))
 async def test_an_agent_can_be_deleted_whatever_its_status_says(told: Any) -> None:
     scene = FakedOperator(*deleted(AGENT_MEMORY, told, COLLECTION_FINALIZER))
@@ -367,7 +363,6 @@ RECOVERING = {
 }
 
 
-@settings(max_examples=120)
 @given(statuses(), st.sampled_from(["Swap", "InPlace"]))
 @example(WHOLE | {MEMORY_RESTORE: RECOVERING}, "Swap")
 @example(WHOLE | {MEMORY_SNAPSHOT: WHOLE[MEMORY_SNAPSHOT] | {"conditions": [], "attempts": None}}, "Swap")
@@ -388,7 +383,6 @@ async def test_a_pass_over_ones_own_objects_ends_whatever_their_statuses_say(tol
     taken_of(with_readable_status(found[2]))
 
 
-@settings(max_examples=120)
 @given(statuses())
 def test_the_api_takes_in_every_object_whatever_its_status_says(told: dict[str, Any]) -> None:
     """Nothing is served by an expression that is wrong, so what was accepted before is looked for in the status."""

@@ -151,6 +151,4 @@ class Merging(Stepping):
 
 
 TestMerging = Merging.TestCase
-TestMerging.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestMerging.settings = settings(stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))

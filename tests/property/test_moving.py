@@ -279,7 +279,7 @@ def add(world: World, content: str, type_: str, **more: Any) -> Awaitable[Any]:
     return world.try_add(content, type=type_, vector=VECTOR, **more)
 
 
-@settings(ORDERS, max_examples=30)
+@settings(ORDERS, max_examples=settings.default.max_examples // 2)
 @given(seed=st.integers(0, 2**32))
 def test_no_order_of_calls_loses_an_acknowledged_write_or_brings_back_what_was_deleted(seed: int) -> None:
     asyncio.run(Moving(random.Random(seed)).run())

@@ -159,6 +159,4 @@ class Writing(Stepping):
 
 
 TestWriting = Writing.TestCase
-TestWriting.settings = settings(
-    max_examples=120, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestWriting.settings = settings(stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
