@@ -192,6 +192,18 @@ TestErasing = Erasing.TestCase
 TestErasing.settings = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+def test_what_was_forgotten_under_a_key_stays_so_where_the_key_was_written_again() -> None:
+    machine = Erasing()
+    machine.write(is_keyed=True, is_tagged=True, is_at_once=True)
+    machine.forget_what_a_copy_holds(is_whole=False)
+    machine.write(is_keyed=True, is_tagged=False, is_at_once=True)
+    for _ in range(2):
+        assert "v1" not in machine.contents()
+        machine.restore()
+    assert "v1" not in machine.contents()
+    machine.teardown()
+
+
 def test_amid_a_call_that_empties_a_point_its_vectors_are_on_their_way_out_and_after_it_gone() -> None:
     machine = Erasing()
     machine.forget(is_whole=False, is_at_once=False)

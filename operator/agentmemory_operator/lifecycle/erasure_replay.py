@@ -6,7 +6,8 @@ forget them. What was stored in the copy afterwards stays. All of it may be repe
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from agentmemory_operator.agents.copies import open_copy
@@ -31,7 +32,14 @@ from agentmemory_operator.lifecycle.rules.erasure import (
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import Condition, Filter
 from agentmemory_operator.memories.rules.ids import chunks_of
-from agentmemory_operator.memories.rules.record import ERASURE_KEY, RECEIPT_KEY, STORED_KEY, TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.rules.record import (
+    ERASED_ID_KEY,
+    ERASURE_KEY,
+    RECEIPT_KEY,
+    STORED_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+)
 from agentmemory_operator.memories.tombstone_writes import empty_all
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.points import PointStore
@@ -121,7 +129,7 @@ class Erasures:
         count = 0
         async for page in traces:
             await _keep_receipts(agent, [trace for trace in page if isinstance(trace, ErasureReceipt)])
-            count += await self._bury(agent, [trace for trace in page if isinstance(trace, Tombstone)])
+            count += await self._bury(agent, [trace for trace in page if isinstance(trace, Tombstone)], spares)
         count += await self._erase_users(agent, since_ms, spares)
         whole = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
         await self._erasing.finish(agent, TOMBSTONES, whole.__contains__)
@@ -129,15 +137,16 @@ class Erasures:
         await empty_all(agent)
         return count
 
-    async def _bury(self, agent: Agent, tombstones: Sequence[Tombstone]) -> int:
+    async def _bury(self, agent: Agent, tombstones: Sequence[Tombstone], spares: Spares | None) -> int:
         """Erase what tombstones name, with a head its earlier versions; return how many memories that were."""
         if not tombstones:
             return 0
         points = await agent.store.retrieve(agent.alias, [tombstone.id for tombstone in tombstones], keys=KEYS)
         rows: dict[str, Row] = {point["id"]: point["payload"] | {"id": point["id"]} for point in points}
-        missing = [_point(tombstone.payload) for tombstone in tombstones if tombstone.id not in rows]
-        if missing:
+        if missing := [_point(trace.payload) for trace in _beside(tombstones, rows)]:
             await agent.store.upsert(agent.alias, missing, insert_only=True, strong=True)
+        spared = await spares(list(rows.values())) if spares else set()
+        rows = {id_: row for id_, row in rows.items() if id_ not in spared}
         count = 0
         for tombstone_id, named in _named(tombstones, rows).items():
             count += await self._bury_named(agent, named, erasure_id=tombstone_id)
@@ -167,6 +176,16 @@ class Erasures:
                     erasure = Erasure(id=receipt.id, scope=scope, until_ms=until_ms, at_ms=until_ms, spares=spares)
                     count += await self._erasing.erase(agent, erasure)
         return count
+
+
+def _beside(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> Iterator[Tombstone]:
+    """Yield what a copy is to keep in a point of its own: what is erased there bears the trace itself."""
+    for tombstone in tombstones:
+        row = rows.get(tombstone.id)
+        if tombstone.is_replaced or row is None:
+            yield tombstone
+        elif TOMBSTONE_KEY not in row and not tombstone.names(row):
+            yield replace(tombstone, is_replaced=True)
 
 
 def _named(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> dict[str, list[tuple[Row, int]]]:
@@ -232,7 +251,7 @@ async def _traces(agent: Agent, since_ms: int) -> AsyncIterator[list[Trace]]:
 
 
 async def _pages(agent: Agent, filter_: Filter) -> AsyncIterator[list[Payload]]:
-    keys = ["id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY]
+    keys = ["id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY, ERASED_ID_KEY]
     async for points in read_pages(agent, {"filter": filter_, "limit": PAGE, "with_payload": keys}):
         yield [point["payload"] for point in points]
 

@@ -110,7 +110,7 @@ async def claim(agent: Agent, draft: MemoryDraft) -> Payload:
             row = await _there(agent, memory_id)
         newer = replace(draft, record=replace(draft.record, rev=row["rev"] + 1))
         unchanged = only(memory_id, equals("rev", row["rev"]), NOT_SUPERSEDED)
-        await replace_row(agent, newer.point(agent), unchanged)
+        await replace_row(agent, newer.point(agent), unchanged, replaced=row)
         return await _there(agent, memory_id)
 
 

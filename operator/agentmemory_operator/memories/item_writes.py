@@ -124,7 +124,7 @@ class ItemWrite:
             )
         else:
             point = await self._point(row, changes)
-            await replace_row(self._agent, point, unchanged(row))
+            await replace_row(self._agent, point, unchanged(row), replaced=row)
 
     def replaces(self, row: Payload | None, now_ms: int) -> bool:
         """Whether what lies there is an item that answers."""

@@ -6,7 +6,13 @@ from typing import Any, TypeVar
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, only
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.rules.record import (
+    ERASURE_KEY,
+    STORED_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+    erasure_trace,
+)
 from agentmemory_operator.memories.zoned import whole
 from agentmemory_operator.ports.base import Json
 
@@ -45,21 +51,36 @@ def upsert_where(point: Json, unchanged: Filter) -> Json:
     return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}
 
 
-def replacing(agent: Agent, point: Json, unchanged: Filter) -> list[Json]:
+def replacing(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload | None = None) -> list[Json]:
     """The operations that put a living point in the place of what lies there, if that is as it was read.
 
     What the new one leaves out of the collection's vectors is deleted by name before: Qdrant 1.18 keeps it where a
     snapshot is being made. That what lies there loses it first does no harm: nobody searches for it.
+
+    Args:
+        replaced: What lies there. If that is the tombstone of an erasure, its trace is kept in a point of its own: by
+            it a restored copy loses what was erased under this id.
     """
+    if replaced and ERASURE_KEY in replaced:
+        trace = erasure_trace(
+            replaced["id"], replaced[ERASURE_KEY], replaced[TOMBSTONE_KEY], now_ms=agent.clock.now_ms()
+        )
+        kept = {
+            "upsert": {"points": [{"id": trace["id"], "vector": {}, "payload": trace}], "update_mode": "insert_only"}
+        }
+        # Later than the erasure, whatever the clocks: so the trace never names the new memory.
+        stored = max(point["payload"][STORED_KEY], replaced[TOMBSTONE_KEY] + 1)
+        later = point | {"payload": point["payload"] | {STORED_KEY: stored}}
+        return [kept, *replacing(agent, later, unchanged)]
     vector = point["vector"]
     left_out = [name for name in agent.vectors if name not in (vector if isinstance(vector, dict) else ("",))]
     upsert = upsert_where(point, unchanged)
     return [{"delete_vectors": {"filter": unchanged, "vector": left_out}}, upsert] if left_out else [upsert]
 
 
-async def replace_row(agent: Agent, point: Json, unchanged: Filter) -> None:
-    """Put a living point in the place of what lies there, if that is as it was read; the caller reads back."""
-    await agent.store.batch(agent.alias, replacing(agent, point, unchanged), strong=True)
+async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload) -> None:
+    """Put a living point in the place of a row, if that is as it was read; the caller reads back."""
+    await agent.store.batch(agent.alias, replacing(agent, point, unchanged, replaced=replaced), strong=True)
 
 
 async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:

@@ -233,7 +233,7 @@ class WorkingMemory:
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         else:
             unchanged = only(place.id, equals("rev", place.rev))
-            await replace_row(agent, point, unchanged)
+            await replace_row(agent, point, unchanged, replaced=place.row)
         return await _written(agent, place.id, mark)
 
     async def _use(self, agent: Agent, row: Payload, changes: Mapping[str, Any], *, used_at: int) -> Payload | None:

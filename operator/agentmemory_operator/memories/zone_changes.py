@@ -93,7 +93,7 @@ async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
         check_open(row)
         mark = secrets.token_hex(8)
         moved = await _moved(agent, point, zone, mark)
-        await replace_row(agent, moved, only(memory_id, equals("rev", row["rev"]), NOT_DELETED))
+        await replace_row(agent, moved, only(memory_id, equals("rev", row["rev"]), NOT_DELETED), replaced=row)
         with midway():
             after = await read_row(agent, memory_id)
         if after is None or after.get(EDIT_KEY) == mark:

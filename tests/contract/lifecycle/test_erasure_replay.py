@@ -184,6 +184,34 @@ async def test_what_filters_chose_is_erased_by_id_and_its_chain_closed(site: Cop
     assert (rows[first]["supersededById"], rows[third]["supersedesId"]) == (third, first)
 
 
+@pytest.mark.parametrize("is_mirrored", [False, True])
+@pytest.mark.parametrize("clock_ms", [1, -10_000])
+async def test_what_filters_chose_stays_erased_where_its_identity_is_stored_again(
+    site: CopiedAgent, is_mirrored: bool, clock_ms: int
+) -> None:
+    """Stored again under the same id, by a process whose clock may be behind."""
+    world, erasures = site.world, Erasures(site.world.clock)
+    address = Address(user_id="u", namespace=("memories",), key="k")
+    await world.add("open", type="status", subject="ticket", tags=("x",))
+    await world.items.put(world.agent, address, ItemContent(content="old", vector=vector_of("old"), tags=("x",)))
+    await site.snapshot()
+    await forget(site, {"tags": "x"})
+    world.clock.move(ms=clock_ms)
+    await world.add("closed", type="status", subject="ticket")
+    await world.items.put(world.agent, address, ItemContent(content="new", vector=vector_of("new")))
+
+    if is_mirrored:
+        mirrored = erasures.export_receipts(world.agent.store, site.live, site.memory)
+        await erasures.import_receipts(world.agent.store, site.copy, site.memory, mirrored)
+    else:
+        await site.reapply()
+    erased = await site.contents(site.copy)
+    await site.snapshot()
+    await site.reapply()
+
+    assert (erased, await site.contents(site.copy)) == (set(), {"closed", "new"})
+
+
 async def test_in_a_copy_whose_newest_version_is_erased_no_earlier_one_answers(site: CopiedAgent) -> None:
     first = await site.world.add("first", type="fact")
     second = await site.world.add("second", type="fact", supersedes=first, tags=("x",))

@@ -18,6 +18,7 @@ from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import (
     DUE_KEY,
+    ERASED_ID_KEY,
     ERASURE_KEY,
     LOGGED_KEY,
     RECEIPT_KEY,
@@ -25,6 +26,7 @@ from agentmemory_operator.memories.rules.record import (
     TOMBSTONE_KEY,
     VERSIONS_SINCE_KEY,
     Payload,
+    erasure_trace,
     window_mark,
 )
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
@@ -187,11 +189,13 @@ class Tombstone:
 
     Attributes:
         at: when, Unix milliseconds; the memory was stored no later.
+        is_replaced: another memory has the id since, and the trace is in a point of its own.
     """
 
     id: str
     erasure_id: str
     at: int
+    is_replaced: bool = False
 
     def names(self, row: Row) -> bool:
         """Whether a row of a copy is what was erased, and not what was stored under its id since."""
@@ -199,7 +203,9 @@ class Tombstone:
 
     @property
     def payload(self) -> Payload:
-        """Its point where a copy has none under the id."""
+        """Its point in a copy that has none under the id, or where another memory has the id."""
+        if self.is_replaced:
+            return erasure_trace(self.id, self.erasure_id, self.at, now_ms=self.at)
         times = {"updatedAt": self.at, TOMBSTONE_KEY: self.at}
         return {"id": self.id, "rev": 1, **times, "pending": False, ERASURE_KEY: self.erasure_id}
 
@@ -345,13 +351,14 @@ def trace_from_payload(payload: Row) -> Trace:
     """The trace that a point keeps."""
     if RECEIPT_KEY in payload:
         return receipt_from_payload(payload)
-    return Tombstone(payload["id"], payload[ERASURE_KEY], payload[TOMBSTONE_KEY])
+    id_ = payload.get(ERASED_ID_KEY, payload["id"])
+    return Tombstone(id_, payload[ERASURE_KEY], payload[TOMBSTONE_KEY], is_replaced=ERASED_ID_KEY in payload)
 
 
 def trace_to_line(trace: Trace) -> bytes:
     """A trace as a line of JSON, its line feed included."""
     payload = receipt_to_payload(trace) if isinstance(trace, ErasureReceipt) else trace.payload
-    names = ("id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY)
+    names = ("id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY, ERASED_ID_KEY)
     said = {name: payload[name] for name in names if name in payload}
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 

@@ -55,6 +55,11 @@ def content_id(agent_id: str, user_id: str, type_name: str, content_hash: str, *
     return str(uuid.uuid5(NAMESPACE, "\x00".join(("content", agent_id, user_id, type_name, content_hash, str(place)))))
 
 
+def trace_id(memory_id: str, erasure_id: str) -> str:
+    """The id (UUIDv5) of the point that keeps the trace of an erasure whose tombstone another memory has replaced."""
+    return str(uuid.uuid5(NAMESPACE, "\x00".join(("erased", memory_id, erasure_id))))
+
+
 def is_id(value: str) -> bool:
     """Whether `value` is a UUID in the one spelling that ids are stored in."""
     try:

@@ -19,6 +19,7 @@ from agentmemory_operator.memories.rules.entities import (
     entities_from_payload,
     entities_to_payload,
 )
+from agentmemory_operator.memories.rules.ids import trace_id
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.zones.rules.sealing import is_locked
 
@@ -248,6 +249,9 @@ CHANGED_KEY = "changedAt"
 ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 """Of a tombstone that `forget` left, and of the point that says what it erased: `lifecycle/rules/erasure.py`."""
 
+ERASED_ID_KEY = "erasedId"
+"""Of the point that keeps the trace of an erasure whose tombstone another memory has replaced: the id of both."""
+
 SHEET_KEY = "entitySheet"
 """Of the point that bears what no memory tells of a scope's entities, and and is none: `entities/rules/sheet.py`."""
 
@@ -326,6 +330,18 @@ def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payloa
     """A tombstone that the first memory of an identity can follow, where its own point is gone."""
     kept = {key: payload[key] for key in ("agentId", "userId", "type")}
     return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
+
+
+def erasure_trace(memory_id: str, erasure_id: str, at_ms: int, *, now_ms: int) -> Payload:
+    """The payload of the point that keeps the trace of an erasure whose tombstone another memory has replaced.
+
+    Args:
+        at_ms: when the memory was erased, Unix milliseconds.
+        now_ms: when it is replaced; a rebuild carries over what changes after it began.
+    """
+    times = {"updatedAt": now_ms, TOMBSTONE_KEY: at_ms}
+    marks = {"id": trace_id(memory_id, erasure_id), "rev": 1, **times, "pending": False}
+    return marks | {ERASURE_KEY: erasure_id, ERASED_ID_KEY: memory_id}
 
 
 def count_of(observed_by: Sequence[str]) -> int:

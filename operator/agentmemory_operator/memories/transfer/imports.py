@@ -260,7 +260,10 @@ async def _clean_versions(agent: Agent, told: Mapping[int, Sequence[ItemVersion]
 
 
 def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
-    """The operations that put a point over a tombstone, if that is as it was read."""
+    """The operations that put a point over a tombstone, if that is as it was read.
+
+    An erasure is withdrawn by it, if there was one: the point is what was erased, and no trace of that is kept.
+    """
     newer = point | {"payload": point["payload"] | {"rev": tombstone["rev"] + 1}}
     unchanged = only(point["id"], equals("rev", tombstone["rev"]), NOT_SUPERSEDED)
     return replacing(agent, newer, unchanged)
