@@ -195,7 +195,7 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
         stale |= stale_ids(near, source.window, known=known)
     gone = [row for row in rows if not is_member(row)]
     if gone:
-        holds = holders_of([row["id"] for row in gone], source)
+        holds = holders_of([row["id"] for row in gone])
         stale |= {row["id"] for row in await _scroll(agent, {"must": [holds, NOT_DELETED]}, limit=PAGE)}
     for row in gone:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:

@@ -356,7 +356,7 @@ def _words_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
 
 def _clues(agent: Agent, request: SearchRequest) -> Clues | None:
     """What the question tells, where memories have the evidence to compare it with."""
-    if agent.keyword is None or not agent.keyword.is_weighted or request.query is None:
+    if agent.keyword is None or request.query is None:
         return None
     return clues_of(request.query, agent.keyword.language)
 
@@ -367,7 +367,7 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
         return Hit(record, point["score"], rerank=rerank)
     rank, match = placed or (None, _solved(record, point["score"], look))
     numbers = look.clues.numbers(point["payload"], look.ranking.evidence.assistant) if look.clues else {}
-    if ranks_evidence(look.fusion, look.clues is not None):
+    if ranks_evidence(look.fusion):
         match = replace(match, evidence=numbers, fused=with_evidence(match.fused, look.ranking.evidence, numbers))
     memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0, evidence=numbers)
     return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)

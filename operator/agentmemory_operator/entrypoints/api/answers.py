@@ -278,7 +278,7 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
         "distance": agent.distance,
         "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
         "keyword": agent.keyword and {"language": agent.keyword.language, **asdict(ranking.fusion)},
-        "evidence": asdict(ranking.evidence) if agent.keyword and agent.keyword.is_weighted else None,
+        "evidence": asdict(ranking.evidence) if agent.keyword else None,
     }
 
 

@@ -103,7 +103,7 @@ class Unseen:
         if self.fusion is not None and self.fusion.method == "Score":
             weight = self.fusion.keyword_weight
             similarity = _scaled(similarity, 1 - weight).plus(_scaled(keyword, weight))
-        if ranks_evidence(self.fusion, self.clues is not None):
+        if ranks_evidence(self.fusion):
             similarity = self._with_evidence(similarity)
         return {SIMILARITY: similarity, KEYWORD: keyword}
 

@@ -121,9 +121,9 @@ def fusion_of(ranking: Ranking) -> Fusion | None:
     return None if ranking.fusion.method == "None" else ranking.fusion
 
 
-def ranks_evidence(fusion: Fusion | None, has_clues: bool) -> bool:
+def ranks_evidence(fusion: Fusion | None) -> bool:
     """Whether evidence is a part of what ranks in the similarity's place; an expression names its terms itself."""
-    return has_clues and fusion is not None and fusion.method != "None"
+    return fusion is not None and fusion.method != "None"
 
 
 def ask_by_meaning(plan: CandidatePlan, vector: Sequence[float], *, distance: str) -> Question:
@@ -209,7 +209,7 @@ def scoring_of(
     fused = _fused_formula(fusion, similarity, half, is_along=is_along)
     # The scores of a candidate that is not on a list.
     lacking = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, is_along)), 0.0)
-    if ranks_evidence(fusion, has_clues):
+    if ranks_evidence(fusion):
         fused = with_evidence_formula(fused, ranking.evidence, formulas)
     return make(
         Signals(
