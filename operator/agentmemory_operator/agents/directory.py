@@ -118,13 +118,6 @@ class _Opened:
     facts: Facts
     fence: Fence
 
-    def for_one_use(self, *, reads_ahead: bool) -> Agent:
-        if reads_ahead:
-            self.fence.read_ahead()
-        store = FencedStore(self.agent.store, self.fence, self.facts, write_s=self.agent.write_s)
-        zone_keys = self.agent.zone_keys if self.agent.settings.zones else None
-        return replace(self.agent, store=SealedStore(store, zone_keys) if zone_keys else store)
-
 
 @dataclass(slots=True)
 class _Entry:
@@ -289,7 +282,12 @@ class AgentDirectory:
                 opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
             if opened.fence.facts is not None and (source := opened.fence.facts.upcoming):
                 entry.upcoming.prepare(source, entry.settings)
-            return opened.for_one_use(reads_ahead=reads_ahead)
+            if reads_ahead:
+                opened.fence.read_ahead()
+            agent = opened.agent
+            fenced = FencedStore(agent.store, opened.fence, opened.facts, write_s=agent.write_s)
+            zone_keys = agent.zone_keys if agent.settings.zones else None
+            return replace(agent, store=SealedStore(fenced, zone_keys) if zone_keys else fenced)
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> _Opened:
         settings, before = entry.settings, entry.own.agent if entry.own else None

@@ -11,7 +11,7 @@ from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_certain, is_exact
 from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
-from agentmemory_operator.memories.rules.filters import Condition, Filter, Selection, both, equals_any, visible
+from agentmemory_operator.memories.rules.filters import Filter, Selection, both, equals_any, visible
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.search.counts import count_eligible
@@ -30,7 +30,9 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
     """Return the filter of what a search chooses from, and how many memories that is."""
     indexes, criterion = agent.settings.indexes, selection.criterion
     found = visible(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
-    filter_ = both(found, *_searchable(agent))
+    # Memories of some zones have no vector, and so are not found by meaning.
+    hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
+    filter_ = both(found, {"must_not": [equals_any(ZONE_KEY, hidden)]}) if hidden else found
     if criterion is None or is_exact(criterion, indexes):
         return filter_, await count_eligible(agent, selection, filter_)
     # A filter of all candidates, of which only those are read that Qdrant is not certain of.
@@ -41,12 +43,6 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
         return both(filter_, {"has_id": ids}), len(ids)
     narrowed = both(filter_, {"should": [certain, {"has_id": ids}]} if ids else certain)
     return narrowed, await count_eligible(agent, selection, narrowed)
-
-
-def _searchable(agent: Agent) -> list[Condition]:
-    """The condition of being found by meaning: memories of some zones have no vector."""
-    hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
-    return [{"must_not": [equals_any(ZONE_KEY, hidden)]}] if hidden else []
 
 
 async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter) -> list[str]:

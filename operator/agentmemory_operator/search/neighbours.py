@@ -20,9 +20,9 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
 
     Args:
         points: the results.
-        count: how many before each, and how many after it; 0 asks for nothing.
+        count: how many before each, and how many after it.
     """
-    placed = [point["payload"] for point in points if count and ORDER_KEY in point["payload"]]
+    placed = [point["payload"] for point in points if ORDER_KEY in point["payload"]]
     if not placed:
         return {}
     bodies = [body for row in placed for body in _lists(agent, row, count, now_ms)]

@@ -38,9 +38,9 @@ class Reread:
     warnings: tuple[str, ...] = ()
 
 
-async def read_again(reranker: Reranker, asked: Reranking | None, query: str | None, points: Sequence[Json]) -> Reread:
-    """The points, the first of them in the cross-encoder's order where one is asked for."""
-    if asked is None or query is None or not points:
+async def read_again(reranker: Reranker, asked: Reranking, query: str, points: Sequence[Json]) -> Reread:
+    """The points, the first of them in the cross-encoder's order."""
+    if not points:
         return Reread(points)
     first, rest = points[: asked.candidates], points[asked.candidates :]
     texts = [record_of(point["payload"]).content for point in first]

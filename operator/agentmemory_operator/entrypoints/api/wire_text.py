@@ -4,7 +4,6 @@ Servers hand on headers and queries as bytes, the framework reads them as Latin-
 query as U+FFFD: so one user would become another.
 """
 
-from collections.abc import Iterable
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import Scope
@@ -19,12 +18,6 @@ NAME_HEADERS = {
 """The headers whose values are names or keys that callers choose."""
 
 SHOWN_CHARS = 64
-_BLANK = b" \t"
-
-
-def stripped(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers without the white space around their values, which is no part of them (RFC 9110, 5.5)."""
-    return [(name, value.strip(_BLANK)) for name, value in headers]
 
 
 def check_text(scope: Scope) -> None:

@@ -81,7 +81,18 @@ class Hold:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
+        """Take up nothing any more; a caller of whom nothing is left is forgotten."""
+        self._stop_running()
+        self._keep(0)
+        self._leave_receiving()
+        if self._is_export:
+            self._is_export = False
+            self._share.exports -= 1
+            self._pressure.exports -= 1
+        if self._is_under_way:
+            self._give_place()
+        if not (self._share.under_way or self._share.receiving):
+            self._pressure.shares.pop(self._share.key, None)
 
     def begin_receiving(self) -> None:
         """Take a place among those whose bodies come; without one, the slowest of who has most loses its own.
@@ -284,20 +295,6 @@ class Hold:
         """
         if self._dropped is not None:
             raise overloaded(self._dropped)
-
-    def end(self) -> None:
-        """Take up nothing any more; a caller of whom nothing is left is forgotten."""
-        self._stop_running()
-        self._keep(0)
-        self._leave_receiving()
-        if self._is_export:
-            self._is_export = False
-            self._share.exports -= 1
-            self._pressure.exports -= 1
-        if self._is_under_way:
-            self._give_place()
-        if not (self._share.under_way or self._share.receiving):
-            self._pressure.shares.pop(self._share.key, None)
 
     def _give_place(self) -> None:
         self._is_under_way = False

@@ -28,17 +28,6 @@ class Pressure(InFlight):
         rate = limits.caller_rate
         self._allowances = Allowances(rate, 1 / rate) if rate else None
 
-    def check_rate(self, key: Hashable) -> None:
-        """Count a request of a caller; the table of callers is bounded.
-
-        Raises:
-            ProblemRaised: there were too many in the last second.
-        """
-        if self._allowances is None or self._allowances.take(key, time.monotonic()):
-            return
-        detail = f"more than {self.limits.caller_rate} requests per second: retry in {RETRY_AFTER_S} s"
-        raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
-
     @contextmanager
     def stranger(self) -> Iterator[None]:
         """Count somebody while the context is open whom nobody knows yet.
@@ -55,7 +44,14 @@ class Pressure(InFlight):
             self.strangers -= 1
 
     def admit(self, key: Hashable) -> Hold:
-        """What a request of a caller may take up, until its context is left."""
+        """What a request of a caller may take up, until its context is left; the table of callers is bounded.
+
+        Raises:
+            ProblemRaised: there were too many requests of the caller in the last second.
+        """
+        if self._allowances and not self._allowances.take(key, time.monotonic()):
+            detail = f"more than {self.limits.caller_rate} requests per second: retry in {RETRY_AFTER_S} s"
+            raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
         share = self.shares.get(key)
         if share is None:
             share = self.shares[key] = Share(key)

@@ -48,30 +48,28 @@ class Receiving:
         """
         if self._is_complete:
             return await self._receive()
-        message = await self._next()
-        if message["type"] != "http.request":
-            return message
-        size = len(message.get("body", b""))
-        self._came += size
-        self._hold.take(size)
-        if not message.get("more_body", False):
-            self._is_complete = True
-            # What is worked on in pieces takes a turn for each.
-            if not self._hold.is_in_pieces:
-                await self._hold.enter()
-        return message
-
-    async def _next(self) -> Message:
         hold, pace = self._hold, self._pace
-        while True:
+        message: Message | None = None
+        while message is None:
             left_s = pace.window_s - (hold.waited_s - self._began_waited_s)
             if left_s <= 0:
                 self._judge()
                 continue
             try:
-                return await hold.waiting(self._receive(), left_s)
+                message = await hold.waiting(self._receive(), left_s)
             except TimeoutError:
                 hold.check()
+        if message["type"] != "http.request":
+            return message
+        size = len(message.get("body", b""))
+        self._came += size
+        hold.take(size)
+        if not message.get("more_body", False):
+            self._is_complete = True
+            # What is worked on in pieces takes a turn for each.
+            if not hold.is_in_pieces:
+                await hold.enter()
+        return message
 
     def _judge(self) -> None:
         """Begin another window.
