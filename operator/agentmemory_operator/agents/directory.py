@@ -295,7 +295,11 @@ class AgentDirectory:
         fence = entry.fence_at(store) or Fence(settings.slug, partial(self._read, store, settings), self._times)
         try:
             facts = await fence.read()
-            embedder = before.embedder if before and _embeds_alike(before, settings, facts) else None
+            embedder = (
+                before.embedder
+                if before and (before.source, before.settings.embedding) == (facts.source, settings.embedding)
+                else None
+            )
             embedder = embedder or await self._embedder(facts.source, settings, entry.upcoming)
             agent = _agent_of(settings, store, facts, embedder, self._clock)
             agent = replace(
@@ -374,10 +378,6 @@ async def _has_sealed(agent: Agent) -> bool:
     asked = {"filter": {"must": [equals_any(ZONE_KEY, list(Zone))]}, "limit": 1, "with_payload": False}
     points, _ = await agent.store.scroll(agent.alias, asked)
     return bool(points)
-
-
-def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:
-    return (before.source, before.settings.embedding) == (facts.source, settings.embedding)
 
 
 def unknown_agent(slug: str) -> NotFound:

@@ -8,7 +8,7 @@ from itertools import islice
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entities.graphs import EntityGraphs
-from agentmemory_operator.entities.rules.graph import GraphLink, GraphNode, ScopeGraph
+from agentmemory_operator.entities.rules.graph import GraphNode, ScopeGraph
 from agentmemory_operator.entities.sheets import change_sheet, check_enabled
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
@@ -152,12 +152,11 @@ def _view(graph: ScopeGraph, node: GraphNode) -> EntityView:
         aliases=tuple(aliases),
         memories=len(node.memories),
         memory_ids=tuple(graph.memory_ids[place] for place in node.memories[:SHOWN_MAX]),
-        neighbours=tuple(_neighbour(graph, node, link) for link in islice(graph.links_of(key), SHOWN_MAX)),
+        neighbours=tuple(
+            Neighbour(graph.nodes[link.target].name, link.relation, link.strength, link.is_incoming)
+            for link in islice(graph.links_of(key), SHOWN_MAX)
+        ),
     )
-
-
-def _neighbour(graph: ScopeGraph, node: GraphNode, link: GraphLink) -> Neighbour:
-    return Neighbour(graph.nodes[link.target].name, link.relation, link.strength, link.is_incoming)
 
 
 def _cursor(rank: int, key: str) -> str:

@@ -25,7 +25,9 @@ async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMe
     Raises:
         KeysUnavailable: the keys cannot be had now.
     """
-    envelopes = {place: _envelope_of(line) for place, line in enumerate(lines) if line.sealed is not None}
+    envelopes = {
+        place: envelope_of({SEALED_KEY: line.sealed}) for place, line in enumerate(lines) if line.sealed is not None
+    }
     if not envelopes:
         return list(lines)
     zone_keys = zone_keys_of(agent)
@@ -34,10 +36,6 @@ async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMe
         _opened(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
         for place, line in enumerate(lines)
     ]
-
-
-def _envelope_of(line: Line) -> Envelope | None:
-    return envelope_of({SEALED_KEY: line.sealed})
 
 
 def _opened(scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str, DataKey]) -> Line | AgentMemoryError:

@@ -7,7 +7,7 @@ cells; in each cell similarity, keyword score and variables are bounded, and so 
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.search.rules.candidate_classes import Box, MemoryClass
@@ -62,11 +62,11 @@ class Unseen:
 
     def may_reach(self, floor: float) -> bool:
         """Whether the oracle may give one of them more than `floor`; False is certain."""
-        return any(self._score(ranges) > floor for name in self._type_names for ranges in self._cells_of(name))
-
-    @property
-    def _type_names(self) -> Set[str]:
-        return set(self.types) or type_names_of(self.ranking)
+        return any(
+            self._score(ranges) > floor
+            for name in (set(self.types) or type_names_of(self.ranking))
+            for ranges in self._cells_of(name)
+        )
 
     def _cells_of(self, type_name: str) -> Iterator[Ranges]:
         """Yield between what the variables of unseen memories of a type lie, cell by cell."""

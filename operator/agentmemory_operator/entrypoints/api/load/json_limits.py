@@ -188,7 +188,11 @@ class _Cutter:
         before = self._depth
         self._depth = _deeper(before, self.document[start])
         if self._is_inside and before == 2:
-            self._part_items(start)
+            place = self._last[1]
+            while (place := self.document.find(b",", place, start)) >= 0:
+                self._end_item(place)
+                place += 1
+                self._item_start = place
         is_closing = self.document[start] in _CLOSING
         if self._is_inside and is_closing and self._depth == 1:
             self._leave(start)
@@ -238,14 +242,6 @@ class _Cutter:
         if self._items or self.document[self._item_start : start].strip(_BLANK):
             self._end_item(start)
         self._is_inside, self._kept_start = False, start
-
-    def _part_items(self, before: int) -> None:
-        """End items at the commas between two tokens."""
-        place = self._last[1]
-        while (place := self.document.find(b",", place, before)) >= 0:
-            self._end_item(place)
-            place += 1
-            self._item_start = place
 
     def _end_item(self, end: int) -> None:
         assert self._items is not None

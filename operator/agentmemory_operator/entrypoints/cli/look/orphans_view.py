@@ -60,7 +60,7 @@ def _entry(orphan: Orphan, server: AskedServer) -> dict[str, Any]:
         "collection": holding.physical,
         "aliases": list(holding.aliases),
         "points": holding.points,
-        "owner": _owner(holding),
+        "owner": (f"{holding.marker.namespace}/{holding.marker.name}" if holding.marker else None),
         "since": _since(orphan, server),
         "reason": str(orphan.kind),
         "adopt": adopt_command(orphan, server.connection),
@@ -95,10 +95,6 @@ def _row(orphan: Orphan, entry: dict[str, Any]) -> tuple[str, ...]:
 def _commands(entry: dict[str, Any]) -> Section:
     adopt = (f"adopt:  {entry['adopt']}",) if entry["adopt"] else ()
     return Section(entry["collection"], "quiet", commands=(*adopt, f"delete: {entry['delete']}"))
-
-
-def _owner(holding: Holding) -> str | None:
-    return f"{holding.marker.namespace}/{holding.marker.name}" if holding.marker else None
 
 
 def _since(orphan: Orphan, server: AskedServer) -> str | None:
