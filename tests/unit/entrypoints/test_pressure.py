@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.entrypoints.api.load import in_flight as module
-from agentmemory_operator.entrypoints.api.load.in_flight import MOST_RUNNING, SMALL_BYTES, Hold
-from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import MOST_RUNNING, SMALL_BYTES, Hold, Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
 from agentmemory_operator.entrypoints.api.load.receiving import Receiving, timed
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised

@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
-from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
+from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, MIB
 from agentmemory_operator.entrypoints.api.load.json_limits import (
     PART_BYTES,
     NoJson,
@@ -28,7 +28,6 @@ from agentmemory_operator.entrypoints.api.load.json_limits import (
     few_parts,
     refuse_repeated_keys,
 )
-from agentmemory_operator.entrypoints.api.load.limits import MIB
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,

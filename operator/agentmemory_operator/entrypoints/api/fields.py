@@ -61,7 +61,7 @@ def parse_importance(value: Any) -> float:
 
 
 def header_text(value: Any) -> Any:
-    """The UTF-8 text of a header that the framework has read as Latin-1; `wire_text` has checked it."""
+    """The UTF-8 text of a header that the framework has read as Latin-1; `Edge` has checked it."""
     return value.encode("latin-1").decode() if isinstance(value, str) else value
 
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE, KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.memories.rules.content_words import first_content_words
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of, held_mark
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
@@ -24,7 +23,7 @@ from agentmemory_operator.memories.rules.filters import (
     equals_any,
 )
 from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY, WINDOW_KEY, Payload
-from agentmemory_operator.memories.rules.words import engine_text
+from agentmemory_operator.memories.rules.words import engine_text, first_content_words
 from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 MODEL = "qdrant/bm25"

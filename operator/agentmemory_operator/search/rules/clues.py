@@ -20,7 +20,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
-from agentmemory_operator.memories.rules.content_words import content_words
 from agentmemory_operator.memories.rules.evidence import (
     ASKED,
     BY_USER,
@@ -31,6 +30,7 @@ from agentmemory_operator.memories.rules.evidence import (
     SAYS,
     name_mark,
 )
+from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.search.rules.score import gap
 from agentmemory_operator.spec.expression.formulas import Formula, product_formula, sum_formula
 from agentmemory_operator.spec.expression.variables import EVIDENCE

@@ -12,8 +12,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from agentmemory_operator.entrypoints.api.load.in_flight import Hold, InFlight, Share
-from agentmemory_operator.entrypoints.api.load.limits import RETRY_AFTER_S, Limits, overloaded
+from agentmemory_operator.entrypoints.api.load.in_flight import RETRY_AFTER_S, Hold, InFlight, Limits, Share, overloaded
 from agentmemory_operator.entrypoints.api.problems import RATE_LIMITED, Problem, ProblemRaised
 from agentmemory_operator.runtime.rules.fair_shares import Allowances
 from agentmemory_operator.spec.access import Caller
