@@ -34,7 +34,6 @@ from agentmemory_operator.search.rules.hybrid import (
     Match,
     Question,
     ask_by_both,
-    ask_by_meaning,
     fusion_of,
     look_by_words,
     ranks_evidence,
@@ -354,7 +353,7 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
 
 def _question(agent: Agent, look: _Look, plan: CandidatePlan, vector: Vector) -> Question:
     if look.fusion is None or look.words is None:
-        return ask_by_meaning(plan, vector, distance=agent.distance)
+        return Question(lists=(plan.query(vector, distance=agent.distance),), distance=agent.distance)
     return ask_by_both(plan, vector, look.words, distance=agent.distance, fusion=look.fusion, along=look.along)
 
 

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect
@@ -153,28 +154,26 @@ class Edge:
             await timed(self._app(scope, receive, exchange), self._pressure.times, key)
 
 
+@dataclass(slots=True)
 class _Exchange:
     """The sending side of one request: adds headers, remembers the status.
 
     A request whose answer is large is not over before the caller has taken it.
 
-    Args:
+    Attributes:
         is_head: no body is sent, and an answer in parts ends with its headers.
     """
 
-    __slots__ = ("_headers", "_is_head", "_send", "status")
-
-    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], *, is_head: bool = False) -> None:
-        self._send = send
-        self._headers = headers
-        self._is_head = is_head
-        self.status = 0
+    _send: Send
+    _headers: list[tuple[bytes, bytes]]
+    is_head: bool
+    status: int = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], *self._headers]
-        elif self._is_head and message["type"] == "http.response.body":
+        elif self.is_head and message["type"] == "http.response.body":
             await self._send({"type": message["type"], "body": b"", "more_body": False})
             if message.get("more_body", False):
                 raise ClientDisconnect

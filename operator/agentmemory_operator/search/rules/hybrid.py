@@ -126,11 +126,6 @@ def ranks_evidence(fusion: Fusion | None) -> bool:
     return fusion is not None and fusion.method != "None"
 
 
-def ask_by_meaning(plan: CandidatePlan, vector: Sequence[float], *, distance: str) -> Question:
-    """The queries of a search by similarity alone."""
-    return Question(lists=(plan.query(vector, distance=distance),), distance=distance)
-
-
 def look_by_words(document: Query, among: Selection | None) -> Query:
     """The part of a query that looks by words.
 

@@ -85,6 +85,7 @@ class InFlight:
         self.shares: dict[Hashable, Share] = {}
 
 
+@dataclass(slots=True, eq=False)
 class Hold:
     """What one request takes up, until it is answered.
 
@@ -94,21 +95,20 @@ class Hold:
         is_in_pieces: is worked on while its body comes.
     """
 
-    def __init__(self, pressure: InFlight, share: Share) -> None:
-        self._pressure = pressure
-        self._share = share
-        self.body_bytes = 0
-        self._flow = Flow()
-        self.waited_s = 0.0
-        self.is_in_pieces = False
-        self._large = 0
-        self._is_under_way = False
-        self._is_running = False
-        self._is_export = False
-        # While it waits, and since when for its caller.
-        self._timeout: asyncio.Timeout | None = None
-        self._since_s: float | None = None
-        self._dropped: str | None = None
+    _pressure: InFlight
+    _share: Share
+    body_bytes: int = 0
+    waited_s: float = 0.0
+    is_in_pieces: bool = False
+    _flow: Flow = field(default_factory=Flow)
+    _large: int = 0
+    _is_under_way: bool = False
+    _is_running: bool = False
+    _is_export: bool = False
+    # While it waits, and since when for its caller.
+    _timeout: asyncio.Timeout | None = None
+    _since_s: float | None = None
+    _dropped: str | None = None
 
     def __enter__(self) -> "Hold":
         return self
