@@ -176,20 +176,21 @@ class Recall:
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_Look", Vector]:
         """How the search looks, and for what: what has to be counted, embedded and read for that, at the same time."""
+        searches_words = agent.keyword is not None and request.query is not None and request.hybrid is not False
+        fusion = fusion_of(agent.settings.ranking) if searches_words else None
         narrow = partial(find_eligible, agent, request.selection, now_ms)
-        follow = partial(self._along, agent, request)
+        follow = partial(self._along, agent, request, fusion)
         if request.vector is not None:
             # Mostly nothing is waited for: tasks would cost more than they save.
             vector, narrowed, along = scaled(request.vector, distance=agent.distance), await narrow(), await follow()
         else:
             embedding = embed_question(agent.embedder, request.query or "")
             vector, narrowed, along = await asyncio.gather(embedding, narrow(), follow())
-        filter_, eligible = narrowed
-        return _look(agent, request, filter_, eligible=eligible, along=along, now_ms=now_ms), vector
+        return _look(agent, request, fusion, narrowed=narrowed, along=along, now_ms=now_ms), vector
 
-    async def _along(self, agent: Agent, request: SearchRequest) -> Mapping[str, float]:
+    async def _along(self, agent: Agent, request: SearchRequest, fusion: Fusion | None) -> Mapping[str, float]:
         """Activation of the memories that the query's names lead to, the most activated first, in its scopes alone."""
-        fusion, settings = _fusion(agent, request), agent.settings.entities or EntitySettings()
+        settings = agent.settings.entities or EntitySettings()
         if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
             return NOTHING_ALONG
         found = await self._graphs.of(agent, request.selection.owners)
@@ -231,17 +232,17 @@ class _Look:
 def _look(
     agent: Agent,
     request: SearchRequest,
-    filter_: Filter,
+    fusion: Fusion | None,
     *,
-    eligible: int,
+    narrowed: tuple[Filter, int],
     along: Mapping[str, float],
     now_ms: int,
 ) -> _Look:
-    ranking = ranking_of(agent, request)
+    (filter_, eligible), ranking = narrowed, ranking_of(agent, request)
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
-    fusion, keyword, query = _fusion(agent, request), agent.keyword, request.query
+    keyword, query = agent.keyword, request.query
     among = request.selection if IDF_CORPUS in agent.capabilities else None
     # One more list where the engine's limit of results may leave no room for that along entities.
     beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
@@ -261,12 +262,6 @@ def _look(
         solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
         along=along,
     )
-
-
-def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:
-    """How the search ranks by words too, None where it does not."""
-    is_wanted = agent.keyword is not None and request.query is not None and request.hybrid is not False
-    return fusion_of(agent.settings.ranking) if is_wanted else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class Upload:
         self._context = pressure.admit(key)
         self.hold: Hold = self._context.__enter__()
         self.sender = Sender()
+        self.hold.begin_receiving()
         self.receiving = Receiving(self.sender, self.hold, pressure.limits.pace)
 
     async def take(self, size: int, *, more: bool = True) -> None:

@@ -30,7 +30,7 @@ from agentmemory_operator.search.rules.score import ScoreTerms, priority
 from agentmemory_operator.search.search import Candidates, Hit, SearchAnswer
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
-from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.models import Priority, name_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.nearest import nearest
 from agentmemory_operator.spec.presets import NO_GATE
@@ -84,7 +84,9 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
         rendered["content"] = None
     if record.entities:
         rendered["entities"] = entities_to_payload(record.entities)
-    rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
+    rendered["priority"] = None
+    if agent and isinstance(model := agent.settings.ranking.model, Priority):
+        rendered["priority"] = priority(record, model, now_ms=agent.clock.now_ms())
     return rendered
 
 

@@ -148,6 +148,7 @@ class Edge:
         with self._pressure.admit(key) as scope[HOLD]:
             hold: Hold = scope[HOLD]
             if scope["method"] in WITH_BODY and has_body(headers):
+                hold.begin_receiving()
                 receive = Receiving(receive, hold, self._pressure.limits.pace)
             else:
                 await hold.enter()

@@ -115,15 +115,13 @@ class Hold:
 
     def __exit__(self, *_: object) -> None:
         """Take up nothing any more; a caller of whom nothing is left is forgotten."""
-        self._stop_running()
+        self._stop()
         self._keep(0)
         self._leave_receiving()
         if self._is_export:
             self._is_export = False
             self._share.exports -= 1
             self._pressure.exports -= 1
-        if self._is_under_way:
-            self._give_place()
         if not (self._share.under_way or self._share.receiving):
             self._pressure.shares.pop(self._share.key, None)
 
@@ -213,8 +211,7 @@ class Hold:
         try:
             yield
         finally:
-            self._stop_running()
-            self._give_place()
+            self._stop()
 
     def begin_export(self) -> None:
         """Take a place among exports, which are under way for long and do little at a time.
@@ -227,7 +224,7 @@ class Hold:
         pressure, share = self._pressure, self._share
         if not has_place(share.exports, pressure.exports, pressure.limits.exports):
             raise overloaded(f"{share.exports} exports of this caller ({pressure.exports} in total) are in progress")
-        self._stop_running()
+        self._stop(gives_place=False)
         self._is_export = True
         share.exports += 1
         pressure.exports += 1
@@ -329,18 +326,17 @@ class Hold:
         if self._dropped is not None:
             raise overloaded(self._dropped)
 
-    def _give_place(self) -> None:
-        self._is_under_way = False
-        self._share.under_way -= 1
-        self._pressure.requests -= 1
-
-    def _stop_running(self) -> None:
+    def _stop(self, *, gives_place: bool = True) -> None:
         if self._is_running:
             self._is_running = False
             self._share.running -= 1
             self._share.large_under_way -= self._large
             for turn in self._share.turns:
                 turn.set()
+        if gives_place and self._is_under_way:
+            self._is_under_way = False
+            self._share.under_way -= 1
+            self._pressure.requests -= 1
 
     def _leave_receiving(self) -> None:
         if self in self._share.receiving:
