@@ -7,7 +7,7 @@ from agentmemory_operator.agents.checks import check_presence, check_types, chec
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.memories.rules.filters import Selection
-from agentmemory_operator.search.neighbours import MOST_RESULTS
+from agentmemory_operator.search.results import MOST_RESULTS
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import WEIGHTED, Priority, name_of
 from agentmemory_operator.spec.presets.table import Weights

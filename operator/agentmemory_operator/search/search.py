@@ -23,9 +23,8 @@ from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, reco
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.search.eligible import find_eligible
-from agentmemory_operator.search.neighbours import Neighbours, read_neighbours
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
-from agentmemory_operator.search.rerank import Reread, read_again
+from agentmemory_operator.search.results import Neighbours, Reread, read_again, read_neighbours
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.clues import Clues, clues_of, with_evidence
 from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end

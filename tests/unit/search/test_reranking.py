@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from agentmemory_operator.search.rerank import read_again
+from agentmemory_operator.search.results import read_again
 from agentmemory_operator.spec.presets.table import Reranking
 from tests.support.engine.fakes import FakeReranker
 
