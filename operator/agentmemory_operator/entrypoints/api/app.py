@@ -31,7 +31,6 @@ from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
-    conversations,
     entity_routes,
     forgetting,
     item_routes,
@@ -63,7 +62,7 @@ ROUTERS = (
     routes.router,
     lineage.router,
     sessions.router,
-    conversations.router,
+    sessions.conversations,
     item_routes.router,
     entity_routes.router,
     routes.tools,

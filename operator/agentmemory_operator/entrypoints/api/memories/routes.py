@@ -29,7 +29,7 @@ from agentmemory_operator.entrypoints.api.identity.rights import (
     rights_of,
 )
 from agentmemory_operator.entrypoints.api.mcp.calls import offered_tools
-from agentmemory_operator.entrypoints.api.memories import conversations
+from agentmemory_operator.entrypoints.api.memories import sessions
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
     ConversationIn,
@@ -130,7 +130,7 @@ async def store_memory(
     sent = await read_model(request, Body, choose=body_of)
     if isinstance(sent, ConversationIn):
         said = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
-        return await conversations.store(request, agent, said, 201)
+        return await sessions.store_spoken(request, agent, said, 201)
     assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key

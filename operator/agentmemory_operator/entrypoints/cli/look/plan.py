@@ -15,7 +15,6 @@ from rich.console import Console
 from agentmemory_operator.collections.rules.changes import CreateCollection
 from agentmemory_operator.collections.rules.desired import connection_named, desired_collection
 from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
-from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.connections.resolve import Sharing, connection_missing
 from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, Reached, previews_of, worst_of
 from agentmemory_operator.controllers.rules.applying import with_kept_annotations
@@ -246,13 +245,9 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     status = plan_status(preview.draft.plan, preview.draft.refusal)
     told = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
     why = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
-    return (
-        document
-        | {"physical": preview.draft.plan.physical}
-        | told
-        | why
-        | {"notes": notes_of(memory, is_new=_makes_collection(preview.draft.plan))}
-    )
+    is_new = any(isinstance(change, CreateCollection) for change in preview.draft.plan.changes)
+    told = {"physical": preview.draft.plan.physical} | told | why
+    return document | told | {"notes": notes_of(memory, is_new=is_new)}
 
 
 def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
@@ -266,10 +261,6 @@ def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
     made = layout_text(desired) if is_new else None
     texts = (made, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
     return [text for text in texts if text]
-
-
-def _makes_collection(plan: Plan) -> bool:
-    return any(isinstance(change, CreateCollection) for change in plan.changes)
 
 
 def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section]:
