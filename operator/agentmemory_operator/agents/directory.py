@@ -16,9 +16,7 @@ from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.agents.next_embedder import EmbedderFactory, Upcoming
 from agentmemory_operator.agents.sizes import Sizes
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, AgentClaim
-from agentmemory_operator.collections.rules.collection import (
-    KeywordSource,
-)
+from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
 from agentmemory_operator.entities.rules.lists import EntityLists, lists_of

@@ -19,15 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.memories.chains import (
-    SWEEP_PAGE,
-    abandon,
-    complete,
-    link,
-    next_live,
-    read_rows,
-    relink,
-)
+from agentmemory_operator.memories.chains import SWEEP_PAGE, abandon, complete, link, next_live, read_rows, relink
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_PENDING, Condition, Filter
 from agentmemory_operator.memories.rules.ids import is_id

@@ -37,12 +37,7 @@ from agentmemory_operator.entrypoints.api.problems import (
     ProblemRaised,
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.memories.rules.exact_numbers import (
-    OUT_OF_INT64,
-    is_int64,
-    may_exceed_int64,
-    read_integer,
-)
+from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64, may_exceed_int64, read_integer
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 from agentmemory_operator.runtime.slices import in_slices
 from agentmemory_operator.spec.names import VISIBLE_PATTERN

@@ -22,13 +22,7 @@ from agentmemory_operator.agents.authorisation import AgentRights, rights_to
 from agentmemory_operator.entrypoints.api.bodies import BODY_MAX_BYTES, check_keys, hold_parts, read_body
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
 from agentmemory_operator.entrypoints.api.mcp.addressee import addressee_of, no_agent, no_user
-from agentmemory_operator.entrypoints.api.mcp.calls import (
-    ApiRequest,
-    answer_of,
-    refusal_of,
-    request_of,
-    tools_of,
-)
+from agentmemory_operator.entrypoints.api.mcp.calls import ApiRequest, answer_of, refusal_of, request_of, tools_of
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.tools import Tool, in_mcp_form

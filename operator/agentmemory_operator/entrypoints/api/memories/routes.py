@@ -22,20 +22,11 @@ from agentmemory_operator.entrypoints.api.bodies import (
 )
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
-from agentmemory_operator.entrypoints.api.identity.rights import (
-    GuardedRoute,
-    PlainRoute,
-    caller_of,
-    rights_of,
-)
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
 from agentmemory_operator.entrypoints.api.mcp.calls import offered_tools
 from agentmemory_operator.entrypoints.api.memories import sessions
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
-from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
-    ConversationIn,
-    ConversationOut,
-    body_of,
-)
+from agentmemory_operator.entrypoints.api.memories.conversation_requests import ConversationIn, ConversationOut, body_of
 from agentmemory_operator.entrypoints.api.memory_spans import note_records
 from agentmemory_operator.entrypoints.api.openapi import (
     READ_PROBLEMS,
@@ -56,14 +47,7 @@ from agentmemory_operator.entrypoints.api.requests import (
     StatsParameters,
     UserParameters,
 )
-from agentmemory_operator.entrypoints.api.schemas import (
-    BatchOut,
-    MemoryOut,
-    PageOut,
-    SearchOut,
-    StoredOut,
-    ToolsOut,
-)
+from agentmemory_operator.entrypoints.api.schemas import BatchOut, MemoryOut, PageOut, SearchOut, StoredOut, ToolsOut
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
 from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
 from agentmemory_operator.errors import AgentMemoryError

@@ -18,12 +18,7 @@ from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estim
 from agentmemory_operator.connections.resolve import Sharing, connection_missing
 from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, Reached, previews_of, worst_of
 from agentmemory_operator.controllers.rules.applying import with_kept_annotations
-from agentmemory_operator.controllers.rules.plan_text import (
-    compression_text,
-    layout_text,
-    payload_text,
-    plan_status,
-)
+from agentmemory_operator.controllers.rules.plan_text import compression_text, layout_text, payload_text, plan_status
 from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.entrypoints.cli.endpoints import endpoint_at, endpoint_through
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
