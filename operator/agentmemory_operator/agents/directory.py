@@ -148,11 +148,6 @@ class _Entry:
         is_waiting = opened.agent.settings.has_keyword and opened.agent.keyword is None
         return None if is_waiting and time.monotonic() - self.read_s >= LOOK_AGAIN_S else opened
 
-    def fence_at(self, store: PointStore) -> Fence | None:
-        """What is known of the collection on a server, if it is still the same object's."""
-        own = self.own
-        return own.fence if own and own.agent.store is store else None
-
     @property
     def own(self) -> _Opened | None:
         """The agent as last opened, None where that was another object's: whose keys and memories those are."""
@@ -288,17 +283,17 @@ class AgentDirectory:
             return replace(agent, store=SealedStore(fenced, zone_keys) if zone_keys else fenced)
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> _Opened:
-        settings, before = entry.settings, entry.own.agent if entry.own else None
+        settings, own = entry.settings, entry.own
+        before = own.agent if own else None
         entry.is_stale, entry.read_s = False, time.monotonic()
-        fence = entry.fence_at(store) or Fence(settings.slug, partial(self._read, store, settings), self._times)
+        known = own.fence if own and own.agent.store is store else None
+        fence = known or Fence(settings.slug, partial(self._read, store, settings), self._times)
         try:
             facts = await fence.read()
-            embedder = (
-                before.embedder
-                if before and (before.source, before.settings.embedding) == (facts.source, settings.embedding)
-                else None
-            )
-            embedder = embedder or await self._embedder(facts.source, settings, entry.upcoming)
+            asked = facts.source, settings.embedding
+            embedder = before.embedder if before and (before.source, before.settings.embedding) == asked else None
+            embedder = embedder or await entry.upcoming.take(facts.source, settings)
+            embedder = embedder or await self._make_embedder(facts.source, settings)
             agent = _agent_of(settings, store, facts, embedder, self._clock)
             agent = replace(
                 agent,
@@ -320,9 +315,6 @@ class AgentDirectory:
         # The claims as they are now: news of them may have come since the call.
         check_epoch(facts, settings.slug, self.claims.least_epoch(settings.slug))
         return facts
-
-    async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, upcoming: Upcoming) -> Embedder:
-        return await upcoming.take(source, settings) or await self._make_embedder(source, settings)
 
     def _entry(self, slug: str) -> _Entry:
         entry = self._entries.get(slug)
