@@ -139,11 +139,11 @@ def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]
 
 
 def read_words_end(
-    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: Clues | None = None
+    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: Clues | None
 ) -> float | None:
     """The keyword score beyond the list by words, None where there is none."""
     beyond = found[len(plan.filters) :]
-    return keyword_of(beyond[0][0]["score"], clues) if beyond and beyond[0] else None
+    return keyword_of(beyond[0][0]["score"], clues) if clues and beyond and beyond[0] else None
 
 
 def is_settled(unseen: Unseen, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:
