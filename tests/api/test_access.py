@@ -16,7 +16,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import Callers
 from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.spec.access import Caller, Reviewed
 from agentmemory_operator.spec.effective.settings import effective_settings

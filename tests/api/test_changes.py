@@ -10,7 +10,7 @@ import pytest
 
 from agentmemory_operator.agents.callers import Callers
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.entrypoints.api.transfer import changes
 from tests.api.conftest import PROBE
 from tests.api.test_access import PROBE as GUARDED

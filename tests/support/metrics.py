@@ -10,7 +10,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.capacity import Capacity
 from agentmemory_operator.consolidation.schedule import ConsolidationMeter
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
-from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure
 from agentmemory_operator.lifecycle.cleanup_schedule import CleaningMeter
 from agentmemory_operator.memories.access_counts import AccessCounts

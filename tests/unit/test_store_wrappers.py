@@ -114,7 +114,7 @@ WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
 ]
 # Stores that begin calls themselves, and bases of wrappers; modules whose classes pass sockets and requests.
 NO_WRAPPERS = {QdrantShardSnapshots, ForwardingPoints, guarded_stores._Guarded}
-BESIDE_STORES = {"agentmemory_operator.adapters.http.asgi_connections", "agentmemory_operator.entrypoints.api.app"}
+BESIDE_STORES = {"agentmemory_operator.adapters.http.asgi_server", "agentmemory_operator.entrypoints.api.app"}
 
 
 def methods(port: type) -> set[str]:

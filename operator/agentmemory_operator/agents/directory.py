@@ -16,9 +16,7 @@ from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.agents.next_embedder import EmbedderFactory, Upcoming
 from agentmemory_operator.agents.sizes import Sizes
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, AgentClaim
-from agentmemory_operator.collections.rules.collection import (
-    KeywordSource,
-)
+from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
 from agentmemory_operator.entities.rules.lists import EntityLists, lists_of
@@ -118,13 +116,6 @@ class _Opened:
     facts: Facts
     fence: Fence
 
-    def for_one_use(self, *, reads_ahead: bool) -> Agent:
-        if reads_ahead:
-            self.fence.read_ahead()
-        store = FencedStore(self.agent.store, self.fence, self.facts, write_s=self.agent.write_s)
-        zone_keys = self.agent.zone_keys if self.agent.settings.zones else None
-        return replace(self.agent, store=SealedStore(store, zone_keys) if zone_keys else store)
-
 
 @dataclass(slots=True)
 class _Entry:
@@ -156,11 +147,6 @@ class _Entry:
             return None
         is_waiting = opened.agent.settings.has_keyword and opened.agent.keyword is None
         return None if is_waiting and time.monotonic() - self.read_s >= LOOK_AGAIN_S else opened
-
-    def fence_at(self, store: PointStore) -> Fence | None:
-        """What is known of the collection on a server, if it is still the same object's."""
-        own = self.own
-        return own.fence if own and own.agent.store is store else None
 
     @property
     def own(self) -> _Opened | None:
@@ -289,16 +275,25 @@ class AgentDirectory:
                 opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
             if opened.fence.facts is not None and (source := opened.fence.facts.upcoming):
                 entry.upcoming.prepare(source, entry.settings)
-            return opened.for_one_use(reads_ahead=reads_ahead)
+            if reads_ahead:
+                opened.fence.read_ahead()
+            agent = opened.agent
+            fenced = FencedStore(agent.store, opened.fence, opened.facts, write_s=agent.write_s)
+            zone_keys = agent.zone_keys if agent.settings.zones else None
+            return replace(agent, store=SealedStore(fenced, zone_keys) if zone_keys else fenced)
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> _Opened:
-        settings, before = entry.settings, entry.own.agent if entry.own else None
+        settings, own = entry.settings, entry.own
+        before = own.agent if own else None
         entry.is_stale, entry.read_s = False, time.monotonic()
-        fence = entry.fence_at(store) or Fence(settings.slug, partial(self._read, store, settings), self._times)
+        known = own.fence if own and own.agent.store is store else None
+        fence = known or Fence(settings.slug, partial(self._read, store, settings), self._times)
         try:
             facts = await fence.read()
-            embedder = before.embedder if before and _embeds_alike(before, settings, facts) else None
-            embedder = embedder or await self._embedder(facts.source, settings, entry.upcoming)
+            asked = facts.source, settings.embedding
+            embedder = before.embedder if before and (before.source, before.settings.embedding) == asked else None
+            embedder = embedder or await entry.upcoming.take(facts.source, settings)
+            embedder = embedder or await self._make_embedder(facts.source, settings)
             agent = _agent_of(settings, store, facts, embedder, self._clock)
             agent = replace(
                 agent,
@@ -320,9 +315,6 @@ class AgentDirectory:
         # The claims as they are now: news of them may have come since the call.
         check_epoch(facts, settings.slug, self.claims.least_epoch(settings.slug))
         return facts
-
-    async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, upcoming: Upcoming) -> Embedder:
-        return await upcoming.take(source, settings) or await self._make_embedder(source, settings)
 
     def _entry(self, slug: str) -> _Entry:
         entry = self._entries.get(slug)
@@ -376,10 +368,6 @@ async def _has_sealed(agent: Agent) -> bool:
     asked = {"filter": {"must": [equals_any(ZONE_KEY, list(Zone))]}, "limit": 1, "with_payload": False}
     points, _ = await agent.store.scroll(agent.alias, asked)
     return bool(points)
-
-
-def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:
-    return (before.source, before.settings.embedding) == (facts.source, settings.embedding)
 
 
 def unknown_agent(slug: str) -> NotFound:

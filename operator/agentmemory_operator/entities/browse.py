@@ -1,17 +1,15 @@
 """What is known of a scope's entities, and how a person sets it right: another name for one, or one name for two."""
 
-import base64
-import binascii
-import json
 from dataclasses import dataclass
 from itertools import islice
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entities.graphs import EntityGraphs
-from agentmemory_operator.entities.rules.graph import GraphLink, GraphNode, ScopeGraph
+from agentmemory_operator.entities.rules.graph import GraphNode, ScopeGraph
 from agentmemory_operator.entities.sheets import change_sheet, check_enabled
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
+from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 
 SHOWN_MAX = 100
 """Neighbours and memories of one name that an answer holds."""
@@ -80,7 +78,7 @@ async def list_entities(
     rest = [place for place in places if after is None or place > after]
     page = [graph.nodes[key] for _, key in rest[:limit]]
     results = tuple(ListedEntity(node.name, node.kind, len(node.memories)) for node in page)
-    return EntityPage(results, _cursor(*rest[limit - 1]) if len(rest) > limit else None)
+    return EntityPage(results, encode_cursor(*rest[limit - 1]) if len(rest) > limit else None)
 
 
 async def read_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: str) -> EntityView:
@@ -152,26 +150,18 @@ def _view(graph: ScopeGraph, node: GraphNode) -> EntityView:
         aliases=tuple(aliases),
         memories=len(node.memories),
         memory_ids=tuple(graph.memory_ids[place] for place in node.memories[:SHOWN_MAX]),
-        neighbours=tuple(_neighbour(graph, node, link) for link in islice(graph.links_of(key), SHOWN_MAX)),
+        neighbours=tuple(
+            Neighbour(graph.nodes[link.target].name, link.relation, link.strength, link.is_incoming)
+            for link in islice(graph.links_of(key), SHOWN_MAX)
+        ),
     )
 
 
-def _neighbour(graph: ScopeGraph, node: GraphNode, link: GraphLink) -> Neighbour:
-    return Neighbour(graph.nodes[link.target].name, link.relation, link.strength, link.is_incoming)
-
-
-def _cursor(rank: int, key: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([rank, key]).encode()).decode()
-
-
 def _position_of(cursor: str) -> tuple[int, str]:
-    try:
-        rank, key = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise _bad_cursor() from error
-    if not isinstance(rank, int) or not isinstance(key, str):
-        raise _bad_cursor()
-    return rank, key
+    match decode_cursor(cursor):
+        case [int(rank), str(key)]:
+            return rank, key
+    raise _bad_cursor()
 
 
 def _bad_cursor() -> RequestInvalid:

@@ -116,15 +116,11 @@ def _verbs(settings: Settings) -> Verbs:
         ),
         asking=Asking(open_client, settings.api_url, settings.token),
         open_installed=lambda context: _room("stores").open_installed(context),
-        stacks=_stacks(settings),
-    )
-
-
-def _stacks(settings: Settings) -> Stacks:
-    return Stacks(
-        find=lambda: import_module(RUNNING).RunningStacks(settings.place).find(),
-        has_cluster=has_kubernetes(settings),
-        means_cluster=settings.is_in_cluster or called_as() != PROGRAM,
+        stacks=Stacks(
+            find=lambda: import_module(RUNNING).RunningStacks(settings.place).find(),
+            has_cluster=has_kubernetes(settings),
+            means_cluster=settings.is_in_cluster or called_as() != PROGRAM,
+        ),
     )
 
 

@@ -33,7 +33,7 @@ from agentmemory_operator.connections.point_stores import PointStores
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.identity.auth import build_guard
-from agentmemory_operator.entrypoints.api.load.limits import MIB, Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import compose
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, sources

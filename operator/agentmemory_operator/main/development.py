@@ -3,11 +3,13 @@
 import asyncio
 import errno
 import importlib
+import json
 import logging
 import os
+import shlex
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,7 @@ from agentmemory_operator.adapters.folder.running import RunningStack, RunningSt
 from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.collections.rules.collection import owner_in
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
@@ -27,18 +30,18 @@ from agentmemory_operator.entrypoints.operator.following import follow_folder, p
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, Outside
 from agentmemory_operator.main.consolidation import open_models
-from agentmemory_operator.main.dev_banner import say_first_calls, say_where
 from agentmemory_operator.main.dev_folders import DevFolders, check_free, open_folders
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
-from agentmemory_operator.main.processes import LOOPBACK, open_tracer, until_stopped
+from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.tasks import cancel
-from agentmemory_operator.settings import Settings
+from agentmemory_operator.settings import AuthMode, Settings
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
+from agentmemory_operator.spec.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -212,3 +215,53 @@ def import_devserver() -> ModuleType:
             "the dev Qdrant is not installed: install 'agentmemory-operator[dev]' (the image does not include it),"
             " or run `agentmemory dev` with --qdrant URL"
         ) from exc
+
+
+LOOK_S, MOST_LOOK_S = 0.1, 2.0
+USER, SAID, ASKED = "ada", "Ada drinks tea, never coffee", "what does she drink?"
+
+
+def say_where(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str) -> None:
+    """Say where everything is."""
+    say(f"Manifests {printable(str(folders.manifests))}, watched; the status of each object in .status there")
+    say(f"Data {printable(str(folders.data))}")
+    say(f"{stand_in} is used for every QdrantConnection, whatever its URL")
+    say(f"Qdrant {qdrant_url}")
+    say(f"API {api_url}")
+
+
+async def say_first_calls(api: Api, api_url: str, folders: DevFolders, auth: AuthMode) -> None:
+    """Once an agent answers, say how it is asked; where none is declared, how one is. Then wait for ever."""
+    while api.readiness.why_not_ready() is not None:
+        await asyncio.sleep(LOOK_S)
+    if not api.services.directory.list():
+        folder = printable(str(folders.manifests))
+        say(f"No AgentMemory is declared in {folder}. This writes one, which is served at once:")
+        say(f"  agentmemory init my-agent --into {shlex.quote(folder)}")
+    slug = await _first_agent(api.services.directory)
+    say("Paste into another terminal:")
+    for call in first_calls(f"{api_url}/v1/agents/{slug}", has_token=auth == "token"):
+        say(f"  {call}")
+    await asyncio.Event().wait()
+
+
+async def _first_agent(directory: AgentDirectory) -> str:
+    """The first agent by name that answers, and makes vectors of texts itself."""
+    look_s = LOOK_S
+    while True:
+        for settings in directory.list():
+            # Not yet, or not as its object stands: the log says why.
+            with suppress(AgentMemoryError):
+                if not (await directory.open(settings.slug)).takes_vectors:
+                    return settings.slug
+        await asyncio.sleep(look_s)
+        look_s = min(2 * look_s, MOST_LOOK_S)
+
+
+def first_calls(agent_url: str, *, has_token: bool) -> list[str]:
+    """Two calls for a shell: one that stores a memory, one that finds it."""
+    headers = "-H 'Content-Type: application/json'"
+    if has_token:
+        headers += ' -H "Authorization: Bearer $AGENTMEMORY_TOKEN"'
+    bodies = {"memories": {"user_id": USER, "content": SAID}, "search": {"user_id": USER, "query": ASKED}}
+    return [f"curl -sSw '\\n' {agent_url}/{path} {headers} -d '{json.dumps(body)}'" for path, body in bodies.items()]

@@ -6,11 +6,7 @@ from weakref import WeakSet
 
 from agentmemory_operator.adapters.embedding.choice import build_embedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
-from agentmemory_operator.connections.embedders import (
-    EmbeddingMeter,
-    MeteredEmbedder,
-    RekeyedEmbedder,
-)
+from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder
 from agentmemory_operator.connections.rules.handover import embedding_key
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.ports.kubernetes import Secrets

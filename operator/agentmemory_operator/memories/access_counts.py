@@ -190,7 +190,15 @@ class AccessCounts:
         async with self._lock:
             pace = _Pace(over_s, self.waiting)
             for slug in dict.fromkeys([*self._sent, *self._noted]):
-                await self._try_flush_agent(slug, pace)
+                try:
+                    await self._flush_agent(slug, pace)
+                except TransientError as error:
+                    log.warning("access counts of agent %s are postponed to the next flush: %s", slug, error)
+                except AgentMemoryError as error:
+                    sent = self._sent.pop(slug, None)
+                    given_up = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]
+                    self.drops.inc(sum(increment.count for increment in given_up))
+                    log.warning("access counts of agent %s are dropped: %s", slug, error)
 
     async def run(self, interval_s: float = FLUSH_INTERVAL_S) -> None:
         """Flush until cancelled, and once more then, for at most 10 s."""
@@ -202,25 +210,11 @@ class AccessCounts:
                 await self.flush(over_s=interval_s * 0.8)
                 rest_s = max(interval_s - (time.monotonic() - started_s), 0)
         finally:
-            await self._flush_last()
-
-    async def _flush_last(self) -> None:
-        try:
-            async with asyncio.timeout(LAST_FLUSH_S):
-                await self.flush()
-        except TimeoutError:
-            log.warning("access counts of %d memories are lost: Qdrant did not accept them in time", self.waiting)
-
-    async def _try_flush_agent(self, slug: str, pace: _Pace) -> None:
-        try:
-            await self._flush_agent(slug, pace)
-        except TransientError as error:
-            log.warning("access counts of agent %s are postponed to the next flush: %s", slug, error)
-        except AgentMemoryError as error:
-            sent = self._sent.pop(slug, None)
-            given_up = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]
-            self.drops.inc(sum(increment.count for increment in given_up))
-            log.warning("access counts of agent %s are dropped: %s", slug, error)
+            try:
+                async with asyncio.timeout(LAST_FLUSH_S):
+                    await self.flush()
+            except TimeoutError:
+                log.warning("access counts of %d memories are lost: Qdrant did not accept them in time", self.waiting)
 
     async def _flush_agent(self, slug: str, pace: _Pace) -> None:
         agent = await self._open_agent(slug)

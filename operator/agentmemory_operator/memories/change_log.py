@@ -145,7 +145,11 @@ async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) 
         points, _ = await agent.store.scroll(agent.alias, body)
     except StoreRejected as error:
         if LOGGED_KEY in error.words:
-            raise _no_index(agent) from error
+            raise StoreUnavailable(
+                f"the collection of agent {agent.settings.slug!r} has no index on {LOGGED_KEY!r} yet: the operator"
+                " adds it. If it does not, see the object's Synced condition",
+                retry_after_s=NO_INDEX_RETRY_S,
+            ) from error
         raise
     return points
 
@@ -169,11 +173,3 @@ def _position(cursor: str, agent: Agent) -> Position:
         message = f"{cursor[:64]!r} is not a cursor of this agent's changes: start without one, or send a next_cursor"
         raise RequestInvalid([FieldError("cursor", message)])
     return position
-
-
-def _no_index(agent: Agent) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"the collection of agent {agent.settings.slug!r} has no index on {LOGGED_KEY!r} yet: the operator adds it."
-        " If it does not, see the object's Synced condition",
-        retry_after_s=NO_INDEX_RETRY_S,
-    )

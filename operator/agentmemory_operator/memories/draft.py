@@ -26,7 +26,7 @@ from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
-from agentmemory_operator.memories.zoned import Owner, has_vector, keys_of, scope_with, vector_errors, zone_errors
+from agentmemory_operator.memories.zoned import has_vector, keys_of, scope_with, vector_errors, zone_errors
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -95,7 +95,8 @@ async def bare_drafts(
     memories = [item.memory for item in cleaned]
     refused = await _refused(agent, memories, is_new=is_new)
     keys = await keys_of(agent, _owners(memories, refused))
-    refused |= _without_key(memories, keys)
+    found = ((place, keys.get((memory.zone or "", memory.user_id))) for place, memory in enumerate(memories))
+    refused |= {place: error for place, error in found if isinstance(error, KeysUnavailable)}
     texts = [memory.content for n, memory in enumerate(memories) if n not in refused and has_vector(agent, memory.zone)]
     vectors = {} if agent.takes_vectors else await embed_each(agent.embedder, texts)
     now_ms = agent.clock.now_ms()
@@ -117,14 +118,6 @@ def _owners(
 ) -> Iterator[tuple[str | None, str]]:
     """Yield zone and user of what is not refused."""
     return ((memory.zone, memory.user_id) for place, memory in enumerate(memories) if place not in refused)
-
-
-def _without_key(
-    memories: Sequence[IncomingMemory], keys: Mapping[Owner, DataKey | KeysUnavailable]
-) -> dict[int, AgentMemoryError]:
-    """By place why a memory cannot be sealed now."""
-    found = ((place, keys.get((memory.zone or "", memory.user_id))) for place, memory in enumerate(memories))
-    return {place: error for place, error in found if isinstance(error, KeysUnavailable)}
 
 
 async def _refused(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
@@ -292,7 +285,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
     author = memory.author or memory.stored_by
     return MemoryRecord(
         **{name: getattr(memory, name) for name in _KEPT},
-        id=first or request or _new_id(now_ms, place),
+        id=first or request or time_ordered_id(now_ms, place, randomness=secrets.randbits(62)),
         agent_id=agent.settings.slug,
         type=kind.name,
         confidence=kind.confidence if memory.confidence is None else memory.confidence,
@@ -313,10 +306,6 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
         request_hash=_hash_request(memory, secret) if memory.idempotency_key else None,
         entities=entities_of(agent, memory.content, user_id=memory.user_id, author=author, zone=memory.zone),
     )
-
-
-def _new_id(now_ms: int, place: int) -> str:
-    return time_ordered_id(now_ms, place, randomness=secrets.randbits(62))
 
 
 def _hash_request(memory: IncomingMemory, secret: str) -> str:

@@ -104,7 +104,13 @@ def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[Clean]:
     if not found:
         return Clean(memory)
     changed = replace(memory, **{name: value for name, (value, _) in found.items()})
-    return Clean(changed, tuple(_warning(name, kinds) for name, (_, kinds) in found.items()))
+    return Clean(
+        changed,
+        tuple(
+            f"{name}: redacted before it was stored: {', '.join(sorted(kinds))} (spec.lifecycle.scrubSecrets)"
+            for name, (_, kinds) in found.items()
+        ),
+    )
 
 
 def _scrubbed(value: str | Mapping[str, Any], rules: Sequence[SecretRule]) -> Steps[tuple[Any, frozenset[Kind]]]:
@@ -113,7 +119,3 @@ def _scrubbed(value: str | Mapping[str, Any], rules: Sequence[SecretRule]) -> St
         return text.text, text.kinds
     scrubbed = yield from scrub_object(value, rules)
     return scrubbed.value, scrubbed.kinds
-
-
-def _warning(name: str, kinds: frozenset[Kind]) -> str:
-    return f"{name}: redacted before it was stored: {', '.join(sorted(kinds))} (spec.lifecycle.scrubSecrets)"

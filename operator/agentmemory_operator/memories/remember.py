@@ -56,7 +56,15 @@ class Remember:
             written = await self._write(agent, drafts)
         finally:
             for user_id in {memory.user_id for memory in memories}:
-                _count_anew(agent, user_id, drafts, written, since_s=since_s)
+                of_user = [
+                    _added(agent, draft.record, outcome)
+                    for draft, outcome in zip_longest(drafts, written)
+                    if isinstance(draft, MemoryDraft) and draft.record.user_id == user_id
+                ]
+                if None in of_user:
+                    agent.sizes.forget(user_id)
+                else:
+                    agent.sizes.added(user_id, sum(number or 0 for number in of_user), since_s=since_s)
             await session_keywords.settle(agent, _changed(drafts, written))
         if moved := _moved(written):
             raise moved
@@ -135,26 +143,6 @@ def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequenc
     for draft, outcome in zip(drafts, outcomes, strict=False):
         if isinstance(draft, MemoryDraft) and isinstance(outcome, StoredMemory) and draft.rule != "plain":
             yield from (outcome.id, outcome.supersedes)
-
-
-def _count_anew(
-    agent: Agent,
-    user_id: str,
-    drafts: Sequence[MemoryDraft | AgentMemoryError],
-    outcomes: Sequence[Outcome],
-    *,
-    since_s: float,
-) -> None:
-    """Have the counts of a user made again, or add what was stored where it is known what that adds."""
-    of_user = [
-        _added(agent, draft.record, outcome)
-        for draft, outcome in zip_longest(drafts, outcomes)
-        if isinstance(draft, MemoryDraft) and draft.record.user_id == user_id
-    ]
-    if None in of_user:
-        agent.sizes.forget(user_id)
-    else:
-        agent.sizes.added(user_id, sum(number or 0 for number in of_user), since_s=since_s)
 
 
 def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int | None:

@@ -19,15 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.memories.chains import (
-    SWEEP_PAGE,
-    abandon,
-    complete,
-    link,
-    next_live,
-    read_rows,
-    relink,
-)
+from agentmemory_operator.memories.chains import SWEEP_PAGE, abandon, complete, link, next_live, read_rows, relink
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_PENDING, Condition, Filter
 from agentmemory_operator.memories.rules.ids import is_id
@@ -65,7 +57,12 @@ async def repair_links(agent: Agent) -> None:
         near = await read_rows(agent, sorted({id_ for row in rows for id_ in neighbours(row)}))
         for row in rows:
             await _repair_successor(agent, row, near)
-            await _repair_predecessors(agent, row, near)
+            for before in predecessors(row):
+                old = near.get(before)
+                if old is None or old.get("supersededById") or old.get("pending"):
+                    continue
+                if TOMBSTONE_KEY not in old or before == row.get("identityId"):
+                    await link(agent, old, row)
 
 
 async def _repair_successor(agent: Agent, row: Payload, near: Mapping[str, _Row]) -> None:
@@ -76,15 +73,6 @@ async def _repair_successor(agent: Agent, row: Payload, near: Mapping[str, _Row]
     is_gone = successor is None or (TOMBSTONE_KEY in successor and not successor.get("pending"))
     if is_gone:
         await relink(agent, row, await next_live(agent, row, row.get("identityId")))
-
-
-async def _repair_predecessors(agent: Agent, row: Payload, near: Mapping[str, _Row]) -> None:
-    for before in predecessors(row):
-        old = near.get(before)
-        if old is None or old.get("supersededById") or old.get("pending"):
-            continue
-        if TOMBSTONE_KEY not in old or before == row.get("identityId"):
-            await link(agent, old, row)
 
 
 def _readable(points: Sequence[Json]) -> list[Payload]:

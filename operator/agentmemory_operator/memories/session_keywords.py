@@ -158,9 +158,22 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
     filled = 0
     # What has a zone gets its words, if any, when it is written.
     lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
+    unordered = {
+        "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],
+        "must_not": [*lacking["must_not"], {"is_empty": {"key": "sessionId"}}, IS_WORKING],
+    }
     for _ in range(PAGES_A_SWEEP):
-        if rows := await _scroll(agent, _without_order(lacking), limit=PAGE):
-            await _give_order(agent, rows)
+        if rows := await _scroll(agent, unordered, limit=PAGE):
+            operations = [
+                {
+                    "set_payload": {
+                        "payload": {ORDER_KEY: order_of(row["createdAt"], 0)},
+                        "filter": only(row["id"], equals("rev", row["rev"])),
+                    }
+                }
+                for row in rows
+            ]
+            await agent.store.batch(agent.alias, operations, strong=True)
             continue
         rows = await _scroll(agent, lacking, limit=PAGE)
         if not rows:
@@ -195,7 +208,7 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
         stale |= stale_ids(near, source.window, known=known)
     gone = [row for row in rows if not is_member(row)]
     if gone:
-        holds = holders_of([row["id"] for row in gone], source)
+        holds = holders_of([row["id"] for row in gone])
         stale |= {row["id"] for row in await _scroll(agent, {"must": [holds, NOT_DELETED]}, limit=PAGE)}
     for row in gone:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:
@@ -270,27 +283,6 @@ async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
     ]
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
-
-
-async def _give_order(agent: Agent, rows: Sequence[_Row]) -> None:
-    operations = [
-        {
-            "set_payload": {
-                "payload": {ORDER_KEY: order_of(row["createdAt"], 0)},
-                "filter": only(row["id"], equals("rev", row["rev"])),
-            }
-        }
-        for row in rows
-    ]
-    await agent.store.batch(agent.alias, operations, strong=True)
-
-
-def _without_order(lacking: Filter) -> Filter:
-    has_session = {"is_empty": {"key": "sessionId"}}
-    return {
-        "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],
-        "must_not": [*lacking["must_not"], has_session, IS_WORKING],
-    }
 
 
 async def _rows(agent: Agent, ids: set[str]) -> list[_Row]:

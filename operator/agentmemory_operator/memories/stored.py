@@ -3,9 +3,6 @@
 Changed in place is everything about a memory but what it says, and what follows from that.
 """
 
-import base64
-import binascii
-import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +27,7 @@ from agentmemory_operator.memories.rules.filters import (
     only,
     visible,
 )
-from agentmemory_operator.memories.rules.ids import is_id
+from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor, is_id
 from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
@@ -86,7 +83,7 @@ class _Position:
         The seal is no secret: who makes one of his own finds no more than the list itself would show him.
         """
         sealed = repr((agent.settings.slug, selection, self.created_at, self.id))
-        return base64.urlsafe_b64encode(json.dumps([self.created_at, self.id, hash_content(sealed)]).encode()).decode()
+        return encode_cursor(self.created_at, self.id, hash_content(sealed))
 
 
 async def read_memory(agent: Agent, memory_id: str, *, user_id: str) -> MemoryRecord:
@@ -255,14 +252,10 @@ async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) 
 
 
 def _position_of(cursor: str, agent: Agent, selection: Selection) -> _Position:
-    try:
-        created_at, memory_id, _ = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise _bad_cursor(cursor) from error
-    position = _Position(created_at, memory_id)
-    if position.encode(agent, selection) != cursor:
-        raise _bad_cursor(cursor)
-    return position
+    match decode_cursor(cursor):
+        case [created_at, memory_id, _] if _Position(created_at, memory_id).encode(agent, selection) == cursor:
+            return _Position(created_at, memory_id)
+    raise _bad_cursor(cursor)
 
 
 def _bad_cursor(cursor: str) -> RequestInvalid:

@@ -52,7 +52,8 @@ def grave_of(row: Row, tombstone: Payload, *conditions: Condition) -> Grave:
 
 async def entomb(agent: Agent, graves: Sequence[Grave]) -> None:
     """Put tombstones in the place of at most 100 points; `read_emptied` then tells what became of each."""
-    upserts = [_replacement(grave) for grave in graves]
+    points = [{"id": grave.tombstone["id"], "vector": {}, "payload": grave.tombstone} for grave in graves]
+    upserts = [upsert_where(point, grave.unchanged) for point, grave in zip(points, graves, strict=True)]
     emptied = emptying(agent.vectors, [grave.tombstone["id"] for grave in graves])
     await agent.store.batch(agent.alias, [*upserts, emptied], strong=True)
 
@@ -102,7 +103,8 @@ async def empty_all(agent: Agent, among: Filter | None = None, *, most: int | No
         StoreUnavailable: see `read_emptied`.
     """
     # By what is indexed: there may be many tombstones, and none of them has vectors.
-    having = both(_OURS, *(among or {}).get("must", ()), _has_vector(agent.vectors))
+    has_vector = {"should": [{"has_vector": name} for name in agent.vectors]}
+    having = both(_OURS, *(among or {}).get("must", ()), has_vector)
     body = {"filter": having, "limit": BATCH, "with_payload": ["content"], "with_vector": False}
     count = pages = 0
     async for points in read_pages(agent, body):
@@ -118,15 +120,6 @@ async def empty_all(agent: Agent, among: Filter | None = None, *, most: int | No
 def emptying(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
     """The operation that takes all vectors from those of some points that are tombstones."""
     return {"delete_vectors": {"filter": both(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}
-
-
-def _replacement(grave: Grave) -> Json:
-    point = {"id": grave.tombstone["id"], "vector": {}, "payload": grave.tombstone}
-    return upsert_where(point, grave.unchanged)
-
-
-def _has_vector(vectors: Iterable[str]) -> Condition:
-    return {"should": [{"has_vector": name} for name in vectors]}
 
 
 def _kept(count: int) -> StoreUnavailable:

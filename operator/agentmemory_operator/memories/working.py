@@ -10,7 +10,7 @@ use: a time, and later than any other of the session, so that two uses within a 
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -124,7 +124,11 @@ class WorkingMemory:
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: it may have been written; the same again is safe.
         """
-        _check_type(agent)
+        if check_types([WORKING], agent, field="type"):
+            way_out = "add it to spec.types of its object, or use preset cognitive or importance"
+            raise RequestInvalid(
+                [FieldError("type", f"this agent has no type {WORKING!r} for working memory: {way_out}")]
+            )
         [cleaned] = await clean(agent, [replace(memory, type=WORKING, is_working=True)])
         [draft] = await drafts_of(agent, [cleaned])
         if isinstance(draft, AgentMemoryError):
@@ -199,7 +203,8 @@ class WorkingMemory:
                 if place.is_taken:
                     await self._vacate(agent, place)
             used_at = _next_use(agent, places)
-            if known := _row_saying(draft.record.content_hash, within):
+            rows = (place.row for place in within if place.is_taken and place.row)
+            if known := next((row for row in rows if row.get("contentHash") == draft.record.content_hash), None):
                 changes = {"importance": draft.record.importance}
                 if row := await self._use(agent, known, changes, used_at=used_at):
                     return KeptMemory(record_of(row), "NONE")
@@ -270,24 +275,12 @@ class WorkingMemory:
         raise StoreUnavailable("the session is being changed concurrently: retry")
 
 
-def _check_type(agent: Agent) -> None:
-    if check_types([WORKING], agent, field="type"):
-        way_out = "add it to spec.types of its object, or use preset cognitive or importance"
-        raise RequestInvalid([FieldError("type", f"this agent has no type {WORKING!r} for working memory: {way_out}")])
-
-
 def _next_use(agent: Agent, places: Iterable[_Place]) -> int:
     return max(agent.clock.now_ms(), _latest(places) + 1)
 
 
 def _latest(places: Iterable[_Place]) -> int:
     return max((place.used_at for place in places), default=0)
-
-
-def _row_saying(content_hash: str, places: Sequence[_Place]) -> Payload | None:
-    """The memory that says the same."""
-    rows = (place.row for place in places if place.is_taken and place.row)
-    return next((row for row in rows if row.get("contentHash") == content_hash), None)
 
 
 async def _written(agent: Agent, memory_id: str, mark: str) -> Payload | None:

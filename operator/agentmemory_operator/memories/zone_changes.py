@@ -35,14 +35,7 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 from agentmemory_operator.memories.stored import own_row
-from agentmemory_operator.memories.zoned import (
-    check_open,
-    has_vector,
-    scope_with,
-    sinks,
-    writing_key,
-    zone_errors,
-)
+from agentmemory_operator.memories.zoned import check_open, has_vector, scope_with, sinks, writing_key, zone_errors
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 

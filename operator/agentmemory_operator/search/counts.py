@@ -7,12 +7,11 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected
 from agentmemory_operator.memories.point_pages import read_memories, read_pages
-from agentmemory_operator.memories.rules.filters import Filter, Selection
+from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.search.rules.counts import DECAY_KEYS, STATES, State, Statistics, count_decayed, state_filters
 from agentmemory_operator.spec.expression.models import Confidence
 
@@ -30,13 +29,7 @@ TOO_MANY_TYPED = (
 )
 
 
-async def count_eligible(agent: Agent, selection: Selection, filter_: Filter) -> int:
-    """How many memories a search chooses from, with all that this process has stored; `agents/sizes.py`."""
-    is_whole = selection == Selection(user_id=selection.user_id, scopes=selection.scopes)
-    return await agent.sizes.get(selection.user_id, selection, partial(_count, agent, filter_), is_whole=is_whole)
-
-
-async def _count(agent: Agent, filter_: Filter) -> int:
+async def count_matching(agent: Agent, filter_: Filter) -> int:
     """How many memories match; of many, where they cannot be counted at once, the engine's estimate."""
     if not agent.allows_exact:
         estimate = await agent.store.count(agent.alias, filter_, exact=False)

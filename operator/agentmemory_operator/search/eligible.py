@@ -5,16 +5,17 @@ asked among their ids.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_certain, is_exact
 from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
-from agentmemory_operator.memories.rules.filters import Condition, Filter, Selection, both, equals_any, visible
+from agentmemory_operator.memories.rules.filters import Filter, Selection, both, equals_any, visible
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.zoned import has_vector
-from agentmemory_operator.search.counts import count_eligible
+from agentmemory_operator.search.counts import count_matching
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 from agentmemory_operator.zones.sealed_store import as_stored
 
@@ -27,26 +28,23 @@ NARROW = "narrow the search by types, tags, session_id, namespace or another fil
 
 
 async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tuple[Filter, int]:
-    """Return the filter of what a search chooses from, and how many memories that is."""
+    """Return the filter of what a search chooses from, and how many memories that is, with all that was stored here."""
     indexes, criterion = agent.settings.indexes, selection.criterion
     found = visible(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
-    filter_ = both(found, *_searchable(agent))
-    if criterion is None or is_exact(criterion, indexes):
-        return filter_, await count_eligible(agent, selection, filter_)
-    # A filter of all candidates, of which only those are read that Qdrant is not certain of.
-    certain = compile_certain(criterion, indexes)
-    unread = [{"must_not": [certain]}] if certain else []
-    ids = await _find_matching(agent, criterion, both(filter_, *unread))
-    if certain is None:
-        return both(filter_, {"has_id": ids}), len(ids)
-    narrowed = both(filter_, {"should": [certain, {"has_id": ids}]} if ids else certain)
-    return narrowed, await count_eligible(agent, selection, narrowed)
-
-
-def _searchable(agent: Agent) -> list[Condition]:
-    """The condition of being found by meaning: memories of some zones have no vector."""
+    # Memories of some zones have no vector, and so are not found by meaning.
     hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
-    return [{"must_not": [equals_any(ZONE_KEY, hidden)]}] if hidden else []
+    filter_ = both(found, {"must_not": [equals_any(ZONE_KEY, hidden)]}) if hidden else found
+    if criterion is not None and not is_exact(criterion, indexes):
+        # A filter of all candidates, of which only those are read that Qdrant is not certain of.
+        certain = compile_certain(criterion, indexes)
+        unread = [{"must_not": [certain]}] if certain else []
+        ids = await _find_matching(agent, criterion, both(filter_, *unread))
+        if certain is None:
+            return both(filter_, {"has_id": ids}), len(ids)
+        filter_ = both(filter_, {"should": [certain, {"has_id": ids}]} if ids else certain)
+    is_whole = selection == Selection(user_id=selection.user_id, scopes=selection.scopes)
+    count = partial(count_matching, agent, filter_)
+    return filter_, await agent.sizes.get(selection.user_id, selection, count, is_whole=is_whole)
 
 
 async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter) -> list[str]:

@@ -1,13 +1,13 @@
 """What a search asks for, what is wrong with it, and the ranking that it makes of the object's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agentmemory_operator.agents.checks import check_presence, check_types, check_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.memories.rules.filters import Selection
-from agentmemory_operator.search.neighbours import MOST_RESULTS
+from agentmemory_operator.search.results import MOST_RESULTS
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import WEIGHTED, Priority, name_of
 from agentmemory_operator.spec.presets.table import Weights
@@ -56,53 +56,30 @@ def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
     return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
 
 
-def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    most = agent.settings.ranking.max_query_limit
-    if most is None or request.top_k is None or request.top_k <= most:
-        return []
-    return [FieldError("top_k", f"{request.top_k} is more than {most}, the limit of the object's strictMode")]
-
-
-def _check_neighbours(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    if not request.neighbours:
-        return []
-    if agent.keyword is None:
-        way_out = "omit it, or set index.keyword.enabled in its object"
-        return [FieldError("include.neighbours", f"this agent does not keep the order of sessions: {way_out}")]
-    if (request.top_k or agent.settings.ranking.limit) > MOST_RESULTS:
-        return [FieldError("top_k", f"must be at most {MOST_RESULTS} with include.neighbours")]
-    return []
-
-
-def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    if not request.hybrid:
-        return []
-    if agent.keyword is None:
-        message = "this agent has no keyword index: omit hybrid, or set index.keyword.enabled in its object"
-        return [FieldError("hybrid", message)]
-    return [] if request.query is not None else [FieldError("query", "required with hybrid")]
-
-
 def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     """What is wrong with a request, as this agent is."""
-    errors = check_types(request.selection.types, agent, field="types")
-    errors += _check_top_k(request, agent) + _check_weights(request, agent.settings.ranking)
-    if request.min_similarity is not None and not agent.settings.ranking.allows_overrides:
+    ranking = agent.settings.ranking
+    most = ranking.max_query_limit
+    errors = check_types(request.selection.types, agent, field="types") if request.selection.types else []
+    if request.top_k is not None and most is not None and request.top_k > most:
+        errors.append(FieldError("top_k", f"{request.top_k} is more than {most}, the limit of the object's strictMode"))
+    if request.weights is not None:
+        errors += _check_weights(ranking)
+    if request.min_similarity is not None and not ranking.allows_overrides:
         way_out = "omit it, or set spec.scoring.allowOverrides to true"
         errors.append(FieldError("min_similarity", f"this agent does not allow requests to change it: {way_out}"))
-    if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
+    if request.min_priority is not None and not isinstance(ranking.model, Priority):
         way_out = "omit it, or set spec.scoring.model to Priority"
         errors.append(FieldError("min_priority", f"this agent's scoring model has no priority: {way_out}"))
     errors += check_presence(agent, text=request.query, vector=request.vector)
-    errors += _check_hybrid(request, agent) + _check_neighbours(request, agent)
+    if request.hybrid or request.neighbours:
+        errors += _check_keywords(request, agent)
     if request.vector is not None:
         errors += check_vector(request.vector, size=agent.source.dimensions)
     return errors
 
 
-def _check_weights(request: SearchRequest, ranking: Ranking) -> list[FieldError]:
-    if request.weights is None:
-        return []
+def _check_weights(ranking: Ranking) -> list[FieldError]:
     if (model := name_of(ranking.model)) != WEIGHTED:
         way_out = "omit them, or set spec.scoring.model to Weighted"
         return [FieldError("weights", f"this agent's scoring model is {model}, which has no weights: {way_out}")]
@@ -110,3 +87,16 @@ def _check_weights(request: SearchRequest, ranking: Ranking) -> list[FieldError]
         way_out = "omit them, or set spec.scoring.allowOverrides to true"
         return [FieldError("weights", f"this agent does not allow requests to change weights: {way_out}")]
     return []
+
+
+def _check_keywords(request: SearchRequest, agent: Agent) -> Iterator[FieldError]:
+    """Yield what is wrong with what only an agent with keywords does."""
+    has_order, way_out = agent.keyword is not None, "or set index.keyword.enabled in its object"
+    if request.hybrid and not has_order:
+        yield FieldError("hybrid", f"this agent has no keyword index: omit hybrid, {way_out}")
+    elif request.hybrid and request.query is None:
+        yield FieldError("query", "required with hybrid")
+    if request.neighbours and not has_order:
+        yield FieldError("include.neighbours", f"this agent does not keep the order of sessions: omit it, {way_out}")
+    elif request.neighbours and (request.top_k or agent.settings.ranking.limit) > MOST_RESULTS:
+        yield FieldError("top_k", f"must be at most {MOST_RESULTS} with include.neighbours")

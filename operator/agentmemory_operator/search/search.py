@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import starmap
 from typing import NamedTuple
 
 from agentmemory_operator.agents.checks import scaled
@@ -12,6 +13,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_question
 from agentmemory_operator.connections.rules.capabilities import IDF_CORPUS, MIN_MAX
 from agentmemory_operator.entities.graphs import EntityGraphs
+from agentmemory_operator.entities.rules.activation import found_by_query
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_whole
@@ -20,19 +22,17 @@ from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.models import Reranker
-from agentmemory_operator.search.along import memories_along
 from agentmemory_operator.search.eligible import find_eligible
-from agentmemory_operator.search.neighbours import Neighbours, read_neighbours
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
-from agentmemory_operator.search.rerank import read_again
+from agentmemory_operator.search.results import Neighbours, Reread, read_again, read_neighbours
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.clues import Clues, clues_of, with_evidence
 from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
 from agentmemory_operator.search.rules.hybrid import (
+    NOTHING_ALONG,
     Match,
     Question,
     ask_by_both,
-    ask_by_meaning,
     fusion_of,
     look_by_words,
     ranks_evidence,
@@ -47,8 +47,14 @@ from agentmemory_operator.search.rules.score import (
     tells_similarity,
 )
 from agentmemory_operator.search.rules.score_trees import LEFT_OUT
+from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
+
+_UNINDEXED = (
+    "{0}: no index on {1}, so all memories that match the other conditions are scanned: add"
+    " {{field: {1}, type: {2}}} to spec.index.payloadIndexes"
+)
 
 
 class Hit(NamedTuple):
@@ -139,15 +145,17 @@ class Recall:
             raise RequestInvalid(errors)
         look, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
         asked = await _ask(agent, request, look, vector)
-        points, kept, matches = _ranked(asked.points), look.kept(asked.points), asked.matches
-        reread = await read_again(self._reranker, look.rerank, request.query, kept)
-        answered = reread.points[: look.top_k]
-        neighbours = await read_neighbours(agent, answered, request.neighbours, now_ms=look.now_ms)
+        kept = look.kept(asked.points)
+        reread = Reread(kept)
+        if look.rerank and request.query is not None:
+            reread = await read_again(self._reranker, look.rerank, request.query, kept)
+        answered, around = reread.points[: look.top_k], request.neighbours
         self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
-        total = max(len(points), min(look.eligible, look.plan.total))
         # Whatever the threshold.
-        left_out_by_model = len(asked.points) - len(points)
-        placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
+        left_out_by_model = sum(point["score"] <= LEFT_OUT for point in asked.points)
+        total = max(len(asked.points) - left_out_by_model, min(look.eligible, look.plan.total))
+        placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(asked.matches.items(), 1)}
+        unindexed = unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(
             results=tuple(
                 _found(point, placed.get(point["id"]), look, rerank=reread.numbers.get(point["id"]))
@@ -161,22 +169,31 @@ class Recall:
             threshold=look.threshold,
             took_ms=(time.perf_counter() - started_s) * 1000,
             candidates=asked.candidates(look.eligible) if request.explain else None,
-            neighbours=neighbours if request.neighbours else None,
-            warnings=_warnings_of(agent, request) + reread.warnings,
+            neighbours=await read_neighbours(agent, answered, around, now_ms=look.now_ms) if around else None,
+            warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings),
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_Look", Vector]:
         """How the search looks, and for what: what has to be counted, embedded and read for that, at the same time."""
+        searches_words = agent.keyword is not None and request.query is not None and request.hybrid is not False
+        fusion = fusion_of(agent.settings.ranking) if searches_words else None
         narrow = partial(find_eligible, agent, request.selection, now_ms)
-        follow = partial(memories_along, self._graphs, agent, request, _fusion(agent, request))
+        follow = partial(self._along, agent, request, fusion)
         if request.vector is not None:
             # Mostly nothing is waited for: tasks would cost more than they save.
             vector, narrowed, along = scaled(request.vector, distance=agent.distance), await narrow(), await follow()
         else:
             embedding = embed_question(agent.embedder, request.query or "")
             vector, narrowed, along = await asyncio.gather(embedding, narrow(), follow())
-        filter_, eligible = narrowed
-        return _look(agent, request, filter_, eligible=eligible, along=along, now_ms=now_ms), vector
+        return _look(agent, request, fusion, narrowed=narrowed, along=along, now_ms=now_ms), vector
+
+    async def _along(self, agent: Agent, request: SearchRequest, fusion: Fusion | None) -> Mapping[str, float]:
+        """Activation of the memories that the query's names lead to, the most activated first, in its scopes alone."""
+        settings = agent.settings.entities or EntitySettings()
+        if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
+            return NOTHING_ALONG
+        found = await self._graphs.of(agent, request.selection.owners)
+        return found_by_query(found, request.query, agent.entity_lists, settings.spreading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +204,7 @@ class _Look:
         top_k: results of the answer.
         fetched: results of the engine: more where more are read again than answered.
         rerank: None where nothing is read again.
+        words: what is looked for by words, None where nothing is.
         solves_terms: the similarity of each result is to be told from its score.
         along: activation of the memories that the query's names lead to.
     """
@@ -200,33 +218,31 @@ class _Look:
     eligible: int
     plan: CandidatePlan
     fusion: Fusion | None
+    words: Json | None
     clues: Clues | None
     solves_terms: bool
     along: Mapping[str, float]
 
     def kept(self, points: Sequence[Json]) -> list[Json]:
         """The points that are good enough for the answer."""
-        return [point for point in _ranked(points) if point["score"] >= self.threshold]
-
-
-def _ranked(points: Sequence[Json]) -> list[Json]:
-    return [point for point in points if point["score"] > LEFT_OUT]
+        return [point for point in points if point["score"] > LEFT_OUT and point["score"] >= self.threshold]
 
 
 def _look(
     agent: Agent,
     request: SearchRequest,
-    filter_: Filter,
+    fusion: Fusion | None,
     *,
-    eligible: int,
+    narrowed: tuple[Filter, int],
     along: Mapping[str, float],
     now_ms: int,
 ) -> _Look:
-    ranking = ranking_of(agent, request)
+    (filter_, eligible), ranking = narrowed, ranking_of(agent, request)
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
-    fusion = _fusion(agent, request)
+    keyword, query = agent.keyword, request.query
+    among = request.selection if IDF_CORPUS in agent.capabilities else None
     # One more list where the engine's limit of results may leave no room for that along entities.
     beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
     plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside)
@@ -240,16 +256,11 @@ def _look(
         eligible=eligible,
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
-        clues=_clues(agent, request),
+        words=look_by_words(keyword_document(query or "", keyword), among) if fusion and keyword else None,
+        clues=clues_of(query, keyword.language) if keyword and query is not None else None,
         solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
         along=along,
     )
-
-
-def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:
-    """How the search ranks by words too, None where it does not."""
-    is_wanted = agent.keyword is not None and request.query is not None and request.hybrid is not False
-    return fusion_of(agent.settings.ranking) if is_wanted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,35 +288,30 @@ class _Asked:
 
 
 async def _ask(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> _Asked:
-    question = _question(agent, request, look, vector)
+    question = _question(agent, look, look.plan, vector)
     body = _body(agent, question, look) | {"with_payload": SHOWN}
     if request.explain:
         return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
     if request.terms and not look.solves_terms:
-        return await _matched(agent, [body, *question.lists], question, look.clues)
+        bodies = [body, *question.lists]
+        answers = await read_whole(lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0])
+        return _Asked(answers[0], question.matches(answers[1:], look.clues))
     return _Asked(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
-
-
-async def _matched(agent: Agent, bodies: list[Json], question: Question, clues: Clues | None) -> _Asked:
-    """The answer and how its candidates match, in one request."""
-    points, *lists = await read_whole(lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0])
-    return _Asked(points, question.matches(lists, clues))
 
 
 async def _explained(
     agent: Agent, request: SearchRequest, look: _Look, *, vector: Vector, bodies: list[Json], question: Question
 ) -> _Asked:
     """The answer, how all candidates match, and whether nothing better was missed, in one request."""
-    thorough = replace(look, plan=look.plan.searched_exactly())
     # All candidates and not just the best, to know how many the threshold removes.
     every = {"limit": max(look.fetched, look.plan.total)}
-    proof = _body(agent, _question(agent, request, thorough, vector), look) | every
-    words = _words_of(agent, request, look)
-    ends = ask_ends(look.plan, vector, distance=agent.distance, words=words) if agent.allows_exact else []
+    proof = _body(agent, _question(agent, look, look.plan.searched_exactly(), vector), look) | every
+    ends = ask_ends(look.plan, vector, distance=agent.distance, words=look.words) if agent.allows_exact else []
     asked = [*bodies, proof, *ends]
     points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, asked), lambda answers: answers[0])
     lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
-    best, below = scored[: look.fetched], len(_ranked(scored)) - len(look.kept(scored))
+    best = scored[: look.fetched]
+    below = sum(LEFT_OUT < point["score"] < look.threshold for point in scored)
     unseen = Unseen(
         ranking=look.ranking,
         distance=agent.distance,
@@ -339,26 +345,10 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
     return {"prefetch": list(question.lists), "query": query, "limit": look.fetched}
 
 
-def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
-    words = _words_of(agent, request, look)
-    if look.fusion is None or words is None:
-        return ask_by_meaning(look.plan, vector, distance=agent.distance)
-    return ask_by_both(look.plan, vector, words, distance=agent.distance, fusion=look.fusion, along=look.along)
-
-
-def _words_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
-    """What is looked for by words, None where nothing is."""
-    if look.fusion is None or agent.keyword is None:
-        return None
-    among = request.selection if IDF_CORPUS in agent.capabilities else None
-    return look_by_words(keyword_document(request.query or "", agent.keyword), among)
-
-
-def _clues(agent: Agent, request: SearchRequest) -> Clues | None:
-    """What the question tells, where memories have the evidence to compare it with."""
-    if agent.keyword is None or not agent.keyword.is_weighted or request.query is None:
-        return None
-    return clues_of(request.query, agent.keyword.language)
+def _question(agent: Agent, look: _Look, plan: CandidatePlan, vector: Vector) -> Question:
+    if look.fusion is None or look.words is None:
+        return Question(lists=(plan.query(vector, distance=agent.distance),), distance=agent.distance)
+    return ask_by_both(plan, vector, look.words, distance=agent.distance, fusion=look.fusion, along=look.along)
 
 
 def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Hit:
@@ -367,7 +357,7 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
         return Hit(record, point["score"], rerank=rerank)
     rank, match = placed or (None, _solved(record, point["score"], look))
     numbers = look.clues.numbers(point["payload"], look.ranking.evidence.assistant) if look.clues else {}
-    if ranks_evidence(look.fusion, look.clues is not None):
+    if ranks_evidence(look.fusion):
         match = replace(match, evidence=numbers, fused=with_evidence(match.fused, look.ranking.evidence, numbers))
     memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0, evidence=numbers)
     return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
@@ -376,11 +366,3 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
 def _solved(record: MemoryRecord, found: float, look: _Look) -> Match:
     similarity = similarity_behind(found, scored(record), look.ranking, now_ms=look.now_ms)
     return Match(similarity=similarity, fused=similarity)
-
-
-def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
-    return tuple(
-        f"{field}: no index on {key}, so all memories that match the other conditions are scanned: add"
-        f" {{field: {key}, type: {type_}}} to spec.index.payloadIndexes"
-        for field, key, type_ in unindexed_keys(request.selection, agent.settings.indexes)
-    )

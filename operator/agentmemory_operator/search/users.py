@@ -1,8 +1,5 @@
 """List users and scopes, read and name one: the engine counts the memories of each."""
 
-import base64
-import binascii
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +7,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_row, read_whole
 from agentmemory_operator.memories.rules.filters import Filter, both, equals, equals_any
+from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 from agentmemory_operator.memories.rules.profile import UserProfile, profile_from_payload, profile_id, profile_to_facts
 from agentmemory_operator.memories.rules.record import PROFILE_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.memories.stored import UserPoint, change_point
@@ -87,7 +85,7 @@ async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> 
     users = tuple(
         UserCount(user_id=name, memories=counts[name], oldest=oldest, newest=newest) for name, (oldest, newest) in times
     )
-    return UserPage(users, _cursor_of(page[-1]) if len(names) > limit else None, is_truncated)
+    return UserPage(users, encode_cursor(page[-1]) if len(names) > limit else None, is_truncated)
 
 
 async def read_user(agent: Agent, user_id: str) -> UserDetails:
@@ -182,15 +180,8 @@ def _edge(active: Filter, name: str, direction: str) -> Json:
     }
 
 
-def _cursor_of(name: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([name], ensure_ascii=False).encode()).decode()
-
-
 def _name_in(cursor: str) -> str:
-    try:
-        [name] = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-    except (binascii.Error, ValueError, TypeError):
-        name = None
-    if not isinstance(name, str):
-        raise RequestInvalid([FieldError("cursor", f"{cursor[:64]!r} is not a next_cursor of a list of users")])
-    return name
+    match decode_cursor(cursor):
+        case [str(name)]:
+            return name
+    raise RequestInvalid([FieldError("cursor", f"{cursor[:64]!r} is not a next_cursor of a list of users")])

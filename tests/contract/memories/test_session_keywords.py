@@ -23,9 +23,9 @@ DAY_MS = 86_400_000
 SOURCE = KeywordSource(language="english", window=2)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "weighted"])
-async def world(qdrant_url: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, keyword=replace(SOURCE, is_weighted=request.param)) as world:
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, keyword=SOURCE) as world:
         yield world
 
 

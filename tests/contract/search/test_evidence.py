@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.expression.typing import checked_expression
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import EvidenceWeights, Fusion
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
 
-SOURCE = KeywordSource(language="english", window=2, is_weighted=True)
+SOURCE = KeywordSource(language="english", window=2)
 BY_MATCH = replace(EVERYTHING, weights=Weights(1, 0, 0), evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1))
 ALL = EvidenceWeights(terse=0.3, author=0.2, time=0.15, asked=0.1, date=0.25, assistant=0.4)
 QUESTIONS = (
@@ -96,20 +95,6 @@ async def test_a_search_by_meaning_alone_has_no_evidence(world: World) -> None:
     answer = await search(world, "When did Ann see the apples?", hybrid=False, explain=True)
 
     assert all(found.match and found.match.fused == found.match.similarity for found in answer.results)
-
-
-async def test_memories_of_texts_that_are_not_weighted_are_ranked_as_before(qdrant_url: str) -> None:
-    async with open_world(qdrant_url, keyword=replace(SOURCE, is_weighted=False)) as plain:
-        await plain.add("I saw apples yesterday", session_id="s", speaker="Ann")
-        plain.rank_by(BY_MATCH)
-        found = (await search(plain, "When did Ann see apples?", explain=True)).results[0]
-        points, _ = await plain.agent.store.scroll(plain.agent.alias, {"limit": 10, "with_payload": True})
-
-    assert found.match is not None
-    assert found.match.keyword is not None
-    fused = 0.3 * found.match.similarity + 0.7 * found.match.keyword
-    assert (found.match.fused, found.match.evidence) == (pytest.approx(fused), None)
-    assert [EVIDENCE_KEY in point["payload"] for point in points] == [False]
 
 
 async def test_own_words_weigh_more_than_those_of_the_memories_before(world: World) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.search.rules.clues import HALF_SCORE, Clues
 from agentmemory_operator.search.rules.hybrid import keyword_of
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking
@@ -184,7 +185,7 @@ async def test_hybrid_needs_keywords_and_a_query(qdrant_url: str, world: World) 
 
 @pytest.mark.parametrize(("score", "keyword"), [(0.0, 0.0), (10.0, 0.5), (20.0, 0.75), (100.0, 0.9990234375)])
 def test_a_bm25_score_is_worth_less_the_higher_it_is(score: float, keyword: float) -> None:
-    assert keyword_of(score) == pytest.approx(keyword)
+    assert keyword_of(score, Clues(half_score=HALF_SCORE)) == pytest.approx(keyword)
 
 
 async def test_the_answer_is_proven_exact_where_neither_meaning_nor_words_leave_out_a_better_one(world: World) -> None:

@@ -11,7 +11,7 @@ from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.search.search import SearchAnswer
 from tests.support.engine.agents import World, open_world, search_request, vector_of
 
-SOURCE = KeywordSource(language="english", window=2, is_weighted=True)
+SOURCE = KeywordSource(language="english", window=2)
 SAID = ("one", "two", "three", "apples", "five", "six", "seven")
 
 

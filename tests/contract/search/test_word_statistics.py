@@ -14,7 +14,7 @@ from qdrant_devserver.server import create_app
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
 from tests.support.web.http_server import serve
 
-SOURCE = KeywordSource(language="english", window=2, is_weighted=True)
+SOURCE = KeywordSource(language="english", window=2)
 BY_WORDS = replace(EVERYTHING, weights=Weights(1, 0, 0), fusion=Fusion(keyword_weight=1.0))
 
 

@@ -48,7 +48,7 @@ from agentmemory_operator.spec.access import ANYBODY, Verb, scopes_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
-from agentmemory_operator.spec.presets.table import TERSE_INDEXES, WEIGHTED_INDEXES, Indexes
+from agentmemory_operator.spec.presets.table import TERSE_INDEXES, Indexes
 from tests.support.engine.fakes import FakeClock, FakeReranker
 from tests.support.engine.meanwhile import CrashingStore, Moment
 from tests.support.spec.documents import marker_for
@@ -328,9 +328,7 @@ async def add_keyword(url: str, settings: AgentSettings, keyword: KeywordSource)
 
 
 def _keyword_indexes(keyword: KeywordSource | None) -> Indexes:
-    if keyword is None:
-        return ()
-    return (*WEIGHTED_INDEXES, *TERSE_INDEXES) if keyword.is_weighted else KEYWORD_INDEXES
+    return (*KEYWORD_INDEXES, *TERSE_INDEXES) if keyword else ()
 
 
 async def _index(url: str, physical: str, name: str, schema: str) -> None:

@@ -24,7 +24,7 @@ from agentmemory_operator.connections.embedders import MeteredEmbedder
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
-from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, compose
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.main.language_model import Models

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.controllers.inspection import previews_of
-from agentmemory_operator.entrypoints.cli.look.plan_view import plan_sections
+from agentmemory_operator.entrypoints.cli.look.plan import plan_sections
 from agentmemory_operator.entrypoints.cli.tables import plain
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.command_line import command_line

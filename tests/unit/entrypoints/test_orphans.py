@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.controllers.inspection import Findings
 from agentmemory_operator.controllers.rules.orphans import Holding, Orphan, OrphanKind
-from agentmemory_operator.entrypoints.cli.look.orphans_view import (
+from agentmemory_operator.entrypoints.cli.look.orphans import (
     AskedServer,
     adopting_manifest,
     orphans_document,

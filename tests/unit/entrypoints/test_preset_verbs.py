@@ -111,7 +111,6 @@ SHOWN_AS: dict[str, tuple[str, ...]] = {
     "lifecycle": ("spec", "lifecycle"),
     "revision": ("revision",),
     "payload_indexes": ("payloadIndexes",),
-    "has_weighted_words": ("weightedKeywordText",),
     "max_content_tokens": ("maxContentTokens",),
     "knowledge_category": ("knowledgeCategory",),
     "embedding_models": ("modelOfProvider",),

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.entrypoints.api.load import in_flight as module
-from agentmemory_operator.entrypoints.api.load.in_flight import MOST_RUNNING, SMALL_BYTES, Hold
-from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import MOST_RUNNING, SMALL_BYTES, Hold, Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
 from agentmemory_operator.entrypoints.api.load.receiving import Receiving, timed
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
@@ -40,6 +39,7 @@ class Upload:
         self._context = pressure.admit(key)
         self.hold: Hold = self._context.__enter__()
         self.sender = Sender()
+        self.hold.begin_receiving()
         self.receiving = Receiving(self.sender, self.hold, pressure.limits.pace)
 
     async def take(self, size: int, *, more: bool = True) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, find, given, settings
 from hypothesis import strategies as st
 
-from agentmemory_operator.entrypoints.api.load.repeated_keys import refuse_repeated_keys
+from agentmemory_operator.entrypoints.api.load.json_limits import refuse_repeated_keys
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 
 # Characters that a glance at the bytes would take for JSON, or that have several spellings.

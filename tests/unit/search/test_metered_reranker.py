@@ -4,7 +4,7 @@ import pytest
 
 from agentmemory_operator.errors import RerankerUnavailable
 from agentmemory_operator.runtime.metrics_api import ApiMeter
-from agentmemory_operator.search.rerank import MeteredReranker
+from agentmemory_operator.search.results import MeteredReranker
 from tests.support.engine.fakes import FakeReranker
 from tests.support.metrics import samples_of
 

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
-from agentmemory_operator.search.rerank import read_again
+from agentmemory_operator.search.results import read_again
 from agentmemory_operator.spec.presets.table import Reranking
 from tests.support.engine.fakes import FakeReranker
 
@@ -23,14 +21,9 @@ async def test_texts_that_read_alike_keep_their_order() -> None:
     assert [point["id"] for point in reread.points] == ["b", "a2", "a1", "a3"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "query", "contents"),
-    [(None, "q", ["a", "b"]), (Reranking(model="m"), None, ["a", "b"]), (Reranking(model="m"), "q", [])],
-    ids=["off", "no query", "no result"],
-)
-async def test_nothing_is_read(asked: Reranking | None, query: str | None, contents: list[str]) -> None:
+async def test_no_model_is_asked_about_no_results() -> None:
     reranker = FakeReranker()
 
-    reread = await read_again(reranker, asked, query, points_of(contents))
+    reread = await read_again(reranker, Reranking(model="m"), "q", [])
 
-    assert ([point["id"] for point in reread.points], reranker.read) == (contents, [])
+    assert (reread.points, reranker.read) == ([], [])

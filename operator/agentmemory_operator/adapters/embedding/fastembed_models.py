@@ -169,7 +169,10 @@ def _load(name: str, files: ModelFiles, device: str) -> Any:
     from fastembed import TextEmbedding
 
     if device == "CUDA":
-        _check_cuda()
+        from onnxruntime import get_available_providers  # type: ignore[import-untyped]
+
+        if _CUDA not in get_available_providers():
+            raise _no_cuda("the installed runtime has no CUDA support")
     kind = TextEmbedding if device == "Auto" else partial(TextEmbedding, cuda=device == "CUDA")
     model = open_model(
         kind, name, files, first_use=lambda model: list(model.embed(["text"])), field="spec.embedding.model"
@@ -181,13 +184,6 @@ def _load(name: str, files: ModelFiles, device: str) -> Any:
 
 
 _CUDA = "CUDAExecutionProvider"
-
-
-def _check_cuda() -> None:
-    from onnxruntime import get_available_providers  # type: ignore[import-untyped]
-
-    if _CUDA not in get_available_providers():
-        raise _no_cuda("the installed runtime has no CUDA support")
 
 
 def _no_cuda(reason: str) -> SpecInvalid:

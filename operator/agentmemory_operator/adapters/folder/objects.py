@@ -257,17 +257,15 @@ class ManifestFolder:
     def _documents(self) -> Iterator[Json]:
         for path in sorted(self._folder.iterdir()):
             # A pipe or a device would be read for ever.
-            if path.suffix in SUFFIXES and not path.name.startswith(".") and path.is_file():
-                yield from self._read(path)
-
-    def _read(self, path: Path) -> list[Json]:
-        try:
-            self._files[path] = self._objects_of(path)
-        except FileNotFoundError:
-            self._files.pop(path, None)
-        except (OSError, UnreadableManifest) as exc:
-            log.error("cannot read %s, keeping its last content: %s", path.name, " ".join(str(exc).split()))
-        return self._files.get(path, [])
+            if path.suffix not in SUFFIXES or path.name.startswith(".") or not path.is_file():
+                continue
+            try:
+                self._files[path] = self._objects_of(path)
+            except FileNotFoundError:
+                self._files.pop(path, None)
+            except (OSError, UnreadableManifest) as exc:
+                log.error("cannot read %s, keeping its last content: %s", path.name, " ".join(str(exc).split()))
+            yield from self._files.get(path, [])
 
     @staticmethod
     def _objects_of(path: Path) -> list[Json]:

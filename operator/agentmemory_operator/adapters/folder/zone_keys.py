@@ -8,13 +8,7 @@ from pathlib import Path
 from agentmemory_operator.adapters.folder.kept_files import alone_in, write_whole
 from agentmemory_operator.errors import Conflict, KeysDamaged, TransientError
 from agentmemory_operator.zones.rules.entries import Ring
-from agentmemory_operator.zones.rules.shards import (
-    SHARD_BYTES,
-    Shard,
-    is_shard_name,
-    shard_from_text,
-    shard_to_text,
-)
+from agentmemory_operator.zones.rules.shards import SHARD_BYTES, Shard, is_shard_name, shard_from_text, shard_to_text
 
 FOLDER = "zone-keys"
 # Whatever else lies there is not read whole.

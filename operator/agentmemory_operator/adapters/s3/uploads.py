@@ -53,7 +53,8 @@ class Upload:
             BytesDiffer: it is not what the metadata says.
         """
         try:
-            async for part, is_last in parts_of(content, part_bytes=_part_bytes(self._metadata)):
+            least = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
+            async for part, is_last in parts_of(content, part_bytes=max(PART_BYTES, least)):
                 await self._take(part, is_last=is_last)
         except BaseException:
             # Of a process that is being stopped too: parts cost money until somebody drops them.
@@ -164,11 +165,6 @@ async def parts_of(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIt
             del buffer[:part_bytes]
             yield part, False
     yield bytes(buffer), True
-
-
-def _part_bytes(metadata: Mapping[str, str]) -> int:
-    least = -(-int(metadata.get("size", 0)) // MAX_PARTS)
-    return max(PART_BYTES, least)
 
 
 def _encryption_of(bucket: Bucket) -> dict[str, str]:

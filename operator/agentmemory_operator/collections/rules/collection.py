@@ -58,13 +58,10 @@ class KeywordSource:
     Attributes:
         language: whose stop words and stemmer the engine uses.
         window: memories of the session before a memory whose text belongs to its keyword text.
-        is_weighted: a memory's own words count most, and its neighbours are cut; its evidence lies with it
-            (`memories/rules/evidence.py`).
     """
 
     language: str
     window: int
-    is_weighted: bool = False
 
 
 Owner = tuple[str, str, str]
@@ -307,7 +304,6 @@ def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | Non
     return KeywordSource(
         language=str(document.get("language", "")),
         window=int(document.get("window", 0)),
-        is_weighted=document.get("isWeighted") is True,
     )
 
 

@@ -30,7 +30,7 @@ from agentmemory_operator.spec.effective.settings import (
     effective_tuning,
     endings_of,
     has_keyword,
-    weighted_indexes,
+    keyword_indexes,
 )
 from agentmemory_operator.spec.kinds.agent_memory import (
     APPROVE_PLAN,
@@ -41,7 +41,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 )
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_index import Index, ShardingSpec
-from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, PRESETS
+from agentmemory_operator.spec.presets import CORTEX, PRESETS
 
 DEFAULT_OF_OLD_MARKERS = CORTEX.name
 """The preset of a collection whose marker names none: it was the only one that objects had without naming it."""
@@ -122,9 +122,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
 
 def _indexes(memory: AgentMemory, keyword: KeywordSource | None) -> dict[str, str]:
     """The type of each payload index by field."""
-    if keyword is None:
-        return effective_indexes(memory)
-    return effective_indexes(memory) | (weighted_indexes(memory) if keyword.is_weighted else dict(KEYWORD_INDEXES))
+    return effective_indexes(memory) | (keyword_indexes(memory) if keyword else {})
 
 
 def terms_of(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
@@ -186,11 +184,7 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
     keyword = memory.spec.index.keyword if memory.spec.index else None
     if not has_keyword(memory):
         return None
-    return KeywordSource(
-        language=(keyword and keyword.language) or DEFAULT_LANGUAGE,
-        window=WINDOW,
-        is_weighted=preset_of(memory).has_weighted_words,
-    )
+    return KeywordSource(language=(keyword and keyword.language) or DEFAULT_LANGUAGE, window=WINDOW)
 
 
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:

@@ -223,12 +223,6 @@ def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None)
         yield Rebuild("index.keyword.language", live.language, desired.language)
     if desired.window != live.window:
         yield Rebuild("the keyword window", str(live.window), str(desired.window))
-    if desired.is_weighted != live.is_weighted:
-        yield Rebuild("the keyword text", _weighing_of(live), _weighing_of(desired))
-
-
-def _weighing_of(source: KeywordSource) -> str:
-    return "own words first" if source.is_weighted else "all words alike"
 
 
 def _changed(desired: Collection, live: Collection, fields: tuple[str, ...]) -> dict[str, int]:

@@ -67,7 +67,6 @@ def fixed_figures(preset: str) -> Json:
     known: Json = {
         "revision": figures.revision,
         "payloadIndexes": dict(figures.payload_indexes),
-        "weightedKeywordText": figures.has_weighted_words,
         "maxContentTokens": figures.max_content_tokens,
         "knowledgeCategory": figures.knowledge_category,
         "modelOfProvider": dict(figures.embedding_models),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from agentmemory_operator.entities.rules.extract import mentioned, occurrences
-from agentmemory_operator.entities.rules.graph import GraphLink, ScopeGraph
+from agentmemory_operator.entities.rules.graph import ScopeGraph
 from agentmemory_operator.entities.rules.lists import EntityLists, word_starts
 from agentmemory_operator.memories.rules.entities import fold
 from agentmemory_operator.spec.effective.entities import Spreading
@@ -50,7 +50,8 @@ def activated(graph: ScopeGraph, seeds: Iterable[str], figures: Spreading = DESI
         following: dict[str, float] = {}
         for key, activation in edge.items():
             for link in islice(graph.links_of(key), LINKS_MAX):
-                passed = activation * _passed_by(link, figures)
+                strength = min(link.strength / WHOLE_STRENGTH, 1.0)
+                passed = activation * (figures.decay * strength * (figures.typed_boost if link.is_typed else 1.0))
                 if passed >= figures.min_activation and link.target not in reached:
                     following[link.target] = max(following.get(link.target, 0.0), passed)
         room = max(0, ACTIVATED_MAX - len(reached))
@@ -77,8 +78,3 @@ def found_by_query(
     for graph in graphs:
         found += found_along(graph, activated(graph, seeds_of(graph, text, lists), figures))
     return dict(sorted(found, key=lambda one: -one[1])[:FOUND_MAX])
-
-
-def _passed_by(link: GraphLink, figures: Spreading) -> float:
-    strength = min(link.strength / WHOLE_STRENGTH, 1.0)
-    return figures.decay * strength * (figures.typed_boost if link.is_typed else 1.0)

@@ -82,7 +82,10 @@ def mentioned(text: str, lists: EntityLists) -> list[Entity]:
     reading = _Reading(text, lists, word_starts(text))
     _find_known(reading)
     _find_domains(reading)
-    _find_quoted(reading)
+    for match in _QUOTED.finditer(reading.text):
+        name = " ".join(next(group for group in match.groups() if group is not None).split())
+        if reading.is_free(match.span()) and is_quoted_name(name, reading.lists):
+            reading.take(match.span(), name, "quoted")
     for span, name in phrases_in(text, reading.words, reading.taken, lists):
         reading.take(span, name, "phrase")
     return [entity for _, entity in sorted(reading.found, key=lambda one: one[0])]
@@ -164,10 +167,3 @@ def _find_domains(reading: _Reading) -> None:
 
 def _is_after_scheme(text: str, start: int) -> bool:
     return text[max(0, start - 3) : start] == "://"
-
-
-def _find_quoted(reading: _Reading) -> None:
-    for match in _QUOTED.finditer(reading.text):
-        name = " ".join(next(group for group in match.groups() if group is not None).split())
-        if reading.is_free(match.span()) and is_quoted_name(name, reading.lists):
-            reading.take(match.span(), name, "quoted")

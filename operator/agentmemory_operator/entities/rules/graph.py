@@ -113,17 +113,13 @@ def graph_of(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator
                     node.mentions.append(place)
         mentioned.append(tuple(key for key, entity in named.items() if entity.role == "mentioned"))
         yield
-    _relate(nodes, sheet)
+    for one in sheet.relations.values():
+        for name in (one.source, one.target):
+            nodes.setdefault(fold(name), GraphNode(name)).relations.append(one)
     yield
     spellings = _spellings(nodes, sheet)
     ids = tuple(row["id"] for row in rows)
     return ScopeGraph(ids, mentioned, nodes, sheet, spellings, _size_of(nodes, mentioned, sheet))
-
-
-def _relate(nodes: dict[str, GraphNode], sheet: EntitySheet) -> None:
-    for one in sheet.relations.values():
-        for name in (one.source, one.target):
-            nodes.setdefault(fold(name), GraphNode(name)).relations.append(one)
 
 
 def _spellings(nodes: Mapping[str, GraphNode], sheet: EntitySheet) -> Dictionary:

@@ -4,7 +4,7 @@ Rendered without response models, which would cost more than the engine's own wo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import orjson
@@ -27,10 +27,10 @@ from agentmemory_operator.memories.stored import MemoryPage
 from agentmemory_operator.memories.working import KeptMemory
 from agentmemory_operator.search.rules.counts import STATES, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, priority
-from agentmemory_operator.search.search import Hit, SearchAnswer
+from agentmemory_operator.search.search import Candidates, Hit, SearchAnswer
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
-from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.models import Priority, name_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.nearest import nearest
 from agentmemory_operator.spec.presets import NO_GATE
@@ -82,32 +82,12 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
             rendered[name] = render_time(rendered[name])
     if record.locked:
         rendered["content"] = None
-    rendered["entities"] = entities_to_payload(record.entities)
-    rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
+    if record.entities:
+        rendered["entities"] = entities_to_payload(record.entities)
+    rendered["priority"] = None
+    if agent and isinstance(model := agent.settings.ranking.model, Priority):
+        rendered["priority"] = priority(record, model, now_ms=agent.clock.now_ms())
     return rendered
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """How memories are shown.
-
-    Attributes:
-        fields: of a memory; none is all.
-        is_compact: without what is null, numbers with four decimals.
-    """
-
-    fields: tuple[str, ...] = ()
-    is_compact: bool = False
-
-    def of(self, record: MemoryRecord, agent: Agent) -> Json:
-        """The memory, as far as it is asked for."""
-        rendered = memory(record, agent)
-        return {name: rendered[name] for name in self.fields} if self.fields else rendered
-
-    def shown(self, memory: Json) -> Json:
-        """A memory, with what an answer says beside it, in the form that is asked for."""
-        shown: Json = _compact(memory) if self.is_compact else memory
-        return shown
 
 
 def check_name(value: str) -> str:
@@ -138,12 +118,18 @@ class Shown(BaseModel):
         default="full", description="compact: what is null is left out, and numbers have four decimals."
     )
 
-    def view(self) -> View:
-        """How the answer is rendered."""
-        return View(fields=tuple(dict.fromkeys(self.fields)), is_compact=self.format == "compact")
+    def of(self, record: MemoryRecord, agent: Agent) -> Json:
+        """The memory, as far as it is asked for."""
+        rendered = memory(record, agent)
+        return {name: rendered[name] for name in self.fields} if self.fields else rendered
+
+    def shown(self, memory: Json) -> Json:
+        """A memory, with what an answer says beside it, in the form that is asked for."""
+        shown: Json = _compact(memory) if self.format == "compact" else memory
+        return shown
 
 
-WHOLE = View()
+WHOLE = Shown()
 
 
 def _compact(value: Any) -> Any:
@@ -162,24 +148,20 @@ def _compact(value: Any) -> Any:
     return value
 
 
-def search(answer: SearchAnswer, agent: Agent, view: View) -> Json:
+def search(answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
     """`SearchOut`."""
     return {
         "results": [view.shown(_found(found, answer, agent, view)) for found in answer.results],
         "generation": answer.generation,
         "total_candidates": answer.total_candidates,
         "removed_by_threshold": answer.removed_by_threshold,
-        "threshold": _gate(answer.threshold),
-        "min_similarity": _gate(answer.ranking.min_similarity),
-        "candidates": _candidates(answer),
+        # Nothing is at or below the least that there is.
+        "threshold": answer.threshold if answer.threshold > NO_GATE else None,
+        "min_similarity": least if (least := answer.ranking.min_similarity) > NO_GATE else None,
+        "candidates": answer.candidates and _candidates(answer.candidates),
         "took_ms": round(answer.took_ms, 3),
         "warnings": answer.warnings,
     }
-
-
-def _gate(least: float) -> float | None:
-    """A threshold that is in force; nothing is at or below the least that there is."""
-    return least if least > NO_GATE else None
 
 
 def stored(result: StoredMemory) -> Json:
@@ -200,7 +182,7 @@ def item_stored(put: Put) -> Json:
     return stored | {"warnings": put.warnings}
 
 
-def page(found: MemoryPage, agent: Agent, view: View = WHOLE) -> Json:
+def page(found: MemoryPage, agent: Agent, view: Shown = WHOLE) -> Json:
     """`PageOut`."""
     results = [view.shown(view.of(record, agent)) for record in found.records]
     return {"results": results, "next_cursor": found.next_cursor}
@@ -278,7 +260,7 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
         "distance": agent.distance,
         "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
         "keyword": agent.keyword and {"language": agent.keyword.language, **asdict(ranking.fusion)},
-        "evidence": asdict(ranking.evidence) if agent.keyword and agent.keyword.is_weighted else None,
+        "evidence": asdict(ranking.evidence) if agent.keyword else None,
     }
 
 
@@ -291,7 +273,7 @@ def _node(node: Node, agent: Agent) -> Json:
     return memory(node.record, agent) | {"children": [_node(child, agent) for child in node.children]}
 
 
-def _found(found: Hit, answer: SearchAnswer, agent: Agent, view: View) -> Json:
+def _found(found: Hit, answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
     rendered = view.of(found.record, agent)
     rendered["score"] = found.score
     if found.terms is not None and answer.has_terms:
@@ -302,7 +284,8 @@ def _found(found: Hit, answer: SearchAnswer, agent: Agent, view: View) -> Json:
         around = answer.neighbours.get(found.record.id, ())
         rendered["neighbours"] = [view.of(record, agent) for record in around]
     if found.terms is not None and answer.candidates is not None:
-        rendered["explain"] = _terms(found.terms, answer.ranking) | _match(found) | _standing(found, answer)
+        rank = {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": _candidates(answer.candidates)}
+        rendered["explain"] = _terms(found.terms, answer.ranking) | _match(found) | rank
     return rendered
 
 
@@ -323,7 +306,7 @@ def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
     """The terms of the model; the weighted one's stand by themselves."""
     if ranking.model is None:
         factor = {"confidence_factor": None}
-        return {**factor, **terms.terms, "weights": _weights(ranking), "terms": None, "variables": None}
+        return {**factor, **terms.terms, "weights": asdict(ranking.weights), "terms": None, "variables": None}
     variables = terms.variables if isinstance(ranking.model, CheckedExpression) else None
     absent = dict.fromkeys(("recency", "utility", "weights", "confidence_factor"))
     return {**absent, "terms": terms.terms, "variables": variables}
@@ -337,25 +320,13 @@ def _match(found: Hit) -> Json:
     return matched | {"evidence": match.evidence, "fused": match.fused}
 
 
-def _standing(found: Hit, answer: SearchAnswer) -> Json:
-    return {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": _candidates(answer)}
-
-
-def _candidates(answer: SearchAnswer) -> Json | None:
-    looked = answer.candidates
-    if looked is None:
-        return None
+def _candidates(looked: Candidates) -> Json:
     return {
         "scored": looked.scored,
         "below_threshold": looked.below_threshold,
         "eligible": looked.eligible,
         "exact": looked.is_exact,
     }
-
-
-def _weights(ranking: Ranking) -> Json:
-    weights = ranking.weights
-    return {"similarity": weights.similarity, "recency": weights.recency, "utility": weights.utility}
 
 
 def _time(time_ms: int | None) -> str | None:

@@ -27,11 +27,10 @@ from agentmemory_operator.entrypoints.api.bodies import invalid
 from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge
 from agentmemory_operator.entrypoints.api.identity import routes as identity
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
-from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
-    conversations,
     entity_routes,
     forgetting,
     item_routes,
@@ -63,7 +62,7 @@ ROUTERS = (
     routes.router,
     lineage.router,
     sessions.router,
-    conversations.router,
+    sessions.conversations,
     item_routes.router,
     entity_routes.router,
     routes.tools,

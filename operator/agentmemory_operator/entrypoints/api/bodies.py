@@ -19,11 +19,16 @@ from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
-from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
-from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
-from agentmemory_operator.entrypoints.api.load.limits import MIB
+from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, MIB
+from agentmemory_operator.entrypoints.api.load.json_limits import (
+    PART_BYTES,
+    NoJson,
+    TooMuch,
+    count_parts,
+    few_parts,
+    refuse_repeated_keys,
+)
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
-from agentmemory_operator.entrypoints.api.load.repeated_keys import refuse_repeated_keys
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -32,12 +37,7 @@ from agentmemory_operator.entrypoints.api.problems import (
     ProblemRaised,
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.memories.rules.exact_numbers import (
-    OUT_OF_INT64,
-    is_int64,
-    may_exceed_int64,
-    read_integer,
-)
+from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64, may_exceed_int64, read_integer
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 from agentmemory_operator.runtime.slices import in_slices
 from agentmemory_operator.spec.names import VISIBLE_PATTERN
@@ -134,10 +134,12 @@ async def hold_parts(request: Request, body: bytes) -> None:
         RequestInvalid: it has too many parts, or is nested too deeply.
         ProblemRaised: there is no room now.
     """
-    try:
-        parts = await in_slices(count_parts(body))
-    except (TooMuch, NoJson) as error:
-        raise not_readable(error) from None
+    parts = few_parts(body)
+    if parts is None:
+        try:
+            parts = await in_slices(count_parts(body))
+        except (TooMuch, NoJson) as error:
+            raise not_readable(error) from None
     take_room(request, parts)
 
 
@@ -172,13 +174,12 @@ def parse_json(body: bytes) -> ParsedBody:
     """
     try:
         value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        parsed, reason = None, str(error)
-    else:
         check_keys(body, value)
         parsed, reason = ParsedBody(value), ""
         if not may_exceed_int64(body):
             return parsed
+    except orjson.JSONDecodeError as error:
+        parsed, reason = None, str(error)
     try:
         value = json.loads(body.decode(), parse_int=read_integer, object_pairs_hook=once)
         faults = tuple(islice(_faults(value, ()), RequestInvalid.MAX))
@@ -226,30 +227,21 @@ def check(model: type[Model], document: ParsedBody) -> Model:
         raise invalid(error.errors(include_url=False), known=model.model_fields) from None
 
 
-async def read_model(request: Request, model: type[Model]) -> Model:
+async def read_model(
+    request: Request, model: type[Model], *, choose: Callable[[Any], type[Model]] | None = None
+) -> Model:
     """The checked body of a request of the ordinary size.
+
+    Args:
+        choose: of several models, that of a body as it was parsed.
 
     Raises:
         Forbidden: it names a user, a scope or an author that is not the caller's.
     """
-    sent = await read_chosen(request, lambda _: model)
-    assert isinstance(sent, model)
-    return sent
-
-
-async def read_chosen(request: Request, choose: Callable[[Any], type[BaseModel]]) -> BaseModel:
-    """The checked body of a request that takes several kinds.
-
-    Args:
-        choose: the model of a body, as it was parsed.
-
-    Raises:
-        Forbidden: as `read_model`.
-    """
     body = await read_body(request, max_bytes=BODY_MAX_BYTES)
     await hold_parts(request, body)
     document = parse_json(body)
-    sent = check(choose(document.value), document)
+    sent = check(choose(document.value) if choose else model, document)
     check_names(rights_of(request), sent)
     return sent
 

@@ -8,6 +8,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,17 +22,17 @@ from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
 from agentmemory_operator.entrypoints.api.load.receiving import Receiving, has_body, timed
 from agentmemory_operator.entrypoints.api.problems import (
+    BAD_REQUEST,
     CROSS_ORIGIN,
     INTERNAL_ERROR,
     Problem,
     ProblemRaised,
     problem_of,
 )
-from agentmemory_operator.entrypoints.api.wire_text import check_text, stripped
-from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
 from agentmemory_operator.runtime.rules.web_origin import why_foreign
-from agentmemory_operator.spec.access import ANYBODY, NOBODY, Caller
+from agentmemory_operator.spec.access import ANYBODY, NOBODY
 
 log = logging.getLogger(__name__)
 
@@ -75,23 +78,23 @@ class Edge:
             return
         method, is_head = scope["method"], scope["method"] == "HEAD"
         # A copy: the server goes by its own, and sends no body to a HEAD.
-        scope = {**scope, "headers": stripped(scope["headers"]), "method": "GET" if is_head else method}
-        headers = dict(scope["headers"])
-        scope[REQUEST_ID] = request_id = _request_id(headers.get(b"x-request-id", b""))
-        exchange = _Exchange(send, self._headers(scope, request_id), is_head=is_head)
+        # White space around the values of headers is no part of them (RFC 9110, 5.5).
+        stripped = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        scope = {**scope, "headers": stripped, "method": "GET" if is_head else method}
+        headers = dict(stripped)
+        sent = headers.get(b"x-request-id", b"")
+        scope[REQUEST_ID] = request_id = sent.decode() if _GOOD_ID.fullmatch(sent) else secrets.token_hex(16)
+        added = [(b"x-request-id", request_id.encode()), (b"x-agentmemory-version", __version__.encode())]
+        if scope["path"].startswith(GUARDED_PREFIXES) and (age_s := self._settings_age_s()) > STALE_S:
+            added.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
+        exchange = _Exchange(send, added, is_head=is_head)
         started = time.perf_counter()
         carried = {name.decode(): headers[name].decode("latin-1") for name in _TRACE_HEADERS if name in headers}
         with self._meter.request(method, carried) as served:
             await self._answer(scope, receive, exchange, headers)
-            _fill(served, scope, exchange.status)
+            served.status, served.route = exchange.status, getattr(scope.get("route"), "path_format", "")
+            served.agent = str(scope.get("path_params", {}).get("agent", ""))[:SHOWN_PATH] if served.route else ""
         _log(scope, served, method=method, took_ms=(time.perf_counter() - started) * 1000)
-
-    def _headers(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
-        """The headers that every answer carries."""
-        headers = [(b"x-request-id", request_id.encode()), (b"x-agentmemory-version", __version__.encode())]
-        if scope["path"].startswith(GUARDED_PREFIXES) and (age_s := self._settings_age_s()) > STALE_S:
-            headers.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
-        return headers
 
     async def _answer(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
@@ -125,10 +128,7 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", _: Mapping[bytes, bytes]
     ) -> None:
         """Answer what needs no caller; probes however much else is asked."""
-        if scope["path"] in PROBES:
-            await self._app(scope, receive, exchange)
-            return
-        with self._pressure.stranger():
+        with nullcontext() if scope["path"] in PROBES else self._pressure.stranger():
             await self._app(scope, receive, exchange)
 
     async def _answer_caller(
@@ -137,48 +137,44 @@ class Edge:
         """Find out who calls, before anything of the body is asked for; then answer within that caller's share."""
         # Who has signed is known once the body has come: until then the share is that of the address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
-        caller = ANYBODY if is_signed else await self._identify(headers.get(b"authorization", b""))
+        authorization = headers.get(b"authorization", b"")
+        caller = ANYBODY if is_signed else self._guard.known(authorization)
+        if caller is None:
+            with self._pressure.stranger():
+                caller = await self._guard.admit(authorization)
         scope[CALLER] = NOBODY if is_signed else caller
         client = scope.get("client")
         key = key_of(caller, client[0] if client else None)
-        self._pressure.check_rate(key)
         with self._pressure.admit(key) as scope[HOLD]:
             hold: Hold = scope[HOLD]
             if scope["method"] in WITH_BODY and has_body(headers):
+                hold.begin_receiving()
                 receive = Receiving(receive, hold, self._pressure.limits.pace)
             else:
                 await hold.enter()
             await timed(self._app(scope, receive, exchange), self._pressure.times, key)
 
-    async def _identify(self, authorization: bytes) -> Caller:
-        if (caller := self._guard.known(authorization)) is not None:
-            return caller
-        with self._pressure.stranger():
-            return await self._guard.admit(authorization)
 
-
+@dataclass(slots=True)
 class _Exchange:
     """The sending side of one request: adds headers, remembers the status.
 
     A request whose answer is large is not over before the caller has taken it.
 
-    Args:
+    Attributes:
         is_head: no body is sent, and an answer in parts ends with its headers.
     """
 
-    __slots__ = ("_headers", "_is_head", "_send", "status")
-
-    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], *, is_head: bool = False) -> None:
-        self._send = send
-        self._headers = headers
-        self._is_head = is_head
-        self.status = 0
+    _send: Send
+    _headers: list[tuple[bytes, bytes]]
+    is_head: bool
+    status: int = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], *self._headers]
-        elif self._is_head and message["type"] == "http.response.body":
+        elif self.is_head and message["type"] == "http.response.body":
             await self._send({"type": message["type"], "body": b"", "more_body": False})
             if message.get("more_body", False):
                 raise ClientDisconnect
@@ -187,16 +183,6 @@ class _Exchange:
             await self._send({**message, "more_body": True})
             message = {"type": message["type"], "body": b"", "more_body": False}
         await self._send(message)
-
-
-def _request_id(sent: bytes) -> str:
-    return sent.decode() if _GOOD_ID.fullmatch(sent) else secrets.token_hex(16)
-
-
-def _fill(served: ServedRequest, scope: Scope, status: int) -> None:
-    served.status = status
-    served.route = getattr(scope.get("route"), "path_format", "")
-    served.agent = str(scope.get("path_params", {}).get("agent", ""))[:SHOWN_PATH] if served.route else ""
 
 
 def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
@@ -214,3 +200,51 @@ def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) ->
     }
     message = "%(method)s %(path)s %(status)d %(took_ms).1f ms, request %(request_id)s"
     log.log(level, message, request, extra={"request": request})
+
+
+NAME_HEADERS = {
+    name.lower().encode(): name
+    for name in ("X-AgentMemory-User", "X-AgentMemory-Agent", "Idempotency-Key", "Last-Event-ID")
+}
+"""The headers whose values are names or keys that callers choose."""
+
+SHOWN_CHARS = 64
+
+
+def check_text(scope: Scope) -> None:
+    """Pass where headers that carry names, the path and the query are UTF-8, before anything of them is compared.
+
+    Servers hand on headers and queries as bytes, the framework reads them as Latin-1, and what is no UTF-8 in a path or
+    a query as U+FFFD: so one user would become another.
+
+    Raises:
+        ProblemRaised: one of them is not.
+    """
+    for name, value in scope["headers"]:
+        if name in NAME_HEADERS and not _is_utf8(value):
+            raise _not_utf8(NAME_HEADERS[name], f"the header {NAME_HEADERS[name]}")
+    if b"%" in (path := scope.get("raw_path") or b"") and not _is_utf8(unquote_to_bytes(path)):
+        raise _not_utf8("path", "the path")
+    # The server itself refuses bytes beyond ASCII in a URL.
+    if b"%" in scope["query_string"]:
+        _check_query(scope["query_string"])
+
+
+def _check_query(query: bytes) -> None:
+    for pair in query.split(b"&"):
+        if not _is_utf8(unquote_to_bytes(pair)):
+            name = unquote_to_bytes(pair.partition(b"=")[0]).decode(errors="backslashreplace")[:SHOWN_CHARS]
+            raise _not_utf8(name, f"the query parameter {name}")
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _not_utf8(field: str, what: str) -> ProblemRaised:
+    error = FieldError(field, "must be valid UTF-8")
+    return ProblemRaised(Problem(type=BAD_REQUEST, detail=f"{what} is not valid UTF-8: encode it", errors=(error,)))

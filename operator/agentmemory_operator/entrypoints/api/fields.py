@@ -61,7 +61,7 @@ def parse_importance(value: Any) -> float:
 
 
 def header_text(value: Any) -> Any:
-    """The UTF-8 text of a header that the framework has read as Latin-1; `wire_text` has checked it."""
+    """The UTF-8 text of a header that the framework has read as Latin-1; `Edge` has checked it."""
     return value.encode("latin-1").decode() if isinstance(value, str) else value
 
 
@@ -81,15 +81,11 @@ def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
     """Refuse nesting deeper than other readers of the collection take."""
     level: list[Any] = [value]
     for _ in range(METADATA_DEPTH_MAX):
-        level = [child for node in level for child in _children(node)]
+        parts = (part for node in level for part in (node.values() if isinstance(node, dict) else node))
+        level = [part for part in parts if isinstance(part, (dict, list))]
         if not level:
             return value
     raise _refuse(f"must not be nested deeper than {METADATA_DEPTH_MAX} levels")
-
-
-def _children(node: Any) -> list[Any]:
-    values = node.values() if isinstance(node, dict) else node
-    return [child for child in values if isinstance(child, (dict, list))]
 
 
 def check_context(value: Any) -> str | dict[str, Any]:

@@ -186,8 +186,12 @@ def document(app: FastAPI) -> dict[str, Any]:
     described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes, tags=tags)
     for methods in described["paths"].values():
         for operation in methods.values():
-            _drop_default_422(operation)
-            _describe_plain(operation)
+            responses = operation["responses"]
+            if "application/json" in responses.get("422", {}).get("content", {}):
+                del responses["422"]
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] != "query":
+                    parameter["description"] = PLAIN_PARAMETERS[parameter["name"]]
     components = described.setdefault("components", {})
     components["schemas"] = _schemas()
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
@@ -211,19 +215,6 @@ def add_docs(app: FastAPI) -> None:
             swagger_favicon_url=f"{ASSETS}/favicon.png",
             swagger_ui_parameters=PARAMETERS,
         )
-
-
-def _drop_default_422(operation: dict[str, Any]) -> None:
-    """Drop the 422 that the framework adds in its own shape wherever a path has a parameter."""
-    responses = operation["responses"]
-    if "application/json" in responses.get("422", {}).get("content", {}):
-        del responses["422"]
-
-
-def _describe_plain(operation: dict[str, Any]) -> None:
-    for parameter in operation.get("parameters", ()):
-        if parameter["in"] != "query":
-            parameter["description"] = PLAIN_PARAMETERS[parameter["name"]]
 
 
 def _schemas() -> dict[str, Any]:

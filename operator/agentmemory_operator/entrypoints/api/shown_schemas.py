@@ -33,15 +33,13 @@ def _shown(
     return create_model(f"Shown{model.__name__}", __base__=Answer, __doc__=doc, **fields)
 
 
-def _never_null(model: type[Answer]) -> set[str]:
-    return {name for name, hint in get_type_hints(model).items() if NoneType not in get_args(hint)}
-
-
 ShownMemoryOut: Any = _shown(
     MemoryOut, "The fields of a memory that `fields` names; `format: compact` omits null fields.", always=()
 )
 ShownExplainOut: Any = _shown(
-    ExplainOut, "Terms of one score without null fields, with `format: compact`.", always=_never_null(ExplainOut)
+    ExplainOut,
+    "Terms of one score without null fields, with `format: compact`.",
+    always={name for name, hint in get_type_hints(ExplainOut).items() if NoneType not in get_args(hint)},
 )
 ShownFoundOut: Any = _shown(
     FoundOut,

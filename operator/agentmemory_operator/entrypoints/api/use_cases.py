@@ -18,7 +18,7 @@ from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.working import WorkingMemory
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
-from agentmemory_operator.search.rerank import MeteredReranker
+from agentmemory_operator.search.results import MeteredReranker
 from agentmemory_operator.search.search import Recall
 from agentmemory_operator.webhooks.receive import Hooks
 

@@ -48,7 +48,8 @@ def check_answerable(question: str, *, yes: bool) -> None:
     Raises:
         typer.Exit: with status 2, as for an option that is missing.
     """
-    if yes or _is_terminal():
+    # None where it was closed; input from a pipe is nobody's answer.
+    if yes or (sys.stdin is not None and sys.stdin.isatty()):
         return
     typer.echo(
         f"agentmemory: {question} Standard input is not a terminal, so nothing was done: add --yes",
@@ -66,8 +67,3 @@ def confirm(question: str, *, yes: bool, err: bool = False) -> None:
     check_answerable(question, yes=yes)
     if not yes:
         typer.confirm(question, abort=True, err=err)
-
-
-def _is_terminal() -> bool:
-    # None where it was closed; input from a pipe is nobody's answer.
-    return sys.stdin is not None and sys.stdin.isatty()

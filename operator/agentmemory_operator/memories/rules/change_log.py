@@ -17,15 +17,13 @@ large as the collection, and goes wherever the points go: into copies, snapshots
 A tombstone that `forget` left has no place in the log.
 """
 
-import base64
-import binascii
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter
+from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     EXPIRED_KEY,
@@ -45,7 +43,6 @@ KEYS = ("userId", "supersededById", TOMBSTONE_KEY, EXPIRED_KEY, LOGGED_KEY, CHAN
 """What of a payload the log reads; no text."""
 
 _SEEN: Condition = {"must_not": [{"must": [IS_PENDING, NOT_DELETED]}]}
-_LONGEST = 512
 _MOST = 1 << 53
 
 
@@ -68,7 +65,7 @@ class Position:
         The seal is no secret: who makes a cursor reads no more than the log itself would show.
         """
         told = [self.epoch.number, self.epoch.contents, self.at, self.id]
-        return base64.urlsafe_b64encode(json.dumps([*told, _seal(slug, told)]).encode()).decode()
+        return encode_cursor(*told, _seal(slug, told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +91,11 @@ class Change:
 
 def position_of(cursor: str, slug: str) -> Position | None:
     """The position that a cursor names; None where it is none of this agent's."""
-    try:
-        *told, seal = json.loads(base64.urlsafe_b64decode(cursor[:_LONGEST].encode()))
-        number, contents, at, id_ = told
-    except (binascii.Error, ValueError, TypeError):
-        return None
+    match decode_cursor(cursor):
+        case [number, contents, at, id_, seal]:
+            told = [number, contents, at, id_]
+        case _:
+            return None
     is_sealed = seal == _seal(slug, told) and all(_is_number(part) for part in (number, contents, at))
     if not is_sealed or not (id_ is None or isinstance(id_, str) or _is_number(id_)):
         return None

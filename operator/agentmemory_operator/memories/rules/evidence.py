@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
-from agentmemory_operator.memories.rules.content_words import content_words
 from agentmemory_operator.memories.rules.record import Payload
+from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 EVIDENCE_KEY = "evidence"

@@ -120,7 +120,8 @@ def visible(
         types: of the object; those with a time to live cost a condition each.
         indexes: type of the payload index by key.
     """
-    must = [_owned_by(selection.owners), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
+    unexpired = {"should": [{"is_empty": {"key": "expiresAt"}}, {"key": "expiresAt", "range": {"gt": now_ms}}]}
+    must = [_owned_by(selection.owners), NOT_DELETED, NOT_PENDING, unexpired]
     must.extend(not_past(types, now_ms))
     if selection.at_time is not None:
         must.extend(_valid_at(selection.at_time))
@@ -128,7 +129,8 @@ def visible(
         must.append(NOT_SUPERSEDED)
     if selection.types:
         must.append({"key": "type", "match": {"any": list(selection.types)}})
-    must.extend(_tagged(selection))
+    asks_any = selection.tags and selection.tags_match == "any"
+    must += [equals_any("tags", selection.tags)] if asks_any else [equals("tags", tag) for tag in selection.tags]
     if selection.session_id is not None:
         must.append(equals("sessionId", selection.session_id))
     if selection.namespace:
@@ -136,12 +138,6 @@ def visible(
     if selection.criterion is not None:
         must.append(compile_criterion(selection.criterion, indexes))
     return {"must": must}
-
-
-def _tagged(selection: Selection) -> list[Condition]:
-    if selection.tags_match == "any" and selection.tags:
-        return [equals_any("tags", selection.tags)]
-    return [equals("tags", tag) for tag in selection.tags]
 
 
 def _owned_by(owners: list[str]) -> Condition:
@@ -156,10 +152,6 @@ def only(memory_id: str, *conditions: Condition) -> Filter:
 def both(filter_: Filter, *conditions: Condition) -> Filter:
     """The filter narrowed by more conditions."""
     return {"must": [*filter_["must"], *conditions]}
-
-
-def _not_expired(now_ms: int) -> Condition:
-    return {"should": [{"is_empty": {"key": "expiresAt"}}, {"key": "expiresAt", "range": {"gt": now_ms}}]}
 
 
 def _valid_at(time_ms: int) -> list[Condition]:

@@ -1,8 +1,11 @@
-"""Ids of memories."""
+"""Ids of memories, and cursors of lists."""
 
+import base64
+import binascii
+import json
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -11,6 +14,8 @@ NAMESPACE = uuid.UUID("6f0d9c52-3a64-5a0e-9a39-0d4b1f3f6c11")
 
 _VERSION, _VARIANT = 7 << 76, 0b10 << 62
 _SEQUENCE_BITS, _RANDOM_BITS = 12, 62
+# A name of 256 characters, each two escapes of six characters, is the longest part.
+_LONGEST_CURSOR = 8_192
 
 
 def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
@@ -71,3 +76,17 @@ def is_id(value: str) -> bool:
 def chunks_of(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield ids, or what has one, in parts that one call takes."""
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def encode_cursor(*place: str | int | None) -> str:
+    """The text that tells a list where a page ended."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def decode_cursor(cursor: str) -> list[Any] | None:
+    """The place that a cursor names, whatever it holds; None where it is no cursor."""
+    try:
+        place = json.loads(base64.urlsafe_b64decode(cursor[:_LONGEST_CURSOR].encode()))
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    return place if isinstance(place, list) else None

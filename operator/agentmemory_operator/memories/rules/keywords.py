@@ -1,7 +1,7 @@
 """Search by words: what a memory's keyword text is, and what its BM25 score is worth.
 
 The keyword text of a memory is its date, the contents of the two memories before it in its session, and its own: what
-answers a question often does not repeat the question's words. The engine makes the vector. In weighted texts a memory's
+answers a question often does not repeat the question's words. The engine makes the vector. A memory's
 own words and date stand three times, the memory before it twice, the one before that once, and both are cut. Source of
 the numbers: `docs/adr/0009` and `docs/adr/0029`.
 """
@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE, KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.memories.rules.content_words import first_content_words
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of, held_mark
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
@@ -24,7 +23,7 @@ from agentmemory_operator.memories.rules.filters import (
     equals_any,
 )
 from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY, WINDOW_KEY, Payload
-from agentmemory_operator.memories.rules.words import engine_text
+from agentmemory_operator.memories.rules.words import engine_text, first_content_words
 from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 MODEL = "qdrant/bm25"
@@ -32,12 +31,12 @@ PLACES = 1000
 """Memories of one request: those of one time stand in the order of the request."""
 
 OWN_TIMES = 3
-"""How often a weighted text holds the memory's own words and date; each neighbour stands once less than the next."""
+"""How often a text holds the memory's own words and date; each neighbour stands once less than the next."""
 
 NEIGHBOUR_WORDS = 30
-"""Content words of a neighbour in a weighted text."""
+"""Content words of a neighbour in a text."""
 
-_WEIGHTED_OPTIONS = {"avg_len": 80.0, "k": 1.2}
+_OPTIONS = {"avg_len": 80.0, "k": 1.2}
 
 IS_DUE: Condition = {"key": DUE_KEY, "match": {"value": True}}
 
@@ -91,8 +90,7 @@ def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source
     near = before[-source.window :] if source.window else ()
     text = keyword_text(row, [neighbour["content"] for neighbour in near], source)
     held = tuple(neighbour["id"] for neighbour in near)
-    evidence = evidence_of(row, before, source.language, held) if source.is_weighted else {}
-    return Words(text, held, row.get(ORDER_KEY), evidence)
+    return Words(text, held, row.get(ORDER_KEY), evidence_of(row, before, source.language, held))
 
 
 def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordSource) -> str:
@@ -102,8 +100,6 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
         before: the contents of its window, the nearest last.
     """
     own = [date_text(row["createdAt"], source.language), row["content"]]
-    if not source.is_weighted:
-        return "\n".join([own[0], *before, own[1]])
     parts = own * OWN_TIMES
     for times, text in zip(range(OWN_TIMES - 1, 0, -1), reversed(before), strict=False):
         parts += [first_content_words(text, NEIGHBOUR_WORDS, source.language)] * times
@@ -112,8 +108,7 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
 
 def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
     """The text for which the engine puts its own vector of words."""
-    options = _WEIGHTED_OPTIONS if source.is_weighted else {}
-    return {"text": engine_text(text), "model": MODEL, "options": {"language": source.language, **options}}
+    return {"text": engine_text(text), "model": MODEL, "options": {"language": source.language, **_OPTIONS}}
 
 
 def date_text(created_at: int, language: str) -> str:
@@ -138,9 +133,9 @@ def is_member(row: Mapping[str, Any]) -> bool:
     return not is_gone and ORDER_KEY in row
 
 
-def holders_of(ids: Sequence[str], source: KeywordSource) -> Condition:
+def holders_of(ids: Sequence[str]) -> Condition:
     """The condition that a memory's keyword text holds the words of one of some memories."""
-    return equals_any(MARKS_PATH, list(map(held_mark, ids))) if source.is_weighted else equals_any(WINDOW_KEY, ids)
+    return equals_any(MARKS_PATH, list(map(held_mark, ids)))
 
 
 def members_of(user_id: str, session_id: str, *conditions: Condition) -> Filter:

@@ -143,7 +143,7 @@ def plan_candidates(
         # Lists too short for the answer would lose what similarity alone finds.
         classes = lists if most // (len(lists) + beside) >= top_k else classes
         count = len(classes) + beside
-        limit = min(max(_list_length(eligible, count), top_k), most // count)
+        limit = min(max(min(SCORED // count * max(SPARSE, eligible) // eligible, SCORED), top_k), most // count)
     return CandidatePlan(
         classes=classes,
         filters=(filter_, *(both(filter_, class_.condition(ranking.types, now_ms)) for class_ in classes[1:])),
@@ -154,11 +154,6 @@ def plan_candidates(
         rescore=ranking.rescore,
         oversampling=ranking.oversampling,
     )
-
-
-def _list_length(eligible: int, count: int) -> int:
-    """How long each of several lists is, so that about `SCORED` memories are on one of them or more."""
-    return min(SCORED // count * max(SPARSE, eligible) // eligible, SCORED)
 
 
 def similarity_formula(distance: str) -> Formula:

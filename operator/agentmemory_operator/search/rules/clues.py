@@ -14,13 +14,12 @@ variable) / (1 + sum of the weights), so that it stays within 0..1 whatever a qu
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
-from agentmemory_operator.memories.rules.content_words import content_words
 from agentmemory_operator.memories.rules.evidence import (
     ASKED,
     BY_USER,
@@ -31,6 +30,7 @@ from agentmemory_operator.memories.rules.evidence import (
     SAYS,
     name_mark,
 )
+from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.search.rules.score import gap
 from agentmemory_operator.spec.expression.formulas import Formula, product_formula, sum_formula
 from agentmemory_operator.spec.expression.variables import EVIDENCE
@@ -119,7 +119,8 @@ def clues_of(query: str, language: str) -> Clues:
     """What a question tells; a language that is not English only its names, and how many words it has."""
     words = content_words(query, language)
     half = max(HALF_SCORE, HALF_A_WORD * min(len(set(words)), MOST_WORDS))
-    names = _names_in(query, words)
+    capital = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
+    names = tuple(dict.fromkeys(content_words(capital, DEFAULT_LANGUAGE) or words))[:MOST_NAMES]
     if language != DEFAULT_LANGUAGE:
         return Clues(half_score=half, names=names)
     return Clues(
@@ -167,12 +168,6 @@ def with_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Ma
 
 def _is_marked(*marks: str) -> Condition:
     return {"key": MARKS_PATH, "match": {"any": list(marks)}}
-
-
-def _names_in(query: str, words: Sequence[str]) -> tuple[str, ...]:
-    """The words that may be names: those with a capital; where none has one, all that say something."""
-    capital = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
-    return tuple(dict.fromkeys(content_words(capital, DEFAULT_LANGUAGE) or words))[:MOST_NAMES]
 
 
 def _dates_in(query: str) -> Iterator[tuple[int, int]]:

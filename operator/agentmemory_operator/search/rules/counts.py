@@ -74,18 +74,20 @@ def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int)
 def count_decayed(payloads: Iterable[Mapping[str, Any]], ranking: Ranking, now_ms: int) -> int:
     """How many memories' effective confidence is below .5; the scoring model has one."""
     effective = terms_of(ranking)[EFFECTIVE_CONFIDENCE]
-    values = (values_of(_as_scored(payload), now_ms=now_ms) for payload in payloads)
-    return sum(effective.evaluate(value) < HALF for value in values)
-
-
-def _as_scored(payload: Mapping[str, Any]) -> Scored:
-    return Scored(
-        type=payload["type"],
-        similarity=0.0,
-        created_at=payload["createdAt"],
-        confidence=payload.get("confidence", DEFAULT_CONFIDENCE),
-        last_accessed_at=payload.get("lastAccessedAt"),
+    values = (
+        values_of(
+            Scored(
+                type=payload["type"],
+                similarity=0.0,
+                created_at=payload["createdAt"],
+                confidence=payload.get("confidence", DEFAULT_CONFIDENCE),
+                last_accessed_at=payload.get("lastAccessedAt"),
+            ),
+            now_ms=now_ms,
+        )
+        for payload in payloads
     )
+    return sum(effective.evaluate(value) < HALF for value in values)
 
 
 def _past(types: Sequence[MemoryType], now_ms: int, *, removes: bool) -> list[Condition]:

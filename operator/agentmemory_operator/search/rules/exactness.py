@@ -7,7 +7,7 @@ cells; in each cell similarity, keyword score and variables are bounded, and so 
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.search.rules.candidate_classes import Box, MemoryClass
@@ -62,11 +62,11 @@ class Unseen:
 
     def may_reach(self, floor: float) -> bool:
         """Whether the oracle may give one of them more than `floor`; False is certain."""
-        return any(self._score(ranges) > floor for name in self._type_names for ranges in self._cells_of(name))
-
-    @property
-    def _type_names(self) -> Set[str]:
-        return set(self.types) or type_names_of(self.ranking)
+        return any(
+            self._score(ranges) > floor
+            for name in (set(self.types) or type_names_of(self.ranking))
+            for ranges in self._cells_of(name)
+        )
 
     def _cells_of(self, type_name: str) -> Iterator[Ranges]:
         """Yield between what the variables of unseen memories of a type lie, cell by cell."""
@@ -103,7 +103,7 @@ class Unseen:
         if self.fusion is not None and self.fusion.method == "Score":
             weight = self.fusion.keyword_weight
             similarity = _scaled(similarity, 1 - weight).plus(_scaled(keyword, weight))
-        if ranks_evidence(self.fusion, self.clues is not None):
+        if ranks_evidence(self.fusion):
             similarity = self._with_evidence(similarity)
         return {SIMILARITY: similarity, KEYWORD: keyword}
 
@@ -139,11 +139,11 @@ def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]
 
 
 def read_words_end(
-    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: Clues | None = None
+    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: Clues | None
 ) -> float | None:
     """The keyword score beyond the list by words, None where there is none."""
     beyond = found[len(plan.filters) :]
-    return keyword_of(beyond[0][0]["score"], clues) if beyond and beyond[0] else None
+    return keyword_of(beyond[0][0]["score"], clues) if clues and beyond and beyond[0] else None
 
 
 def is_settled(unseen: Unseen, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:

@@ -36,7 +36,6 @@ from agentmemory_operator.search.rules.candidates import (
 from agentmemory_operator.search.rules.clues import (
     EVIDENCE_DEFAULTS,
     HALF_GAP,
-    HALF_SCORE,
     Clues,
     evidence_formulas,
     with_evidence_formula,
@@ -104,7 +103,7 @@ class Question:
 
     def _match(self, scores: Sequence[float], activation: float, clues: Clues | None) -> Match:
         similarity = similarity_of(self.distance, scores[0])
-        if self.fusion is None:
+        if self.fusion is None or clues is None:
             return Match(similarity=similarity, fused=similarity)
         keyword, ranks = keyword_of(scores[1], clues), scores[2:]
         if not self.along:
@@ -121,14 +120,9 @@ def fusion_of(ranking: Ranking) -> Fusion | None:
     return None if ranking.fusion.method == "None" else ranking.fusion
 
 
-def ranks_evidence(fusion: Fusion | None, has_clues: bool) -> bool:
+def ranks_evidence(fusion: Fusion | None) -> bool:
     """Whether evidence is a part of what ranks in the similarity's place; an expression names its terms itself."""
-    return has_clues and fusion is not None and fusion.method != "None"
-
-
-def ask_by_meaning(plan: CandidatePlan, vector: Sequence[float], *, distance: str) -> Question:
-    """The queries of a search by similarity alone."""
-    return Question(lists=(plan.query(vector, distance=distance),), distance=distance)
+    return fusion is not None and fusion.method != "None"
 
 
 def look_by_words(document: Query, among: Selection | None) -> Query:
@@ -205,25 +199,24 @@ def scoring_of(
     make = partial(score_template, ranking, distance=distance, has_extremes=has_extremes)
     if fusion is None:
         return make(Signals(similarity=similarity, evidence=formulas, defaults=defaults))
-    half = HALF_GAP if has_clues else HALF_SCORE
-    fused = _fused_formula(fusion, similarity, half, is_along=is_along)
+    fused = _fused_formula(fusion, similarity, is_along=is_along)
     # The scores of a candidate that is not on a list.
     lacking = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, is_along)), 0.0)
-    if ranks_evidence(fusion, has_clues):
+    if ranks_evidence(fusion):
         fused = with_evidence_formula(fused, ranking.evidence, formulas)
     return make(
         Signals(
             similarity=fused,
-            keyword=_towards_one("$score[1]", half),
+            keyword=_towards_one("$score[1]", HALF_GAP),
             evidence=formulas,
             defaults={**lacking, **defaults},
         )
     )
 
 
-def keyword_of(score: float, clues: Clues | None = None) -> float:
+def keyword_of(score: float, clues: Clues) -> float:
     """The keyword term of a BM25 score: 0 without a common word, towards 1 with many rare ones."""
-    return 1.0 - math.pow(0.5, score / (clues.half_score if clues else HALF_SCORE))
+    return 1.0 - math.pow(0.5, score / clues.half_score)
 
 
 def _towards_one(variable: str, half: Formula, most: float = 1.0) -> Formula:
@@ -269,11 +262,11 @@ def _fused_along(fusion: Fusion, similarity: float, keyword: float, ranks: Seque
     return fused + ENTITY_SHARE * (1.0 - math.pow(0.5, activation / HALF_ACTIVATION)) * (1.0 - fused)
 
 
-def _fused_formula(fusion: Fusion, similarity: Formula, half: Formula, *, is_along: bool) -> Formula:
+def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Formula:
     weight = fusion.keyword_weight
     match fusion.method:
         case "Score":
-            keyword = _towards_one("$score[1]", half, weight)
+            keyword = _towards_one("$score[1]", HALF_GAP, weight)
             fused = sum_formula(product_formula(1 - weight, similarity), keyword)
             if not is_along:
                 return fused

@@ -141,11 +141,9 @@ def scored(
     )
 
 
-def priority(record: MemoryRecord, ranking: Ranking, *, now_ms: int) -> float | None:
-    """A memory's priority; None where another model ranks."""
-    if not isinstance(ranking.model, Priority):
-        return None
-    return priority_of(ranking.model).evaluate(values_of(scored(record), now_ms=now_ms))
+def priority(record: MemoryRecord, model: Priority, *, now_ms: int) -> float:
+    """A memory's priority."""
+    return priority_of(model).evaluate(values_of(scored(record), now_ms=now_ms))
 
 
 def score_query(

@@ -70,7 +70,11 @@ def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
     match ranking.model:
         case None:
             factor = {CONFIDENCE_FACTOR: _confidence_factor(ranking)} if ranking.confidence_share else {}
-            return {"recency": recency_of(ranking.types, Var(AGE_DAYS)), "utility": _utility(ranking)} | factor
+            frequency = Sum((_ONE, Function("log10", _one_more_than(ACCESS_COUNT))))
+            return {
+                "recency": recency_of(ranking.types, Var(AGE_DAYS)),
+                "utility": Least((Quotient(Product((Var(IMPORTANCE), frequency)), Const(ranking.utility_norm)), _ONE)),
+            } | factor
         case Confidence() as model:
             return _confidence_terms(model, ranking.types)
         case Priority() as model:
@@ -108,11 +112,6 @@ def _weighted(ranking: Ranking) -> Expression:
 def _confidence_factor(ranking: Ranking) -> Expression:
     share = ranking.confidence_share
     return Sum((Const(1 - share), Product((Const(share), Var(CONFIDENCE)))))
-
-
-def _utility(ranking: Ranking) -> Expression:
-    frequency = Sum((_ONE, Function("log10", _one_more_than(ACCESS_COUNT))))
-    return Least((Quotient(Product((Var(IMPORTANCE), frequency)), Const(ranking.utility_norm)), _ONE))
 
 
 def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mapping[str, Expression]:

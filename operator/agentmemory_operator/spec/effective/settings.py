@@ -32,11 +32,11 @@ from agentmemory_operator.spec.presets import (
 )
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.spec.presets.table import (
+    KEYWORD_INDEXES,
     KIND_INDEXES,
     NO_EVIDENCE,
     TERSE_INDEXES,
     USE_INDEXES,
-    WEIGHTED_INDEXES,
     ConsolidationTerms,
     EvidenceWeights,
     Fusion,
@@ -297,12 +297,12 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     return {entry.field: entry.type for entry in extra} | scored | needed
 
 
-def weighted_indexes(memory: AgentMemory) -> dict[str, str]:
-    """The type of the payload indexes of weighted keyword texts and of their evidence, by field."""
+def keyword_indexes(memory: AgentMemory) -> dict[str, str]:
+    """The type of the payload indexes of keyword texts and of their evidence, by field."""
     model = scoring_choice(memory).model
     weighted = effective_ranking(memory).evidence.terms
     read = variables_read(model) if isinstance(model, CheckedExpression) else weighted
-    return dict(WEIGHTED_INDEXES) | (dict(TERSE_INDEXES) if "terse" in read else {})
+    return dict(KEYWORD_INDEXES) | (dict(TERSE_INDEXES) if "terse" in read else {})
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:

@@ -50,7 +50,6 @@ BRAIN = Preset(
     min_similarity=0.3,
     has_keyword=True,
     has_entities=True,
-    has_weighted_words=True,
     knowledge_category="general",
     fusion=Fusion(method="RRF", keyword_weight=0.5, k=60),
     # `at_time` is a plain question here.

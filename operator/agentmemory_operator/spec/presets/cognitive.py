@@ -51,7 +51,6 @@ COGNITIVE = Preset(
         horizons=Horizons(hourly=0.1, daily=0.3, weekly=0.2, monthly=0.1, yearly=0.05, knowledge_bank=0.25),
     ),
     has_keyword=True,
-    has_weighted_words=True,
     datatype="Float16",
     m=32,
     ef_construct=400,

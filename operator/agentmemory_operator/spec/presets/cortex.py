@@ -35,7 +35,6 @@ CORTEX = Preset(
     limit=10,
     score_threshold=0.3,
     min_similarity=0.1,
-    has_weighted_words=True,
     m=16,
     ef_construct=128,
     full_scan_threshold_kb=10_000,

@@ -31,7 +31,6 @@ IMPORTANCE = Preset(
     model=Importance(daily_rate=0.01, idle_factor=0.1, unimportant_factor=4.0),
     score_threshold=0.0,
     min_similarity=0.7,
-    has_weighted_words=True,
     m=16,
     ef_construct=64,
     # A recall may be narrowed to what one author stored.

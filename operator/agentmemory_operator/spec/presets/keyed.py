@@ -10,7 +10,6 @@ KEYED = Preset(
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
     limit=20,
     score_threshold=0.7,
-    has_weighted_words=True,
     embedding_models=(("fastembed", "sentence-transformers/all-MiniLM-L6-v2"),),
     embedding_cache_entries=100,
     max_content_tokens=2_048,

@@ -8,6 +8,5 @@ NONE = Preset(
     revision=1,
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
-    has_weighted_words=True,
     lifecycle=Lifecycle(scrub_secrets=False, session_idle_hours=24),
 )

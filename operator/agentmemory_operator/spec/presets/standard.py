@@ -17,7 +17,6 @@ STANDARD = Preset(
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
     has_keyword=True,
-    has_weighted_words=True,
     # Source of the numbers: docs/adr/0029.
     fusion=Fusion(keyword_weight=0.65),
     evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1),

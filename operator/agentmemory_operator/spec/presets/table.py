@@ -69,13 +69,6 @@ NEEDED_INDEXES: Indexes = (
 # Those of the designs. What only some callers filter on is theirs to index: docs/adr/0011.
 RETRIEVAL_INDEXES: Indexes = (*NEEDED_INDEXES, *KIND_INDEXES, *USE_INDEXES)
 
-# What finds the neighbours of a memory in its session, and those whose keyword text has to be written again.
-KEYWORD_INDEXES: Indexes = (
-    ("sessionOrder", "integer"),
-    ("windowIds", "keyword"),
-    ("windowDue", "bool"),
-)
-
 DEFAULT_METHOD = "Score"
 DEFAULT_KEYWORD_WEIGHT = 0.7
 DEFAULT_K = 60
@@ -99,9 +92,9 @@ class Fusion:
 SAYS_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
 """Where the evidence of a memory lies: `memories/rules/evidence.py`."""
 
-# The same of weighted texts: the marks find who holds a memory's words too, and only the sweep looks for what a crash
-# left, which reads every memory anyway.
-WEIGHTED_INDEXES: Indexes = (("sessionOrder", "integer"), (MARKS_PATH, "keyword"))
+# What finds the neighbours of a memory in its session, and those whose keyword text has to be written again: the marks
+# find who holds a memory's words too, and only the sweep looks for what a crash left, which reads every memory anyway.
+KEYWORD_INDEXES: Indexes = (("sessionOrder", "integer"), (MARKS_PATH, "keyword"))
 
 # What else of the evidence a score reads; the engine would read the whole payload of every candidate for it.
 TERSE_INDEXES: Indexes = ((SAYS_PATH, "float"),)
@@ -234,7 +227,6 @@ class Preset:
         has_keyword: memories are found by words too, unless the object says otherwise.
         has_entities: memories are searched for names as they are stored, unless the object says otherwise.
         fusion: how words and meaning become one number.
-        has_weighted_words: a memory's own words count most in its keyword text, and its evidence lies with it.
         evidence: what counts beside words and meaning, where there are weighted words.
         embedding_models: the model of a provider where the object names none, and the design does.
         embedding_cache_entries: texts whose vectors are kept in memory.
@@ -259,7 +251,6 @@ class Preset:
     has_keyword: bool = False
     has_entities: bool = False
     fusion: Fusion = field(default_factory=Fusion)
-    has_weighted_words: bool = False
     evidence: EvidenceWeights = NO_EVIDENCE
     embedding_models: tuple[tuple[str, str], ...] = ()
     embedding_cache_entries: int = 10_000

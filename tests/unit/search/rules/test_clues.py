@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.rules.content_words import content_words, first_content_words
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of
+from agentmemory_operator.memories.rules.words import content_words, first_content_words
 from agentmemory_operator.search.rules.clues import MOST_NAMES, Clues, clues_of, with_evidence
 from agentmemory_operator.spec.presets.table import NO_EVIDENCE, EvidenceWeights
 

@@ -8,8 +8,41 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from agentmemory_operator.entrypoints.api.load.limits import MIB, Limits, overloaded
-from agentmemory_operator.runtime.rules.fair_shares import Flow, TimeShares, has_place
+from agentmemory_operator.entrypoints.api.problems import OVERLOADED, Problem, ProblemRaised
+from agentmemory_operator.runtime.rules.fair_shares import Flow, Pace, TimeShares, has_place
+
+RETRY_AFTER_S = 1
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one process.
+
+    Attributes:
+        requests: under way at once.
+        receiving: requests whose bodies are not complete.
+        body_bytes: of all bodies, but for the beginning of each.
+        exports: under way at once.
+        strangers: requests of whom nobody knows yet whose they are, or that nobody asks for.
+        caller_rate: requests of one caller in a second, and as many at once; 0 is any number.
+        pace: of bodies.
+    """
+
+    requests: int = 512
+    receiving: int = 256
+    body_bytes: int = 32 * MIB
+    exports: int = 32
+    strangers: int = 64
+    caller_rate: int = 0
+    pace: Pace = field(default_factory=Pace)
+
+
+def overloaded(why: str) -> ProblemRaised:
+    """The refusal of a request."""
+    detail = f"{why}: retry in {RETRY_AFTER_S} s"
+    return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
+
 
 T = TypeVar("T")
 
@@ -52,6 +85,7 @@ class InFlight:
         self.shares: dict[Hashable, Share] = {}
 
 
+@dataclass(slots=True, eq=False)
 class Hold:
     """What one request takes up, until it is answered.
 
@@ -61,27 +95,35 @@ class Hold:
         is_in_pieces: is worked on while its body comes.
     """
 
-    def __init__(self, pressure: InFlight, share: Share) -> None:
-        self._pressure = pressure
-        self._share = share
-        self.body_bytes = 0
-        self._flow = Flow()
-        self.waited_s = 0.0
-        self.is_in_pieces = False
-        self._large = 0
-        self._is_under_way = False
-        self._is_running = False
-        self._is_export = False
-        # While it waits, and since when for its caller.
-        self._timeout: asyncio.Timeout | None = None
-        self._since_s: float | None = None
-        self._dropped: str | None = None
+    _pressure: InFlight
+    _share: Share
+    body_bytes: int = 0
+    waited_s: float = 0.0
+    is_in_pieces: bool = False
+    _flow: Flow = field(default_factory=Flow)
+    _large: int = 0
+    _is_under_way: bool = False
+    _is_running: bool = False
+    _is_export: bool = False
+    # While it waits, and since when for its caller.
+    _timeout: asyncio.Timeout | None = None
+    _since_s: float | None = None
+    _dropped: str | None = None
 
     def __enter__(self) -> "Hold":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
+        """Take up nothing any more; a caller of whom nothing is left is forgotten."""
+        self._stop()
+        self._keep(0)
+        self._leave_receiving()
+        if self._is_export:
+            self._is_export = False
+            self._share.exports -= 1
+            self._pressure.exports -= 1
+        if not (self._share.under_way or self._share.receiving):
+            self._pressure.shares.pop(self._share.key, None)
 
     def begin_receiving(self) -> None:
         """Take a place among those whose bodies come; without one, the slowest of who has most loses its own.
@@ -169,8 +211,7 @@ class Hold:
         try:
             yield
         finally:
-            self._stop_running()
-            self._give_place()
+            self._stop()
 
     def begin_export(self) -> None:
         """Take a place among exports, which are under way for long and do little at a time.
@@ -183,7 +224,7 @@ class Hold:
         pressure, share = self._pressure, self._share
         if not has_place(share.exports, pressure.exports, pressure.limits.exports):
             raise overloaded(f"{share.exports} exports of this caller ({pressure.exports} in total) are in progress")
-        self._stop_running()
+        self._stop(gives_place=False)
         self._is_export = True
         share.exports += 1
         pressure.exports += 1
@@ -285,32 +326,17 @@ class Hold:
         if self._dropped is not None:
             raise overloaded(self._dropped)
 
-    def end(self) -> None:
-        """Take up nothing any more; a caller of whom nothing is left is forgotten."""
-        self._stop_running()
-        self._keep(0)
-        self._leave_receiving()
-        if self._is_export:
-            self._is_export = False
-            self._share.exports -= 1
-            self._pressure.exports -= 1
-        if self._is_under_way:
-            self._give_place()
-        if not (self._share.under_way or self._share.receiving):
-            self._pressure.shares.pop(self._share.key, None)
-
-    def _give_place(self) -> None:
-        self._is_under_way = False
-        self._share.under_way -= 1
-        self._pressure.requests -= 1
-
-    def _stop_running(self) -> None:
+    def _stop(self, *, gives_place: bool = True) -> None:
         if self._is_running:
             self._is_running = False
             self._share.running -= 1
             self._share.large_under_way -= self._large
             for turn in self._share.turns:
                 turn.set()
+        if gives_place and self._is_under_way:
+            self._is_under_way = False
+            self._share.under_way -= 1
+            self._pressure.requests -= 1
 
     def _leave_receiving(self) -> None:
         if self in self._share.receiving:

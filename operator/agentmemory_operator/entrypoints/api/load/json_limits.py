@@ -7,13 +7,17 @@ parsed by itself. Numbers need no count: their bytes bound them.
 The work is done by generators that yield where they may be interrupted (`runtime.slices`).
 """
 
+import json
 import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
 
 import orjson
 
-from agentmemory_operator.entrypoints.api.load.limits import MIB
+from agentmemory_operator.entrypoints.api.load.in_flight import MIB
+from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 
 ITEM_MAX_BYTES = MIB
 # A vector of the largest size is one list; the longest `source_ids` are 1,000 strings.
@@ -34,7 +38,7 @@ _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 # Also one that is not closed, to the end: each quote is looked at once.
-STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING, _CLOSING, _BLANK = frozenset(b"[{"), frozenset(b"]}"), b" \t\r\n"
@@ -109,7 +113,7 @@ def few_parts(document: bytes) -> int | None:
 
 def _is_shallow(document: bytes) -> bool:
     """Whether the brackets of a document, if they are in order, are at most `MAX_DEPTH` deep."""
-    brackets = STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
+    brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
     # Of the opening ones there are few; so many closing ones would be gone through again and again.
     if brackets.count(b"[") != brackets.count(b"]"):
         return False
@@ -184,7 +188,11 @@ class _Cutter:
         before = self._depth
         self._depth = _deeper(before, self.document[start])
         if self._is_inside and before == 2:
-            self._part_items(start)
+            place = self._last[1]
+            while (place := self.document.find(b",", place, start)) >= 0:
+                self._end_item(place)
+                place += 1
+                self._item_start = place
         is_closing = self.document[start] in _CLOSING
         if self._is_inside and is_closing and self._depth == 1:
             self._leave(start)
@@ -234,14 +242,6 @@ class _Cutter:
         if self._items or self.document[self._item_start : start].strip(_BLANK):
             self._end_item(start)
         self._is_inside, self._kept_start = False, start
-
-    def _part_items(self, before: int) -> None:
-        """End items at the commas between two tokens."""
-        place = self._last[1]
-        while (place := self.document.find(b",", place, before)) >= 0:
-            self._end_item(place)
-            place += 1
-            self._item_start = place
 
     def _end_item(self, end: int) -> None:
         assert self._items is not None
@@ -296,3 +296,51 @@ def _deeper(depth: int, token: int) -> int:
             raise NoJson("a bracket was not opened")
         return depth - 1
     return depth
+
+
+def refuse_repeated_keys(document: bytes, value: Any) -> None:
+    """Pass where each object of a document has each key once, escapes resolved.
+
+    Parsers keep the last value of two, and nobody hears of the first. A parsed document has fewer keys than there are
+    members in its bytes if a key is repeated. Both are counted without going through the numbers of a vector: each
+    member has one colon outside of strings, and the search for objects ends with the last opening brace.
+
+    Args:
+        document: JSON.
+        value: what a parser has made of it.
+
+    Raises:
+        RepeatedKey: an object has a key twice.
+    """
+    braces, colons = document.count(b"{"), document.count(b":")
+    if braces == 0 or _keys_of(value, braces) == colons:
+        return
+    # Some are inside of strings.
+    bare = _STRING.sub(b"", document)
+    if _keys_of(value, bare.count(b"{")) != bare.count(b":"):
+        json.loads(document, object_pairs_hook=once)
+        raise RepeatedKey("a key is repeated in one object")
+
+
+def _keys_of(value: Any, objects: int) -> int:
+    """How many keys the objects in a value have.
+
+    Args:
+        objects: how many there are at most; those in lists are looked for last.
+    """
+    keys, found = 0, 0
+    pending, lists = [value], list[tuple[int, int, list[Any]]]()
+    while pending or lists:
+        if not pending:
+            # The shortest first: the longest is a vector.
+            pending = [child for child in heappop(lists)[2] if isinstance(child, (dict, list))]
+            continue
+        node = pending.pop()
+        if isinstance(node, dict):
+            keys, found = keys + len(node), found + 1
+            if found == objects:
+                break
+            pending += [child for child in node.values() if isinstance(child, (dict, list))]
+        elif isinstance(node, list):
+            heappush(lists, (len(node), id(node), node))
+    return keys

@@ -12,8 +12,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from agentmemory_operator.entrypoints.api.load.in_flight import Hold, InFlight, Share
-from agentmemory_operator.entrypoints.api.load.limits import RETRY_AFTER_S, Limits, overloaded
+from agentmemory_operator.entrypoints.api.load.in_flight import RETRY_AFTER_S, Hold, InFlight, Limits, Share, overloaded
 from agentmemory_operator.entrypoints.api.problems import RATE_LIMITED, Problem, ProblemRaised
 from agentmemory_operator.runtime.rules.fair_shares import Allowances
 from agentmemory_operator.spec.access import Caller
@@ -27,17 +26,6 @@ class Pressure(InFlight):
         self.strangers = 0
         rate = limits.caller_rate
         self._allowances = Allowances(rate, 1 / rate) if rate else None
-
-    def check_rate(self, key: Hashable) -> None:
-        """Count a request of a caller; the table of callers is bounded.
-
-        Raises:
-            ProblemRaised: there were too many in the last second.
-        """
-        if self._allowances is None or self._allowances.take(key, time.monotonic()):
-            return
-        detail = f"more than {self.limits.caller_rate} requests per second: retry in {RETRY_AFTER_S} s"
-        raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
 
     @contextmanager
     def stranger(self) -> Iterator[None]:
@@ -55,7 +43,14 @@ class Pressure(InFlight):
             self.strangers -= 1
 
     def admit(self, key: Hashable) -> Hold:
-        """What a request of a caller may take up, until its context is left."""
+        """What a request of a caller may take up, until its context is left; the table of callers is bounded.
+
+        Raises:
+            ProblemRaised: there were too many requests of the caller in the last second.
+        """
+        if self._allowances and not self._allowances.take(key, time.monotonic()):
+            detail = f"more than {self.limits.caller_rate} requests per second: retry in {RETRY_AFTER_S} s"
+            raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
         share = self.shares.get(key)
         if share is None:
             share = self.shares[key] = Share(key)

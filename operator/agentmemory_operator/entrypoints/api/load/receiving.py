@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Generator, Hashable, Mapping
+from dataclasses import dataclass
 from types import coroutine
 from typing import Any
 
@@ -21,24 +22,24 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
+@dataclass(slots=True)
 class Receiving:
     """Wraps what a request is received from; has a place among those whose bodies come until the body is complete.
 
     Only the time counts in which the application waits for the caller, not that in which the caller waits for it.
 
-    Args:
+    Attributes:
+        hold: has begun to receive.
         pace: at which the body has to come.
     """
 
-    def __init__(self, receive: Receive, hold: Hold, pace: Pace) -> None:
-        self._receive = receive
-        self._hold = hold
-        self._pace = pace
-        self._is_complete = False
-        # Of the window in which the pace is judged.
-        self._began_waited_s = 0.0
-        self._came = 0
-        hold.begin_receiving()
+    receive: Receive
+    hold: Hold
+    pace: Pace
+    _is_complete: bool = False
+    # Of the window in which the pace is judged.
+    _began_waited_s: float = 0.0
+    _came: int = 0
 
     async def __call__(self) -> Message:
         """The next message.
@@ -47,31 +48,29 @@ class Receiving:
             ProblemRaised: the body comes too slowly, was dropped, or the caller has too much under way.
         """
         if self._is_complete:
-            return await self._receive()
-        message = await self._next()
-        if message["type"] != "http.request":
-            return message
-        size = len(message.get("body", b""))
-        self._came += size
-        self._hold.take(size)
-        if not message.get("more_body", False):
-            self._is_complete = True
-            # What is worked on in pieces takes a turn for each.
-            if not self._hold.is_in_pieces:
-                await self._hold.enter()
-        return message
-
-    async def _next(self) -> Message:
-        hold, pace = self._hold, self._pace
-        while True:
+            return await self.receive()
+        hold, pace = self.hold, self.pace
+        message: Message | None = None
+        while message is None:
             left_s = pace.window_s - (hold.waited_s - self._began_waited_s)
             if left_s <= 0:
                 self._judge()
                 continue
             try:
-                return await hold.waiting(self._receive(), left_s)
+                message = await hold.waiting(self.receive(), left_s)
             except TimeoutError:
                 hold.check()
+        if message["type"] != "http.request":
+            return message
+        size = len(message.get("body", b""))
+        self._came += size
+        hold.take(size)
+        if not message.get("more_body", False):
+            self._is_complete = True
+            # What is worked on in pieces takes a turn for each.
+            if not hold.is_in_pieces:
+                await hold.enter()
+        return message
 
     def _judge(self) -> None:
         """Begin another window.
@@ -79,14 +78,14 @@ class Receiving:
         Raises:
             ProblemRaised: too little came in the last one.
         """
-        if self._came < self._pace.least_bytes:
+        if self._came < self.pace.least_bytes:
             detail = (
-                f"{self._came} bytes of the body arrived in {self._pace.window_s:.0f} s: send at least"
-                f" {self._pace.least_bytes / KIB:.0f} KiB, or all of it"
+                f"{self._came} bytes of the body arrived in {self.pace.window_s:.0f} s: send at least"
+                f" {self.pace.least_bytes / KIB:.0f} KiB, or all of it"
             )
             # What else comes on this connection is not waited for.
             raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))
-        self._came, self._began_waited_s = 0, self._hold.waited_s
+        self._came, self._began_waited_s = 0, self.hold.waited_s
 
 
 @coroutine

@@ -13,23 +13,16 @@ from typing import Any
 
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from pydantic_core import from_json
-from starlette.applications import Starlette
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.authorisation import AgentRights, rights_to
 from agentmemory_operator.entrypoints.api.bodies import BODY_MAX_BYTES, check_keys, hold_parts, read_body
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
 from agentmemory_operator.entrypoints.api.mcp.addressee import addressee_of, no_agent, no_user
-from agentmemory_operator.entrypoints.api.mcp.calls import (
-    ApiRequest,
-    answer_of,
-    refusal_of,
-    request_of,
-    tools_of,
-)
+from agentmemory_operator.entrypoints.api.mcp.calls import ApiRequest, answer_of, refusal_of, request_of, tools_of
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.tools import Tool, in_mcp_form
@@ -54,7 +47,10 @@ class McpEndpoint:
         # What is no JSON the SDK answers.
         with contextlib.suppress(ValueError):
             check_keys(body, from_json(body))
-        manager = await self._manager_of()
+        if self._started is None:
+            self._started = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(self._started))
+        manager = await asyncio.shield(self._started)
         await manager.handle_request(scope, _replaying(body, receive), send)
 
     async def close(self) -> None:
@@ -62,12 +58,6 @@ class McpEndpoint:
         self._ending.set()
         if self._running is not None:
             await asyncio.wait([self._running])
-
-    async def _manager_of(self) -> Any:
-        if self._started is None:
-            self._started = asyncio.get_running_loop().create_future()
-            self._running = asyncio.create_task(self._run(self._started))
-        return await asyncio.shield(self._started)
 
     async def _run(self, ready: "asyncio.Future[Any]") -> None:
         """Hold the SDK's tasks, which end in the task that began them."""
@@ -169,12 +159,10 @@ async def _ask(request: Request, asked: ApiRequest) -> tuple[int, dict[str, Any]
     scope = {name: value for name, value in request.scope.items() if name not in _OWN}
     scope |= {"method": asked.method, "path": asked.path, "raw_path": asked.path.encode(), "headers": headers}
     answer = _Answer()
-    await _behind_edge(request.app)(scope | {"query_string": asked.query.encode()}, _replaying(body), answer)
+    await ExceptionMiddleware(AsyncExitStackMiddleware(request.app.router), handlers=request.app.exception_handlers)(
+        scope | {"query_string": asked.query.encode()}, _replaying(body), answer
+    )
     return answer.status, json.loads(answer.body)
-
-
-def _behind_edge(app: Starlette) -> ASGIApp:
-    return ExceptionMiddleware(AsyncExitStackMiddleware(app.router), handlers=app.exception_handlers)
 
 
 class _Answer:

@@ -8,14 +8,7 @@ import orjson
 from pydantic import BaseModel
 
 from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, check_keys, not_readable, parse_json
-from agentmemory_operator.entrypoints.api.load.json_limits import (
-    Cut,
-    ItemSpan,
-    NoJson,
-    TooMuch,
-    cut_list,
-    few_parts,
-)
+from agentmemory_operator.entrypoints.api.load.json_limits import Cut, ItemSpan, NoJson, TooMuch, cut_list, few_parts
 from agentmemory_operator.entrypoints.api.problems import problem_of
 from agentmemory_operator.entrypoints.api.requests import BATCH_MAX
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid

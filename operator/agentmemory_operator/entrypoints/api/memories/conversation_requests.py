@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from agentmemory_operator.distillation.conversations import Conversation, SpokenTurn, StoredConversation
 from agentmemory_operator.entrypoints.api.fields import Author, Content, Id, Numbers, Role, Time, UserId, ZoneName
@@ -66,7 +66,7 @@ def is_conversation(sent: Any) -> bool:
     return isinstance(sent, dict) and _MESSAGES in sent
 
 
-def body_of(sent: Any) -> type[BaseModel]:
+def body_of(sent: Any) -> type[Body]:
     """The model of a body that is a memory or a conversation."""
     return ConversationIn if is_conversation(sent) else MemoryIn
 

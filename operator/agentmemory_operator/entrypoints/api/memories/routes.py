@@ -17,26 +17,16 @@ from agentmemory_operator.entrypoints.api.bodies import (
     check,
     check_names,
     read_body,
-    read_chosen,
     read_model,
     take_room,
 )
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
-from agentmemory_operator.entrypoints.api.identity.rights import (
-    GuardedRoute,
-    PlainRoute,
-    caller_of,
-    rights_of,
-)
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
 from agentmemory_operator.entrypoints.api.mcp.calls import offered_tools
-from agentmemory_operator.entrypoints.api.memories import conversations
+from agentmemory_operator.entrypoints.api.memories import sessions
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
-from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
-    ConversationIn,
-    ConversationOut,
-    body_of,
-)
+from agentmemory_operator.entrypoints.api.memories.conversation_requests import ConversationIn, ConversationOut, body_of
 from agentmemory_operator.entrypoints.api.memory_spans import note_records
 from agentmemory_operator.entrypoints.api.openapi import (
     READ_PROBLEMS,
@@ -48,6 +38,7 @@ from agentmemory_operator.entrypoints.api.openapi import (
 from agentmemory_operator.entrypoints.api.requests import (
     BatchEnvelope,
     BatchIn,
+    Body,
     ListParameters,
     MemoryIn,
     MemoryParameters,
@@ -56,14 +47,7 @@ from agentmemory_operator.entrypoints.api.requests import (
     StatsParameters,
     UserParameters,
 )
-from agentmemory_operator.entrypoints.api.schemas import (
-    BatchOut,
-    MemoryOut,
-    PageOut,
-    SearchOut,
-    StoredOut,
-    ToolsOut,
-)
+from agentmemory_operator.entrypoints.api.schemas import BatchOut, MemoryOut, PageOut, SearchOut, StoredOut, ToolsOut
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
 from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
 from agentmemory_operator.errors import AgentMemoryError
@@ -127,10 +111,10 @@ async def store_memory(
     """
     services = services_of(request)
     rights = rights_of(request)
-    sent = await read_chosen(request, body_of)
+    sent = await read_model(request, Body, choose=body_of)
     if isinstance(sent, ConversationIn):
         said = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
-        return await conversations.store(request, agent, said, 201)
+        return await sessions.store_spoken(request, agent, said, 201)
     assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
@@ -180,7 +164,7 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
     opened = await open_agent(request, agent)
     page = await list_page(opened, parameters.list_request())
     note_records(request, len(page.records))
-    return answers.json_response(answers.page(page, opened, parameters.view()))
+    return answers.json_response(answers.page(page, opened, parameters))
 
 
 @router.get(
@@ -197,8 +181,7 @@ async def get_memory(
     note_records(request, 1, id=memory_id)
     if record.type in opened.settings.session_types:
         await services.working.touch(opened, record)
-    view = parameters.view()
-    return answers.json_response(view.shown(view.of(record, opened)))
+    return answers.json_response(parameters.shown(parameters.of(record, opened)))
 
 
 @router.delete(
@@ -236,7 +219,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
     services.meter.searched(answer.total_candidates)
     note_records(request, len(answer.results), top_k=sent.top_k)
-    content = answers.search(answer, opened, sent.view())
+    content = answers.search(answer, opened, sent)
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
 

@@ -14,7 +14,7 @@ from agentmemory_operator.entrypoints.api.bodies import (
     read_body,
 )
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
-from agentmemory_operator.entrypoints.api.memories import conversations
+from agentmemory_operator.entrypoints.api.memories import sessions
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
     ConversationIn,
     ConversationOut,
@@ -54,7 +54,7 @@ async def receive_hook(agent: str, name: str, request: Request) -> Response:
         said = check(ConversationIn, document)
         check_names(rights, said)
         conversation = said.conversation(stored_by=rights.author, idempotency_key=key)
-        return await conversations.store(request, agent, conversation, 202)
+        return await sessions.store_spoken(request, agent, conversation, 202)
     sent = check(HookIn, document).memory
     check_names(rights, sent)
     memory = sent.new_memory(default_type=default_type_of(settings), stored_by=rights.author, idempotency_key=key)

@@ -20,9 +20,8 @@ from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import media_type_of, not_declared
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
-from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
+from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, MIB, RETRY_AFTER_S, Hold
 from agentmemory_operator.entrypoints.api.load.json_limits import ITEM_MAX_PARTS, parts_at_most
-from agentmemory_operator.entrypoints.api.load.limits import MIB, RETRY_AFTER_S
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
 from agentmemory_operator.entrypoints.api.memories.batches import ITEM_ERRORS_MAX
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of

@@ -11,14 +11,7 @@ from rich.console import Console
 from agentmemory_operator.controllers.approve_all import ApproveAll, ApprovedObject, Chosen
 from agentmemory_operator.controllers.rules.approval import Waiting, approval, describe_waiting, is_seen, waiting_of
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import (
-    POLL_S,
-    JobsPlace,
-    Output,
-    add_verb,
-    in_place,
-    titled,
-)
+from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, Output, add_verb, in_place, titled
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.program import called_as

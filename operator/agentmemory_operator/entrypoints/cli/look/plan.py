@@ -1,6 +1,9 @@
 """`agentmemory plan`: what applying manifests would do."""
 
-from collections.abc import Sequence
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,25 +12,30 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from agentmemory_operator.collections.rules.desired import connection_named
+from agentmemory_operator.collections.rules.changes import CreateCollection
+from agentmemory_operator.collections.rules.desired import connection_named, desired_collection
+from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
 from agentmemory_operator.connections.resolve import Sharing, connection_missing
-from agentmemory_operator.controllers.inspection import PassPreview, Reached, previews_of
+from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, Reached, previews_of, worst_of
 from agentmemory_operator.controllers.rules.applying import with_kept_annotations
+from agentmemory_operator.controllers.rules.plan_text import compression_text, layout_text, payload_text, plan_status
 from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.entrypoints.cli.endpoints import endpoint_at, endpoint_through
-from agentmemory_operator.entrypoints.cli.look.plan_view import exit_status, plan_document, plan_sections
+from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.look.validate import checked
 from agentmemory_operator.entrypoints.cli.options import Files, Output, Recursive, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
-from agentmemory_operator.entrypoints.cli.tables import show
+from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.spec.effective.settings import effective_tuning
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
+from agentmemory_operator.spec.naming import alias_of
 
 DEFAULT_NAMESPACE = "default"
 CONTEXT_HELP = "kubeconfig context to read connections and their keys from. Default: none."
@@ -165,3 +173,144 @@ def _placed(document: dict[str, Any], namespace: str) -> dict[str, Any]:
     """The document in its namespace, or in the given one where it names none."""
     metadata = document["metadata"]
     return document | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
+
+
+EXIT_STATUS = {
+    PreviewOutcome.UNCHANGED: 0,
+    PreviewOutcome.SUSPENDED: 0,
+    PreviewOutcome.CHANGES: 2,
+    PreviewOutcome.HELD: 3,
+    PreviewOutcome.REFUSED: 3,
+}
+MOODS = {
+    PreviewOutcome.UNCHANGED: "good",
+    PreviewOutcome.SUSPENDED: "quiet",
+    PreviewOutcome.CHANGES: "busy",
+    PreviewOutcome.HELD: "bad",
+    PreviewOutcome.REFUSED: "bad",
+}
+COUNTED = {
+    PreviewOutcome.UNCHANGED: "as asked",
+    PreviewOutcome.SUSPENDED: "suspended",
+    PreviewOutcome.CHANGES: "to change",
+    PreviewOutcome.HELD: "held",
+    PreviewOutcome.REFUSED: "refused",
+}
+
+# How many agents the heading of a table of sizes names.
+SIZES_NAMED = 3
+
+
+def exit_status(previews: Sequence[PassPreview]) -> int:
+    """0 where nothing is to do, 2 for changes, 3 where something is held or refused."""
+    return EXIT_STATUS[worst_of(previews)]
+
+
+def plan_document(previews: Sequence[PassPreview], qdrant: str | None) -> dict[str, Any]:
+    """The plans as JSON.
+
+    Args:
+        qdrant: the URL of the one server that was asked; None for an empty one, or for those of connections.
+    """
+    return {
+        "qdrant": qdrant,
+        "outcome": str(worst_of(previews)),
+        "plans": [_document(preview) for preview in previews],
+    }
+
+
+def _document(preview: PassPreview) -> dict[str, Any]:
+    memory = preview.memory
+    document: dict[str, Any] = {
+        "namespace": memory.metadata.namespace,
+        "name": memory.metadata.name,
+        "connection": connection_named(memory),
+        "alias": alias_of(memory.slug),
+        "outcome": str(preview.outcome),
+        "changes": [],
+    }
+    if preview.refused:
+        reason, message = preview.refused
+        return document | {"reason": reason, "refusal": message}
+    if preview.draft is None:
+        return document
+    document["estimate"] = _sizes(preview)
+    if not preview.draft.plan.changes:
+        return document
+    status = plan_status(preview.draft.plan, preview.draft.refusal)
+    told = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
+    why = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
+    is_new = any(isinstance(change, CreateCollection) for change in preview.draft.plan.changes)
+    told = {"physical": preview.draft.plan.physical} | told | why
+    return document | told | {"notes": notes_of(memory, is_new=is_new)}
+
+
+def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
+    """The costs and savings of RAM of the layout that an object requests, at the size that it is made for.
+
+    Args:
+        is_new: The plan makes the collection, so its figures are among the notes.
+    """
+    desired = desired_collection(memory, cluster_id="")
+    layout = layout_of(desired)
+    made = layout_text(desired) if is_new else None
+    texts = (made, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
+    return [text for text in texts if text]
+
+
+def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section]:
+    """The plans for people; the last section counts them.
+
+    Args:
+        against: where the collections are that were looked at.
+    """
+    counted = Counter(preview.outcome for preview in previews)
+    named = ", ".join(f"{counted[outcome]} {text}" for outcome, text in COUNTED.items() if counted[outcome])
+    summary = f"Against {against}: {named or 'no AgentMemory'}. Nothing was changed."
+    return [*map(_section, previews), *_size_sections(previews), Section(summary, MOODS[worst_of(previews)])]
+
+
+def _section(preview: PassPreview) -> Section:
+    told = _document(preview)
+    named = f"AgentMemory {told['namespace']}/{told['name']}, collection {told.get('physical', told['alias'])}"
+    digest = f", digest {told['digest']}" if "digest" in told else ""
+    rows = change_rows(told["changes"])
+    return Section(
+        f"{named}: {preview.outcome}{digest}",
+        MOODS[preview.outcome],
+        PLAN_COLUMNS if rows else (),
+        rows,
+        notes=(*((told["refusal"],) if "refusal" in told else ()), *told.get("notes", ())),
+    )
+
+
+def _sizes(preview: PassPreview) -> list[dict[str, Any]]:
+    """What one copy of the collection will need, and what it would under each profile."""
+    wish = preview.draft.wish if preview.draft else None
+    if wish is None:
+        return []
+    rows = estimates(wish, effective_tuning(preview.memory).expected_memories)
+    return [{"profile": profile, "sizes": [_size(*one) for one in sizes.items()]} for profile, sizes in rows.items()]
+
+
+def _size(memories: int, size: Estimate) -> dict[str, int]:
+    return {"memories": memories, "ramMiB": math.ceil(size.ram / MIB), "diskMiB": math.ceil(size.disk / MIB)}
+
+
+def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
+    """Yield a table for each size; agents of one preset and profile share theirs."""
+    named: dict[str, list[str]] = {}
+    for preview in previews:
+        memory = preview.memory.metadata
+        named.setdefault(json.dumps(_sizes(preview)), []).append(f"{memory.namespace}/{memory.name}")
+    for text, names in named.items():
+        rows = json.loads(text)
+        if not rows:
+            continue
+        told = ", ".join(names[:SIZES_NAMED]) + (f" and {len(names) - SIZES_NAMED} more" if names[SIZES_NAMED:] else "")
+        columns = ("PROFILE", *(f"{size['memories']:,} MEMORIES" for size in rows[0]["sizes"]))
+        yield Section(f"Size of one copy, estimated: {told}", "", columns, tuple(map(_size_row, rows)))
+
+
+def _size_row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (row["profile"], *(f"RAM {size['ramMiB']} MiB, disk {size['diskMiB']} MiB" for size in row["sizes"]))

@@ -46,7 +46,8 @@ def add_presets(cli: typer.Typer) -> None:
         """Print an AgentMemory with all settings of a preset; it is equivalent to naming the preset."""
         typer.echo(_rendered(manifest_of(name.value), output), nl=False)
         if output is SpecFormat.YAML:
-            typer.echo(_commented(fixed_figures(name.value)), nl=False)
+            lines = [COMMENT, *_as_yaml(fixed_figures(name.value)).splitlines()]
+            typer.echo("".join(f"# {line}\n" for line in lines), nl=False)
 
     cli.add_typer(preset, name="preset")
 
@@ -65,9 +66,3 @@ def _rendered(document: dict[str, Any], output: SpecFormat) -> str:
 
 def _as_yaml(document: dict[str, Any]) -> str:
     return dump_yaml(document, default_flow_style=None, width=WIDTH)
-
-
-def _commented(figures: dict[str, Any]) -> str:
-    """The figures as comments, so that the object before them stays one."""
-    lines = [COMMENT, *_as_yaml(figures).splitlines()]
-    return "".join(f"# {line}\n" for line in lines)

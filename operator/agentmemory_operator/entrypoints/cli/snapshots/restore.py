@@ -90,7 +90,11 @@ def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
 
 def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
     if asked.all:
-        _check_all(asked)
+        others = (asked.name, asked.snapshot, asked.into, asked.mode, asked.restore_name, asked.rollback)
+        if any(others) or asked.connection is None or not asked.latest_verified:
+            raise typer.BadParameter(
+                "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
+            )
         in_place(open_jobs, place, partial(_restore_all, asked), going_on="run the command again to continue")
         return
     if not asked.name:
@@ -107,14 +111,6 @@ def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
     going_on = "the restore continues; see `kubectl get mrest`. Use --rollback once it is done"
     document = in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
     print_object(document, asked.output)
-
-
-def _check_all(asked: Restore) -> None:
-    others = (asked.name, asked.snapshot, asked.into, asked.mode, asked.restore_name, asked.rollback)
-    if any(others) or asked.connection is None or not asked.latest_verified:
-        raise typer.BadParameter(
-            "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
-        )
 
 
 async def _restore_all(asked: Restore, objects: JobObjects, namespace: str) -> None:

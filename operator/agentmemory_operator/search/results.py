@@ -1,0 +1,102 @@
+"""What is done with the results of a search: a cross-encoder reads them again, and their neighbours are read.
+
+A search never fails by the cross-encoder.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
+from agentmemory_operator.memories.point_pages import read_whole
+from agentmemory_operator.memories.rules.filters import Selection, both, visible
+from agentmemory_operator.memories.rules.record import ORDER_KEY, SHOWN, MemoryRecord, record_of
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.models import Reranker
+from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.spec.presets.table import Reranking
+
+
+class MeteredReranker:
+    """Implements ports.Reranker by another one."""
+
+    def __init__(self, inner: Reranker, meter: ApiMeter) -> None:
+        self._inner = inner
+        self._meter = meter
+
+    async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers the query, in order."""
+        with self._meter.reranking(len(texts)):
+            return await self._inner.rerank(model, query, texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """Points in their last order.
+
+    Attributes:
+        numbers: the cross-encoder's, by id; of the points that it read.
+        warnings: why it read none.
+    """
+
+    points: Sequence[Json]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+async def read_again(reranker: Reranker, asked: Reranking, query: str, points: Sequence[Json]) -> Reread:
+    """The points, the first of them in the cross-encoder's order."""
+    if not points:
+        return Reread(points)
+    first, rest = points[: asked.candidates], points[asked.candidates :]
+    texts = [record_of(point["payload"]).content for point in first]
+    try:
+        read = await reranker.rerank(asked.model, query, texts)
+    except (SpecInvalid, RerankerUnavailable) as exc:
+        return Reread(points, warnings=(f"{exc}; results are ordered by score",))
+    numbers = {point["id"]: number for point, number in zip(first, read, strict=True)}
+    ordered = sorted(first, key=lambda point: numbers[point["id"]], reverse=True)
+    return Reread([*ordered, *rest], numbers)
+
+
+MOST_RESULTS = 100
+"""Results that may have neighbours: each asks for two lists."""
+
+Neighbours = Mapping[str, tuple[MemoryRecord, ...]]
+"""Of each result, by id, those around it in its session, in order and without itself."""
+
+
+async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, now_ms: int) -> Neighbours:
+    """The neighbours of results, as they answer now; of what has no place in a session there are none.
+
+    Args:
+        points: the results.
+        count: how many before each, and how many after it.
+    """
+    placed = [point["payload"] for point in points if ORDER_KEY in point["payload"]]
+    if not placed:
+        return {}
+    bodies = [body for row in placed for body in _lists(agent, row, count, now_ms)]
+    found = await read_whole(
+        lambda: agent.store.query_batch(agent.alias, bodies),
+        lambda lists: [point for list_ in lists for point in list_],
+    )
+    read = [[record_of(point["payload"]) for point in points] for points in found]
+    return {
+        row["id"]: (*reversed(before), *after) for row, before, after in zip(placed, read[::2], read[1::2], strict=True)
+    }
+
+
+def _lists(agent: Agent, row: Json, count: int, now_ms: int) -> list[Json]:
+    """The queries for those before a memory, the nearest first, and for those after it."""
+    session = Selection(user_id=row["userId"], scopes=(), session_id=row["sessionId"])
+    answering = visible(session, now_ms, agent.settings.ranking.endings)
+    return [
+        {
+            "filter": both(answering, {"key": ORDER_KEY, "range": {bound: row[ORDER_KEY]}}),
+            "query": {"order_by": {"key": ORDER_KEY, "direction": direction}},
+            "limit": count,
+            "with_payload": SHOWN,
+        }
+        for bound, direction in (("lt", "desc"), ("gt", "asc"))
+    ]
