@@ -123,6 +123,34 @@ def test_the_digest_is_the_plan_s_own() -> None:
     assert one.digest == "288202811c2d"
 
 
+EVERY_FIGURE = {
+    "hnsw": {"m": 24, "efConstruct": 200, "fullScanThresholdKB": 77},
+    "optimizers": {"defaultSegmentNumber": 0, "indexingThresholdKB": 1},
+    "quantization": {"type": "None"},
+    "vectors": {"memory": "Cold"},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "created", "updated"),
+    [
+        ({"preset": "standard"}, "c03346e5487e", None),
+        ({"preset": "cortex"}, "c8f64b803275", None),
+        ({"preset": "cognitive"}, "195505c71869", None),
+        ({"preset": "none"}, "8e2579ae040b", None),
+        ({"index": {"profile": "HighRecall", "expectedMemories": 5_000_000}}, "a8489bb4c3a7", "d0176511a53b"),
+        ({"index": EVERY_FIGURE}, "3ff879fa2ff6", "9ad93b550470"),
+    ],
+)
+def test_digests_of_plans_are_those_that_approvals_name(spec, created, updated) -> None:
+    """The digest of a creation holds the hash of the configuration too, which decides what is drift."""
+    desired = desired_of(spec)
+
+    assert plan_changes(desired, None, alias=ALIAS, physical="p").digest == created
+    if updated:
+        assert plan_changes(desired, observed_of(desired_of()), alias=ALIAS, physical="p").digest == updated
+
+
 def test_a_rebuild_is_the_only_change_of_its_class() -> None:
     assert class_of(Rebuild("f", "a", "b")) is ChangeClass.REBUILD
 
