@@ -140,8 +140,8 @@ def layout_of(collection: Collection) -> Layout:
     return Layout(
         dimensions=collection.size,
         vector_bytes=collection.size * _number_bytes(collection),
-        m=collection.m or 0,
-        segments=collection.default_segment_number or 0,
+        m=collection.hnsw.m or 0,
+        segments=collection.optimizers.default_segment_number or 0,
         is_cold=collection.memory == COLD,
         quantization=collection.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
@@ -157,8 +157,8 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
     return Layout(
         dimensions=collection.size,
         vector_bytes=collection.size * _number_bytes(collection),
-        m=figures.m,
-        segments=figures.default_segment_number,
+        m=figures.hnsw.m or 0,
+        segments=figures.optimizers.default_segment_number or 0,
         is_cold=figures.memory == COLD,
         quantization=figures.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),

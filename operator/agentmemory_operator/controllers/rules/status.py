@@ -344,16 +344,14 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
         profile=settings.profile,
         preset_revision=marker.preset_revision if marker else None,
         embedding=_embedding(marker.embedding) if marker else None,
-        hnsw=HnswStatus(m=live.m, ef_construct=live.ef_construct, full_scan_threshold_kb=live.full_scan_threshold_kb),
+        hnsw=HnswStatus.model_validate(asdict(live.hnsw)),
         distance=live.distance,
         quantization=_quantization(live.quantization, ranking),
         sharding=ShardingStatus(shard_number=live.shard_number, replication_factor=live.replication_factor),
         strict_mode=StrictModeStatus.model_validate(limits_in_force(live.strict_mode)),
         keyword=_keyword(marker.keyword) if marker else None,
         vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
-        optimizers=OptimizersStatus(
-            default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
-        ),
+        optimizers=OptimizersStatus.model_validate(asdict(live.optimizers)),
         scoring=ranking_status(ranking),
     )
 

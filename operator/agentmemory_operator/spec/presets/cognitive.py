@@ -5,6 +5,7 @@ from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets.table import (
     RETRIEVAL_INDEXES,
     ConsolidationTerms,
+    Hnsw,
     Lifecycle,
     Preset,
     Prune,
@@ -53,9 +54,7 @@ COGNITIVE = Preset(
     has_keyword=True,
     has_weighted_words=True,
     datatype="Float16",
-    m=32,
-    ef_construct=400,
-    full_scan_threshold_kb=10_000,
+    hnsw=Hnsw(m=32, ef_construct=400, full_scan_threshold_kb=10_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
     payload_indexes=(*RETRIEVAL_INDEXES, ("parentId", "keyword")),
     lifecycle=Lifecycle(

@@ -1,7 +1,7 @@
 """R1: one collection per agent, eight typed half-lives, a weighted score."""
 
 from agentmemory_operator.spec.memory_types import MemoryType
-from agentmemory_operator.spec.presets.table import Lifecycle, Preset, ScalarQuantization, Weights
+from agentmemory_operator.spec.presets.table import Hnsw, Lifecycle, Optimizers, Preset, ScalarQuantization, Weights
 
 CORTEX = Preset(
     name="cortex",
@@ -36,11 +36,8 @@ CORTEX = Preset(
     score_threshold=0.3,
     min_similarity=0.1,
     has_weighted_words=True,
-    m=16,
-    ef_construct=128,
-    full_scan_threshold_kb=10_000,
-    default_segment_number=2,
-    indexing_threshold_kb=20_000,
+    hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
+    optimizers=Optimizers(default_segment_number=2, indexing_threshold_kb=20_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
     # The design places vectors, graph and quantized vectors in RAM.
     memory="Cached",

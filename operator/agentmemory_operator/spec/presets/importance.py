@@ -2,7 +2,7 @@
 
 from agentmemory_operator.spec.expression.models import Importance
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Lifecycle, Preset
+from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Hnsw, Lifecycle, Preset
 
 # What a decay rate of .01 a day halves in, should a model that goes by half-lives rank.
 _HALF_LIFE_DAYS = 69.31
@@ -32,8 +32,7 @@ IMPORTANCE = Preset(
     score_threshold=0.0,
     min_similarity=0.7,
     has_weighted_words=True,
-    m=16,
-    ef_construct=64,
+    hnsw=Hnsw(m=16, ef_construct=64, full_scan_threshold_kb=10_000),
     # A recall may be narrowed to what one author stored.
     payload_indexes=(*RETRIEVAL_INDEXES, ("author", "keyword")),
     lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90),

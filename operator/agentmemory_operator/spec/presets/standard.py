@@ -4,7 +4,9 @@ from agentmemory_operator.spec.presets.table import (
     NEEDED_INDEXES,
     EvidenceWeights,
     Fusion,
+    Hnsw,
     Lifecycle,
+    Optimizers,
     Preset,
     ScalarQuantization,
     Weights,
@@ -21,11 +23,10 @@ STANDARD = Preset(
     # Source of the numbers: docs/adr/0029.
     fusion=Fusion(keyword_weight=0.65),
     evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1),
-    m=16,
-    ef_construct=128,
+    hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
     # One segment, and no index of what neither its searches nor its score read: words have theirs (docs/adr/0030).
-    default_segment_number=1,
+    optimizers=Optimizers(default_segment_number=1, indexing_threshold_kb=20_000),
     payload_indexes=NEEDED_INDEXES,
     lifecycle=Lifecycle(deduplicate=True),
 )

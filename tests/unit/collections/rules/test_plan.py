@@ -23,6 +23,7 @@ from agentmemory_operator.errors import NotOwned, SpecInvalid
 from tests.support.spec.plans import (
     ALIAS,
     PlanCase,
+    altered,
     apply_changes,
     desired_of,
     load_plan_cases,
@@ -90,7 +91,7 @@ def test_a_created_body_carries_the_marker_but_no_indexes() -> None:
 
 def test_what_the_desired_value_leaves_open_is_not_compared() -> None:
     live = desired_of()
-    desired = replace(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
+    desired = altered(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
 
     assert plan_changes(desired, observed_of(live), alias=ALIAS, physical="x").changes == ()
 
