@@ -127,23 +127,16 @@ def figures_of(profile: Profile, *, expected_memories: int, dimensions: int, dat
     """The profile's numbers for a collection of this size."""
     vector_bytes = dimensions * DATATYPE_BYTES[datatype]
     raw_bytes = expected_memories * vector_bytes
-    full_scan_kb = _full_scan_kb(profile.full_scan_memories, vector_bytes)
+    full_scan_kb = profile.full_scan_memories * vector_bytes // KIBIBYTE
+    enough = _CPUS_FOR_SEGMENTS * profile.indexing_threshold_kb * KIBIBYTE
+    segments = PER_CPU if profile.has_segment_per_cpu and raw_bytes >= enough else profile.segments
     is_cold = profile.cold_from_bytes is not None and raw_bytes >= profile.cold_from_bytes
     return CollectionFigures(
-        hnsw=replace(graph_of(profile, expected_memories), full_scan_threshold_kb=full_scan_kb),
-        optimizers=Optimizers(
-            default_segment_number=_segments(profile, raw_bytes), indexing_threshold_kb=profile.indexing_threshold_kb
+        hnsw=replace(
+            graph_of(profile, expected_memories),
+            full_scan_threshold_kb=max(10, full_scan_kb) if profile.full_scan_memories else ENGINE_FULL_SCAN_KB,
         ),
+        optimizers=Optimizers(default_segment_number=segments, indexing_threshold_kb=profile.indexing_threshold_kb),
         memory=COLD if is_cold else CACHED,
         quantization=next(method for least, method in reversed(profile.quantization) if raw_bytes >= least),
     )
-
-
-def _full_scan_kb(memories: int, vector_bytes: int) -> int:
-    """The engine's threshold in kilobytes for a number of memories, at least 10; 0 is the engine's own."""
-    return max(10, memories * vector_bytes // KIBIBYTE) if memories else ENGINE_FULL_SCAN_KB
-
-
-def _segments(profile: Profile, raw_bytes: int) -> int:
-    enough = _CPUS_FOR_SEGMENTS * profile.indexing_threshold_kb * KIBIBYTE
-    return PER_CPU if profile.has_segment_per_cpu and raw_bytes >= enough else profile.segments
