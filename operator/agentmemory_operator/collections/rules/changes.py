@@ -130,24 +130,6 @@ class Rebuild:
     desired: str
 
 
-Change = (
-    CreateCollection
-    | SetAlias
-    | UpdateHnsw
-    | UpdateQuantization
-    | UpdateVectors
-    | UpdatePayload
-    | UpdateOptimizers
-    | UpdateReplication
-    | UpdateStrictMode
-    | UpdateKeyword
-    | WakeOptimizers
-    | CreateIndexes
-    | WriteMarker
-    | Rebuild
-)
-
-
 BEHIND_ALIAS = Rebuild("collection", "plain", "behind the alias")
 """Of a collection that bears the alias's own name: another one takes its place, which the alias leads to."""
 
@@ -162,6 +144,8 @@ Tuned = (
     | UpdateKeyword
 )
 """Changes of figures, carried out by one call each."""
+
+Change = Tuned | CreateCollection | SetAlias | WakeOptimizers | CreateIndexes | WriteMarker | Rebuild
 
 WAKING = (
     CreateCollection,

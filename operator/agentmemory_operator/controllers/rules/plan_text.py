@@ -12,9 +12,7 @@ from agentmemory_operator.collections.rules.changes import (
     Rebuild,
     SetAlias,
     Tuned,
-    UpdateHnsw,
     UpdateKeyword,
-    UpdateOptimizers,
     UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
@@ -58,17 +56,6 @@ def describe_change(change: Change) -> str:
             return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
         case SetAlias(alias, physical):
             return f"point alias {alias} at {physical}"
-        case (
-            UpdateHnsw()
-            | UpdateQuantization()
-            | UpdateVectors()
-            | UpdatePayload()
-            | UpdateOptimizers()
-            | UpdateReplication()
-            | UpdateStrictMode()
-            | UpdateKeyword()
-        ):
-            return _describe_tuning(change)
         case CreateIndexes(indexes):
             return "index " + ", ".join(field for field, _ in indexes)
         case WakeOptimizers() | WriteMarker():
