@@ -25,6 +25,7 @@ from agentmemory_operator.adapters.qdrant.server import process_from
 from agentmemory_operator.collections.rules.capacity import Process, need_of
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets.table import Optimizers
 from bench.datasets import DIMENSIONS
 from bench.progress import say
 from bench.stacks import running
@@ -142,7 +143,10 @@ def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tup
             engine.create(name, segments=segments, indexes=indexes)
         took, after = time.perf_counter() - began, engine.process()
     shape = Collection(
-        size=DIMENSIONS, distance="Cosine", default_segment_number=segments, indexes=RETRIEVAL_INDEXES[:indexes]
+        size=DIMENSIONS,
+        distance="Cosine",
+        optimizers=Optimizers(default_segment_number=segments),
+        indexes=RETRIEVAL_INDEXES[:indexes],
     )
     maps = ((after.open_maps or 0) - (before.open_maps or 0)) / each
     files = ((after.open_files or 0) - (before.open_files or 0)) / each

@@ -10,6 +10,8 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
+    Hnsw,
+    Optimizers,
     ProductQuantization,
     ScalarQuantization,
     TurboQuantization,
@@ -62,11 +64,13 @@ def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.Se
         Collection,
         size=st.sampled_from([8, 256]),
         distance=st.sampled_from(["Cosine", "Dot"]),
-        m=figure(4, 16, 32),
-        ef_construct=figure(64, 128),
-        full_scan_threshold_kb=figure(10, 10_000),
-        default_segment_number=figure(0, 2),
-        indexing_threshold_kb=figure(0, 20_000),
+        hnsw=st.builds(
+            Hnsw,
+            m=figure(4, 16, 32),
+            ef_construct=figure(64, 128),
+            full_scan_threshold_kb=figure(10, 10_000),
+        ),
+        optimizers=st.builds(Optimizers, default_segment_number=figure(0, 2), indexing_threshold_kb=figure(0, 20_000)),
         quantization=quantizations,
         datatype=figure("Float32", "Float16"),
         memory=figure("Cached", "Cold"),

@@ -174,7 +174,7 @@ class RebuildBeginnings:
             indexes=(),
             shard_number=shards,
             replication_factor=factor,
-            indexing_threshold_kb=INDEXING_OFF,
+            optimizers=replace(desired.optimizers, indexing_threshold_kb=INDEXING_OFF),
         )
         await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
         # Before there are points: the graph gets its links for filters only by indexes that are there when it is built.

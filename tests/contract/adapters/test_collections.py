@@ -50,7 +50,11 @@ from qdrant_devserver.server import create_app
 from tests.support.patience import Patience
 from tests.support.planted import planted
 from tests.support.programs import free_port
-from tests.support.spec.plans import apply_change, desired_of
+from tests.support.spec.plans import (
+    altered,
+    apply_change,
+    desired_of,
+)
 from tests.support.web.http_server import serve
 
 EMBEDDING = {"embedding": {"provider": "none", "dimensions": 4}}
@@ -137,9 +141,9 @@ async def test_keywords_are_there_from_creation_and_are_dropped(place: Place) ->
 async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
     await place.create()
 
-    await place.create(replace(DESIRED, m=32))
+    await place.create(altered(DESIRED, m=32))
 
-    assert (await place.seen()).m == 16
+    assert (await place.seen()).hnsw.m == 16
 
 
 @pytest.mark.parametrize(
@@ -668,7 +672,7 @@ async def test_an_answer_that_is_no_qdrant_s_is_unavailable(body: bytes) -> None
 
 
 LOW_THRESHOLD_KB = 100
-INDEXED = replace(DESIRED, indexing_threshold_kb=LOW_THRESHOLD_KB, size=64, full_scan_threshold_kb=10)
+INDEXED = altered(DESIRED, indexing_threshold_kb=LOW_THRESHOLD_KB, size=64, full_scan_threshold_kb=10)
 
 
 async def test_a_collection_that_a_restart_left_grey_is_green_after_it_was_woken(tmp_path: pathlib.Path) -> None:
@@ -677,7 +681,7 @@ async def test_a_collection_that_a_restart_left_grey_is_green_after_it_was_woken
     points = [{"id": number, "vector": [random.gauss(0, 1) for _ in range(64)]} for number in range(1500)]
     with serve(create_app(tmp_path)) as url:
         async with opened(url) as store:
-            await store.apply(name, CreateCollection(name, replace(INDEXED, indexing_threshold_kb=0, indexes=())))
+            await store.apply(name, CreateCollection(name, altered(INDEXED, indexing_threshold_kb=0, indexes=())))
             httpx.put(f"{url}/collections/{name}/points?wait=true", json={"points": points}).raise_for_status()
             await store.apply(name, UpdateOptimizers(indexing_threshold_kb=LOW_THRESHOLD_KB))
     with serve(create_app(tmp_path)) as url:

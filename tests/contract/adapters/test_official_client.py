@@ -71,5 +71,6 @@ async def test_the_official_client_reads_the_figures_of_a_collection(qdrant_url:
     await store.delete(f"{alias}__1")
     await store.close()
     await client.close()
-    assert (seen.config.hnsw_config.m, seen.config.hnsw_config.ef_construct) == (desired.m, desired.ef_construct)
+    graph = seen.config.hnsw_config
+    assert (graph.m, graph.ef_construct) == (desired.hnsw.m, desired.hnsw.ef_construct)
     assert set(seen.payload_schema) == set(dict(desired.indexes))

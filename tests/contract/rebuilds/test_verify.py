@@ -171,7 +171,7 @@ async def test_a_target_that_was_changed_behind_its_back_is_brought_in_line(here
 
     await verify(here)
 
-    assert (await here.observe(here.target)).collection.m == here.task.desired.m
+    assert (await here.observe(here.target)).collection.hnsw == here.task.desired.hnsw
 
 
 async def test_a_target_whose_vectors_mean_something_else_is_never_moved_to(here: RebuildTask) -> None:

@@ -17,7 +17,7 @@ from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import list_page, read_memory
 from agentmemory_operator.memories.transfer.import_batch import Line
 from agentmemory_operator.memories.transfer.imports import import_lines
-from agentmemory_operator.spec.presets.cognitive import COGNITIVE
+from agentmemory_operator.spec.presets import COGNITIVE
 from tests.support.engine.agents import EVERYTHING, World, list_request, search_request, vector_of
 from tests.support.spec.plans import desired_of
 

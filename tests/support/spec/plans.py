@@ -6,7 +6,7 @@ collection differs from the one that was made for `observed.spec`.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from agentmemory_operator.collections.rules.changes import (
     WAKING,
@@ -31,6 +31,7 @@ from agentmemory_operator.collections.rules.collection import (
     Collection,
     Marker,
     Observed,
+    figures_in,
     limits_in_force,
     marker_from_json,
     marker_to_json,
@@ -45,6 +46,7 @@ from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
+    Preset,
     ProductQuantization,
     Quantization,
     ScalarQuantization,
@@ -52,6 +54,8 @@ from agentmemory_operator.spec.presets.table import (
 )
 from tests.support.spec.documents import memory_document
 from tests.support.spec.golden import GOLDEN, read_table
+
+ShapeT = TypeVar("ShapeT", Collection, Preset)
 
 ALIAS = "agent_memory_probe"
 SMALL_FORM = {
@@ -113,6 +117,15 @@ def observed_of(
     )
 
 
+def altered(shape: ShapeT, **changes: Any) -> ShapeT:
+    """Return a collection or a preset with other fields; those of its graph and optimizers go by their own names."""
+    for part in ("hnsw", "optimizers"):
+        figures = getattr(shape, part)
+        named = {figure.name: changes.pop(figure.name) for figure in fields(figures) if figure.name in changes}
+        changes[part] = replace(figures, **named)
+    return replace(shape, **changes)
+
+
 def apply_change(live: Collection, change: Change) -> Collection:
     """Return the collection after a change, as the engine would carry it out."""
     match change:
@@ -129,7 +142,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             | UpdateReplication()
         ):
             figures = {figure.name: getattr(change, figure.name) for figure in fields(change) if figure.compare}
-            return replace(live, **{name: value for name, value in figures.items() if value is not None})
+            return altered(live, **{name: value for name, value in figures.items() if value is not None})
         case UpdateQuantization(quantization):
             return replace(live, quantization=quantization)
         case UpdateStrictMode(limits):
@@ -195,7 +208,8 @@ def desired_of(spec: Mapping[str, Any] | None = None, *, generation: int = 1) ->
 
 def small_form(collection: Collection) -> dict[str, Any]:
     """Return the collection as cases write it."""
-    form: dict[str, Any] = {name: getattr(collection, attribute) for name, attribute in SMALL_FORM.items()}
+    found = figures_in(collection)
+    form: dict[str, Any] = {name: found[attribute] for name, attribute in SMALL_FORM.items()}
     form["quantization"] = _quantization_form(collection.quantization)
     form["extraIndexes"] = dict(set(collection.indexes) - set(RETRIEVAL_INDEXES))
     form["strictMode"] = limits_in_force(collection.strict_mode)
@@ -263,7 +277,7 @@ def _observed(form: Mapping[str, Any]) -> Observed:
     made = desired_of(form.get("spec"))
     figures = {attribute: form[name] for name, attribute in SMALL_FORM.items() if name in form}
     indexes = {field: kind for field, kind in (dict(made.indexes) | form.get("indexes", {})).items() if kind}
-    collection = replace(made, **figures, indexes=tuple(sorted(indexes.items())))
+    collection = altered(made, **figures, indexes=tuple(sorted(indexes.items())))
     if "quantization" in form:
         collection = replace(collection, quantization=_quantization_of(form["quantization"]))
     if "marker" in form:

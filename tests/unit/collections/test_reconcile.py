@@ -24,7 +24,11 @@ from agentmemory_operator.collections.rules.outcome import Reconciled
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
 from agentmemory_operator.errors import NotOwned, SpecInvalid, StoreUnavailable
 from tests.support.engine.collection_store import FakeCollectionStore
-from tests.support.spec.plans import ALIAS, desired_of
+from tests.support.spec.plans import (
+    ALIAS,
+    altered,
+    desired_of,
+)
 
 FIRST = f"{ALIAS}__1"
 CREATION = ["CreateCollection", "CreateIndexes", "SetAlias"]
@@ -298,7 +302,7 @@ DRIFT = Difference("index.hnsw.m", "16", "24")
 async def drifted(**more: Any) -> FakeCollectionStore:
     """Return a store with the collection as it was made, but for m."""
     store = await made()
-    store.collections[FIRST] = replace(store.collections[FIRST], m=24, **more)
+    store.collections[FIRST] = altered(store.collections[FIRST], m=24, **more)
     return store
 
 
@@ -359,7 +363,7 @@ async def test_the_alias_is_the_operator_s_own_and_put_back_whatever_the_policy(
 
     await run(store, last=FIRST, policy=policy)
 
-    assert (store.changes, store.collections[FIRST].m) == (["SetAlias"], 24)
+    assert (store.changes, store.collections[FIRST].hnsw.m) == (["SetAlias"], 24)
 
 
 @pytest.mark.parametrize("policy", LEAVING)

@@ -58,7 +58,7 @@ class Crowd:
         return Key("AgentMemory", "agents", name)
 
     def m(self, name: str) -> int | None:
-        return self.stage.store.collections[physical(name)].m
+        return self.stage.store.collections[physical(name)].hnsw.m
 
     def is_busy(self, name: str, state: str = "yellow") -> None:
         self.stage.store.states[physical(name)] = state

@@ -1,7 +1,7 @@
 """Passes over objects: what is written, what is asked again when, and which error becomes which condition."""
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -35,6 +35,7 @@ from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
 from tests.support.engine.passes import passes_over
 from tests.support.spec.documents import connection_document, memory_document
+from tests.support.spec.plans import altered
 
 PERIODS = Periods(converged_s=300, busy_s=5, stalled_s=30, probe_s=6, release_s=60)
 FIRST = "agent_memory_probe__1"
@@ -159,7 +160,7 @@ async def drift(stage: Stage, policy: str, **figures: Any) -> Key:
     key = stage.put(memory_document(driftPolicy=policy))
     await stage.run(key)
     stage.cluster.events.clear()
-    stage.store.collections[FIRST] = replace(stage.store.collections[FIRST], **figures)
+    stage.store.collections[FIRST] = altered(stage.store.collections[FIRST], **figures)
     return key
 
 
@@ -167,7 +168,7 @@ async def test_reported_drift_is_told_once_for_each_new_difference(stage: Stage)
     key = await drift(stage, "Report", m=24)
     await stage.run(key)
     await stage.run(key)
-    stage.store.collections[FIRST] = replace(stage.store.collections[FIRST], ef_construct=7)
+    stage.store.collections[FIRST] = altered(stage.store.collections[FIRST], ef_construct=7)
     await stage.run(key)
     await stage.run(key)
 
@@ -197,7 +198,7 @@ async def test_ignored_drift_is_neither_told_nor_shown(stage: Stage) -> None:
     await stage.run(key)
 
     assert (stage.cluster.events, stage.short(key)) == ([], READY)
-    assert stage.store.collections[FIRST].m == 24
+    assert stage.store.collections[FIRST].hnsw.m == 24
 
 
 async def test_drift_of_the_class_rebuild_is_held_and_told_as_that(stage: Stage) -> None:

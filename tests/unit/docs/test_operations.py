@@ -15,6 +15,7 @@ from agentmemory_operator.entrypoints.cli.commands import build_cli
 from agentmemory_operator.entrypoints.cli.composition import Verbs
 from agentmemory_operator.runtime.metrics import FAILED, GONE
 from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.presets.table import Optimizers
 from tests.support.metrics import api_metrics, described, operator_metrics
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
@@ -35,7 +36,7 @@ def test_the_table_of_what_a_server_carries_is_what_the_formula_gives() -> None:
 
 def shape(segments: int, indexes: int) -> Collection:
     named = tuple((str(number), "keyword") for number in range(indexes))
-    return Collection(size=8, distance="Dot", default_segment_number=segments, indexes=named)
+    return Collection(size=8, distance="Dot", optimizers=Optimizers(default_segment_number=segments), indexes=named)
 
 
 def test_every_metric_is_explained_with_its_labels() -> None:

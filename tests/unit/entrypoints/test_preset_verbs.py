@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import TypeSpec
+from agentmemory_operator.spec.kinds.base import manifest_name
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import PRESETS
@@ -101,11 +102,8 @@ SHOWN_AS: dict[str, tuple[str, ...]] = {
     "embedding_cache_entries": ("spec", "embedding", "cacheEntries"),
     "distance": ("spec", "index", "distance"),
     "datatype": ("spec", "index", "vectors", "datatype"),
-    "m": ("spec", "index", "hnsw", "m"),
-    "ef_construct": ("spec", "index", "hnsw", "efConstruct"),
-    "full_scan_threshold_kb": ("spec", "index", "hnsw", "fullScanThresholdKB"),
-    "default_segment_number": ("spec", "index", "optimizers", "defaultSegmentNumber"),
-    "indexing_threshold_kb": ("spec", "index", "optimizers", "indexingThresholdKB"),
+    "hnsw": ("spec", "index", "hnsw"),
+    "optimizers": ("spec", "index", "optimizers"),
     "quantization": ("spec", "index", "quantization"),
     "memory": ("spec", "index", "vectors", "memory"),
     "lifecycle": ("spec", "lifecycle"),
@@ -134,6 +132,9 @@ def test_every_figure_of_a_preset_is_printed(preset: str) -> None:
         for part in places[name]:
             assert part in value, f"{name}: {places[name]}"
             value = value[part]
+    for part in ("hnsw", "optimizers"):
+        written = {manifest_name(figure.name) for figure in fields(getattr(figures, part))}
+        assert found["spec"]["index"][part].keys() == written
     assert found["payloadIndexes"] == dict(figures.payload_indexes)
     assert (found["revision"], found["maxContentTokens"]) == (figures.revision, figures.max_content_tokens)
     assert found["consolidation"]["schedule"] == figures.consolidation.schedule

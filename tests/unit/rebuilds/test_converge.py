@@ -13,6 +13,7 @@ from agentmemory_operator.errors import RebuildPaused, RebuildUnwanted, SpecInva
 from agentmemory_operator.rebuilds.converge import Convergence
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.presets.table import Hnsw
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import memory_document
@@ -20,7 +21,7 @@ from tests.support.spec.plans import marker_of
 
 TARGET = "agent_memory_mine__2"
 MARKER = marker_of(dimensions=4, cluster_id="cluster-1", name="mine", uid="u")
-DESIRED = Collection(size=4, distance="Dot", m=16, indexes=(("userId", "keyword"),), marker=MARKER)
+DESIRED = Collection(size=4, distance="Dot", hnsw=Hnsw(m=16), indexes=(("userId", "keyword"),), marker=MARKER)
 
 
 @dataclass
@@ -77,7 +78,7 @@ async def test_a_target_that_is_as_asked_is_not_changed_and_looked_at_twice() ->
 
 async def test_what_the_object_asks_for_now_is_carried_out() -> None:
     engine = ScriptedTarget()
-    engine.store.collections[TARGET] = replace(DESIRED, m=8, indexes=())
+    engine.store.collections[TARGET] = replace(DESIRED, hnsw=Hnsw(m=8), indexes=())
 
     await engine.run()
 

@@ -1,7 +1,6 @@
 """What only the figures of a preset or a profile make wrong: refused here, and by no definition in the cluster."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from agentmemory_operator.spec.kinds.crds import KINDS, render_crd
 from agentmemory_operator.spec.kinds.parse import errors_of, parse_agent_memory
 from agentmemory_operator.spec.presets import IMPORTANCE
 from tests.support.spec.golden import ManifestCase, load_cases, manifest
+from tests.support.spec.plans import altered
 
 
 @pytest.mark.parametrize("case", load_cases("by_preset.yaml"), ids=lambda case: case.name)
@@ -44,11 +44,11 @@ def with_status(effective: object, revision: object, **spec: Any) -> dict[str, A
 @pytest.fixture
 def _narrower(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version whose newest revision of `importance` has a graph that the m of `GRAPH` does not go with."""
-    newest = replace(IMPORTANCE, revision=IMPORTANCE.revision + 1, ef_construct=IMPORTANCE.ef_construct - 1)
+    newest = altered(IMPORTANCE, revision=IMPORTANCE.revision + 1, ef_construct=IMPORTANCE.hnsw.ef_construct - 1)
     monkeypatch.setitem(presets.PRESETS, "importance", (IMPORTANCE, newest))
 
 
-GRAPH = {"hnsw": {"m": IMPORTANCE.ef_construct}}
+GRAPH = {"hnsw": {"m": IMPORTANCE.hnsw.ef_construct}}
 
 
 @pytest.mark.usefixtures("_narrower")

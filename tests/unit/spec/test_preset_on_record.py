@@ -117,6 +117,6 @@ async def test_a_preset_on_record_that_is_not_known_is_told() -> None:
 
 def test_what_is_judged_before_the_collection_is_seen_need_not_know_which_default_holds() -> None:
     """`over_preset` sees no collection: what it says of a new object without a preset has to hold for both."""
-    for figure in ("m", "ef_construct", "model"):
+    for figure in ("hnsw", "model"):
         assert getattr(PRESETS["standard"][-1], figure) == getattr(CORTEX, figure)
     assert STANDARD.fusion.method == CORTEX.fusion.method

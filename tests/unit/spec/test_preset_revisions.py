@@ -15,10 +15,11 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import BRAIN, COGNITIVE, CORTEX, IMPORTANCE, KEYED, PRESETS, Preset, Weights
 from tests.support.spec.documents import connection_document, memory_document
+from tests.support.spec.plans import altered
 from tests.unit.controllers.test_agent_memory import READY, Stage
 
 WEIGHTS = Weights(similarity=0.8, recency=0.1, utility=0.1)
-SECOND = replace(CORTEX, revision=CORTEX.revision + 1, m=24, weights=WEIGHTS)
+SECOND = altered(CORTEX, revision=CORTEX.revision + 1, m=24, weights=WEIGHTS)
 PHYSICAL = "agent_memory_probe__1"
 HELD = [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
 
@@ -55,7 +56,7 @@ async def run_again(
 
 def release(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
     """Let the operator come with a second revision."""
-    monkeypatch.setitem(PRESETS, "cortex", (CORTEX, replace(SECOND, **figures)))
+    monkeypatch.setitem(PRESETS, "cortex", (CORTEX, altered(SECOND, **figures)))
 
 
 def weights_of(status: Json) -> Weights:
@@ -69,7 +70,7 @@ async def test_a_revision_that_would_reindex_is_held_as_a_whole(stage: Stage, mo
 
     assert stage.short(key) == HELD
     assert stage.store.changes == []
-    assert stage.store.collections[PHYSICAL].m == CORTEX.m
+    assert stage.store.collections[PHYSICAL].hnsw.m == CORTEX.hnsw.m
     assert status["effective"]["presetRevision"] == CORTEX.revision
     assert status["effective"]["scoring"]["weights"]["similarity"] == CORTEX.weights.similarity
     assert weights_of(status) == CORTEX.weights
@@ -99,7 +100,7 @@ async def test_the_approved_plan_is_carried_out_with_all_figures(stage: Stage, m
     key, status = await run_again(stage, approved=status["plan"]["digest"])
 
     assert stage.short(key) == READY
-    assert stage.store.collections[PHYSICAL].m == 24
+    assert stage.store.collections[PHYSICAL].hnsw.m == 24
     assert status["effective"]["presetRevision"] == SECOND.revision
     assert status["effective"]["scoring"]["weights"]["similarity"] == WEIGHTS.similarity
     assert weights_of(status) == WEIGHTS
@@ -130,7 +131,7 @@ async def test_the_object_s_own_changes_are_made_under_the_revision_in_force(
     key, _ = await run_again(stage, generation=2, index={"hnsw": {"efConstruct": 200}})
 
     live = stage.store.collections[PHYSICAL]
-    assert (live.m, live.ef_construct) == (CORTEX.m, 200)
+    assert (live.hnsw.m, live.hnsw.ef_construct) == (CORTEX.hnsw.m, 200)
     assert live.marker is not None
     assert live.marker.preset_revision == CORTEX.revision
     assert stage.short(key) == HELD
@@ -150,7 +151,7 @@ async def test_a_field_that_decides_the_figure_leaves_nothing_to_hold(
 async def test_a_revision_that_reindexes_nothing_comes_into_force(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release(monkeypatch, m=CORTEX.m)
+    release(monkeypatch, m=CORTEX.hnsw.m)
 
     key, status = await run_again(stage)
 
@@ -167,7 +168,7 @@ async def test_a_new_object_has_the_newest_revision(monkeypatch: pytest.MonkeyPa
 
     await stage.run(key)
 
-    assert stage.store.collections[PHYSICAL].m == 24
+    assert stage.store.collections[PHYSICAL].hnsw.m == 24
     assert stage.status(key)["effective"]["presetRevision"] == SECOND.revision
 
 
@@ -187,7 +188,7 @@ async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_lef
     assert told[-2:] == [("Warning", "AwaitingApproval"), ("Normal", "RebuildRunning")]
     assert [change["held"] for change in status["plan"]["changes"]] == [False] * 3
     live = stage.store.collections[PHYSICAL]
-    assert (live.distance, live.m, stage.store.changes) == ("Cosine", CORTEX.m, [])
+    assert (live.distance, live.hnsw.m, stage.store.changes) == ("Cosine", CORTEX.hnsw.m, [])
     assert status["effective"]["presetRevision"] == CORTEX.revision
 
 
@@ -224,14 +225,14 @@ async def test_where_no_rebuild_is_allowed_one_of_an_upgrade_says_so(
 async def test_a_revision_that_is_not_known_holds_everything_that_costs(stage: Stage) -> None:
     live = stage.store.collections[PHYSICAL]
     assert live.marker is not None
-    stage.store.collections[PHYSICAL] = replace(live, m=8, marker=replace(live.marker, preset_revision=9))
+    stage.store.collections[PHYSICAL] = altered(live, m=8, marker=replace(live.marker, preset_revision=9))
 
     key, status = await run_again(stage)
     assert (stage.short(key), stage.store.changes) == (HELD, [])
 
     key, _ = await run_again(stage, approved=status["plan"]["digest"])
     assert stage.short(key) == READY
-    assert stage.store.collections[PHYSICAL].m == CORTEX.m
+    assert stage.store.collections[PHYSICAL].hnsw.m == CORTEX.hnsw.m
 
 
 def without_required(preset: Preset) -> Preset:

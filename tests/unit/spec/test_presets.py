@@ -27,7 +27,7 @@ from agentmemory_operator.spec.presets import (
     Preset,
     Weights,
 )
-from agentmemory_operator.spec.presets.table import ScalarQuantization
+from agentmemory_operator.spec.presets.table import Hnsw, ScalarQuantization
 from tests.support.spec.plans import desired_of, observed_of, probe
 from tests.support.spec.scores import NOW_MS, Case, preset_cases
 
@@ -99,7 +99,7 @@ def test_a_preset_lays_its_collection_out(
 ) -> None:
     desired = desired_of({"preset": preset})
 
-    assert (desired.m, desired.ef_construct) == graph
+    assert (desired.hnsw.m, desired.hnsw.ef_construct) == graph
     assert (desired.datatype, desired.quantization, desired.has_keyword) == (datatype, quantization, words)
 
 
@@ -277,7 +277,7 @@ def test_the_objects_layout_wins_over_every_preset(preset: str) -> None:
     }
     desired = desired_of({"preset": preset, "index": index})
 
-    assert (desired.distance, desired.m, desired.ef_construct, desired.datatype) == ("Dot", 20, 77, "Float32")
+    assert (desired.distance, desired.hnsw.m, desired.hnsw.ef_construct, desired.datatype) == ("Dot", 20, 77, "Float32")
     assert desired.quantization != INT8
 
 
@@ -360,7 +360,7 @@ def test_a_preset_says_how_to_recognise_each_of_its_types(preset: Preset) -> Non
 
 
 def test_a_preset_that_says_nothing_of_the_layout_leaves_it_to_the_engine() -> None:
-    assert (BRAIN.m, BRAIN.ef_construct, BRAIN.full_scan_threshold_kb) == (16, 100, 10_000)
+    assert BRAIN.hnsw == Hnsw(m=16, ef_construct=100, full_scan_threshold_kb=10_000)
 
 
 def test_the_places_of_working_memory_are_the_preset_s_unless_the_object_says_how_many() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import re
+from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.effective.settings import effective_ranking, effective_tuning
 from agentmemory_operator.spec.effective.tuning import Tuning
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.kinds.spec_index import HnswSpec, OptimizersSpec
+from agentmemory_operator.spec.kinds.status_agent_memory import HnswStatus, OptimizersStatus
 from agentmemory_operator.spec.presets import CORTEX
 from agentmemory_operator.spec.presets.profiles import PROFILES, figures_of, graph_of
-from agentmemory_operator.spec.presets.table import ScalarQuantization, TurboQuantization
+from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, ScalarQuantization, TurboQuantization
 from tests.support.spec.golden import manifest
 from tests.support.spec.plans import probe
 
@@ -26,8 +29,19 @@ def tuned(dimensions: int = 256, **index: Any) -> Tuning:
     return effective_tuning(probe({"embedding": {"provider": "none", "dimensions": dimensions}, "index": index}))
 
 
+@pytest.mark.parametrize(
+    ("value", "spec", "status", "beside"),
+    [(Hnsw, HnswSpec, HnswStatus, {"search_ef"}), (Optimizers, OptimizersSpec, OptimizersStatus, set())],
+)
+def test_spec_value_and_status_have_the_same_figures(value: Any, spec: Any, status: Any, beside: set[str]) -> None:
+    """A figure that one of them lacks would be left out without a word."""
+    named = {figure.name for figure in fields(value)}
+
+    assert named == spec.model_fields.keys() - beside == status.model_fields.keys()
+
+
 def test_without_a_profile_the_size_decides_nothing() -> None:
-    assert tuned(expectedMemories=10**9).m == tuned(expectedMemories=1).m == CORTEX.m
+    assert tuned(expectedMemories=10**9).hnsw == tuned(expectedMemories=1).hnsw == CORTEX.hnsw
     assert tuned(expectedMemories=10**9).quantization == ScalarQuantization(0.99, always_ram=True)
 
 
@@ -41,8 +55,8 @@ def test_a_field_wins_over_the_profile(profile: str) -> None:
     }
     found = tuned(profile=profile, **given)
 
-    assert (found.m, found.ef_construct, found.full_scan_threshold_kb) == (17, 99, 77)
-    assert (found.default_segment_number, found.indexing_threshold_kb) == (5, 6)
+    assert found.hnsw == Hnsw(m=17, ef_construct=99, full_scan_threshold_kb=77)
+    assert found.optimizers == Optimizers(default_segment_number=5, indexing_threshold_kb=6)
     assert (found.memory, found.datatype, found.oversampling) == ("Cached", "Float16", 3)
     assert found.quantization == ScalarQuantization(0.9, always_ram=False)
 
@@ -72,7 +86,9 @@ def test_a_profile_decides_by_memories_and_dimensions(
 ) -> None:
     found = tuned(dimensions, profile=profile, expectedMemories=memories)
 
-    assert {name: getattr(found, name) for name in figures} == figures
+    beside = {figure.name: getattr(found, figure.name) for figure in fields(found)}
+    flat = beside | asdict(found.hnsw) | asdict(found.optimizers)
+    assert {name: flat[name] for name in figures} == figures
 
 
 def test_half_precision_counts_as_half_the_bytes() -> None:
@@ -80,7 +96,7 @@ def test_half_precision_counts_as_half_the_bytes() -> None:
     half = tuned(1536, profile="Balanced", expectedMemories=1_000_000, vectors={"datatype": "Float16"})
 
     assert (whole.memory, half.memory) == ("Cold", "Cached")
-    assert half.full_scan_threshold_kb == whole.full_scan_threshold_kb // 2
+    assert half.hnsw.full_scan_threshold_kb == whole.hnsw.full_scan_threshold_kb // 2
 
 
 @pytest.mark.parametrize(
@@ -119,8 +135,8 @@ def test_admission_lets_pass_exactly_what_is_a_graph(
 ) -> None:
     """The engine builds with at least m neighbours; the rule must know the figure that the profile decides."""
     index = {"profile": profile, "expectedMemories": expected, "hnsw": {"m": m, "efConstruct": ef}}
-    base = graph_of(PROFILES[profile], expected or 100_000) if profile else (CORTEX.m, CORTEX.ef_construct)
-    is_graph = (ef or base[1]) >= (m or base[0])
+    base = graph_of(PROFILES[profile], expected or 100_000) if profile else CORTEX.hnsw
+    is_graph = (ef or base.ef_construct) >= (m or base.m)
 
     taken = False
     with contextlib.suppress(SpecInvalid):
@@ -133,8 +149,8 @@ def test_admission_lets_pass_exactly_what_is_a_graph(
 def test_a_profile_has_figures_for_every_size_and_the_server_takes_them(profile: str, memories: int, size: int) -> None:
     figures = figures_of(PROFILES[profile], expected_memories=memories, dimensions=size, datatype="Float32")
 
-    assert 4 <= figures.m <= figures.ef_construct
-    assert figures.full_scan_threshold_kb >= 10
+    assert 4 <= figures.hnsw.m <= figures.hnsw.ef_construct
+    assert figures.hnsw.full_scan_threshold_kb >= 10
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
@@ -149,8 +165,8 @@ def test_the_documented_table_has_the_numbers_of_the_code(profile: Any) -> None:
     def told(row: str) -> str:
         return rows[row][column].replace(",", "")
 
-    assert told("m / efConstruct") == "{} / {}".format(*profile.graph)
-    assert told("the same, above 100,000 memories") == "{} / {}".format(*profile.large_graph)
+    assert told("m / efConstruct") == f"{profile.graph.m} / {profile.graph.ef_construct}"
+    assert told("the same, above 100,000 memories") == f"{profile.large_graph.m} / {profile.large_graph.ef_construct}"
     assert told("full scan up to, memories") == str(profile.full_scan_memories or "10000 KB")
     assert told("indexingThresholdKB") == str(profile.indexing_threshold_kb)
     assert all(rows[row][5] for row in rows if rows[row] and re.match(r"[a-z]", row))

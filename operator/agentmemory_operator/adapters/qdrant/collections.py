@@ -13,6 +13,7 @@ from agentmemory_operator.adapters.qdrant.answers import understood
 from agentmemory_operator.adapters.qdrant.calls import CallWatch, doubted, nothing
 from agentmemory_operator.adapters.qdrant.configuration import (
     KEYWORD_PARAMS,
+    Patched,
     creation_of,
     observed_from,
     placement_of,
@@ -29,16 +30,8 @@ from agentmemory_operator.collections.rules.changes import (
     CreateIndexes,
     Rebuild,
     SetAlias,
-    UpdateHnsw,
     UpdateKeyword,
-    UpdateOptimizers,
-    UpdatePayload,
-    UpdateQuantization,
-    UpdateReplication,
-    UpdateStrictMode,
     UpdateVectors,
-    WakeOptimizers,
-    WriteMarker,
 )
 from agentmemory_operator.collections.rules.collection import (
     KEYWORD_VECTOR,
@@ -169,6 +162,9 @@ class QdrantCollections:
             raise StoreUnavailable(f"{physical} disappeared during the call: {exc}") from exc
 
     async def _apply(self, physical: str, change: Change) -> None:
+        if isinstance(change, Patched):
+            await self._update(physical, update_of(change))
+            return
         match change:
             case CreateCollection(_, collection, record):
                 await self._create(physical, collection, record)
@@ -176,17 +172,6 @@ class QdrantCollections:
                 await self._create_indexes(physical, indexes)
             case SetAlias(alias, _):
                 await self._set_alias(alias, physical)
-            case (
-                UpdateHnsw()
-                | UpdateQuantization()
-                | UpdateOptimizers()
-                | UpdatePayload()
-                | WakeOptimizers()
-                | UpdateReplication()
-                | UpdateStrictMode()
-                | WriteMarker()
-            ):
-                await self._update(physical, update_of(change))
             case UpdateVectors() | UpdateKeyword():
                 await self._update_vectors(physical, change)
             case Rebuild():

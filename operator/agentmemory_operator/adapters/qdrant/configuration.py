@@ -1,6 +1,7 @@
 """Our values in the words of Qdrant's API, and what it answers in ours."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from agentmemory_operator.collections.rules.announcement import is_held
@@ -34,6 +35,8 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.presets.profiles import CACHED, COLD
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
+    Hnsw,
+    Optimizers,
     ProductQuantization,
     Quantization,
     ScalarQuantization,
@@ -67,11 +70,11 @@ def update_of(change: Patched) -> Json:
     """The PATCH that carries the change out."""
     match change:
         case UpdateHnsw():
-            return {"hnsw_config": hnsw_of(change)}
+            return {"hnsw_config": _body_of(change)}
         case UpdateQuantization(quantization):
             return {"quantization_config": quantization_of(quantization) or "Disabled"}
         case UpdateOptimizers():
-            return {"optimizers_config": optimizers_of(change)}
+            return {"optimizers_config": _body_of(change)}
         case UpdatePayload() | UpdateReplication():
             return {"params": _params_of(change)}
         case UpdateStrictMode(limits):
@@ -103,8 +106,8 @@ def creation_of(collection: Collection, record: RebuildRecord | None = None) -> 
         replication_factor=collection.replication_factor,
         on_disk_payload=collection.payload_on_disk is not False,
         strict_mode_config=dict(collection.strict_mode) if collection.strict_mode else None,
-        hnsw_config=hnsw_of(collection),
-        optimizers_config=optimizers_of(collection),
+        hnsw_config=_body_of(collection.hnsw),
+        optimizers_config=_body_of(collection.optimizers),
         quantization_config=quantization_of(collection.quantization),
         metadata=(marker | recorded) or None,
     )
@@ -126,14 +129,13 @@ def placement_of(memory: str, *, is_tiered: bool) -> Json:
     return {"memory": memory.lower()} if is_tiered else {"on_disk": memory == COLD}
 
 
-def hnsw_of(source: Collection | UpdateHnsw) -> Json:
-    """The engine's HNSW body."""
-    return _given(m=source.m, ef_construct=source.ef_construct, full_scan_threshold=source.full_scan_threshold_kb)
+def _names_of(kind: type[Hnsw] | type[Optimizers]) -> dict[str, str]:
+    """Our names of figures -> the engine's, which leave out the unit."""
+    return {figure.name: figure.name.removesuffix("_kb") for figure in fields(kind)}
 
 
-def optimizers_of(source: Collection | UpdateOptimizers) -> Json:
-    """The engine's optimizers body."""
-    return _given(default_segment_number=source.default_segment_number, indexing_threshold=source.indexing_threshold_kb)
+def _body_of(figures: Hnsw | Optimizers) -> Json:
+    return _given(**{theirs: getattr(figures, ours) for ours, theirs in _names_of(type(figures)).items()})
 
 
 def quantization_of(quantization: Quantization | None) -> Json | None:
@@ -182,11 +184,8 @@ def _collection_from(info: Mapping[str, Any]) -> Collection:
     return Collection(
         size=vector["size"],
         distance=vector["distance"],
-        m=hnsw["m"],
-        ef_construct=hnsw["ef_construct"],
-        full_scan_threshold_kb=hnsw["full_scan_threshold"],
-        default_segment_number=optimizers.get("default_segment_number"),
-        indexing_threshold_kb=optimizers.get("indexing_threshold"),
+        hnsw=Hnsw(**{ours: hnsw[theirs] for ours, theirs in _names_of(Hnsw).items()}),
+        optimizers=Optimizers(**{ours: optimizers.get(theirs) for ours, theirs in _names_of(Optimizers).items()}),
         quantization=quantization_from(config.get("quantization_config")),
         indexes=tuple(sorted((field, index["data_type"]) for field, index in info["payload_schema"].items())),
         datatype=vector["datatype"].capitalize() if vector.get("datatype") else FLOAT32,

@@ -36,7 +36,8 @@ class ShardReplicas:
         """
         async for _ in looks(AGREE_S):
             views = await settled_views(self._nodes, physical)
-            if not _is_being_made(views):
+            # A shard of a new collection has only replicas that are being made.
+            if not any({*states} == {INITIALIZING} for _, view in views for states in view.states.values()):
                 break
         return _sources(views, physical)
 
@@ -72,11 +73,6 @@ class ShardReplicas:
         )
         moving = max(view.transfers for _, view in views)
         return ", ".join(found + ([f"{moving} transfers"] if moving else []))
-
-
-def _is_being_made(views: list[tuple[QdrantNode, NodeView]]) -> bool:
-    """Whether a shard of a new collection has only replicas that are being made."""
-    return any({*states} == {INITIALIZING} for _, view in views for states in view.states.values())
 
 
 def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[int, QdrantNode]:

@@ -122,7 +122,7 @@ def need_of(shape: Collection, *, peers: int = 1) -> Need:
     Args:
         peers: nodes over which its shards are spread.
     """
-    segments = shape.default_segment_number or MOST_CHOSEN_SEGMENTS
+    segments = shape.optimizers.default_segment_number or MOST_CHOSEN_SEGMENTS
     indexes = len(shape.indexes)
     replicas = (shape.shard_number or peers) * (shape.replication_factor or 1)
     shards = max(1, math.ceil(replicas / max(1, peers)))

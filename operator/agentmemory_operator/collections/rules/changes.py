@@ -6,7 +6,7 @@ from enum import StrEnum
 from agentmemory_operator.collections.rules.collection import Collection, Limits, Marker
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import CopyReplica, Move
-from agentmemory_operator.spec.presets.table import Quantization
+from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, Quantization
 
 
 class ChangeClass(StrEnum):
@@ -39,12 +39,8 @@ class SetAlias:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateHnsw:
+class UpdateHnsw(Hnsw):
     """Change the graph's parameters; None keeps."""
-
-    m: int | None = None
-    ef_construct: int | None = None
-    full_scan_threshold_kb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +72,8 @@ class UpdateKeyword:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateOptimizers:
+class UpdateOptimizers(Optimizers):
     """Change the optimizers' parameters; None keeps."""
-
-    default_segment_number: int | None = None
-    indexing_threshold_kb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +130,6 @@ class Rebuild:
     desired: str
 
 
-Change = (
-    CreateCollection
-    | SetAlias
-    | UpdateHnsw
-    | UpdateQuantization
-    | UpdateVectors
-    | UpdatePayload
-    | UpdateOptimizers
-    | UpdateReplication
-    | UpdateStrictMode
-    | UpdateKeyword
-    | WakeOptimizers
-    | CreateIndexes
-    | WriteMarker
-    | Rebuild
-)
-
-
 BEHIND_ALIAS = Rebuild("collection", "plain", "behind the alias")
 """Of a collection that bears the alias's own name: another one takes its place, which the alias leads to."""
 
@@ -169,6 +144,8 @@ Tuned = (
     | UpdateKeyword
 )
 """Changes of figures, carried out by one call each."""
+
+Change = Tuned | CreateCollection | SetAlias | WakeOptimizers | CreateIndexes | WriteMarker | Rebuild
 
 WAKING = (
     CreateCollection,

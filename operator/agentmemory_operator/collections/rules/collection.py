@@ -5,7 +5,7 @@ value that allows everything.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -15,7 +15,7 @@ from agentmemory_operator.collections.rules.replicas import Placement
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 from agentmemory_operator.spec.kinds.spec_index import StrictModeSpec
 from agentmemory_operator.spec.naming import PLACEHOLDER_KEY
-from agentmemory_operator.spec.presets.table import Quantization
+from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, Quantization
 
 KEYWORD_VECTOR = "agentmemory_keyword"
 """Name of the sparse vector beside the nameless dense one; a name that is ours alone, as the vector may be dropped."""
@@ -140,11 +140,8 @@ class Collection:
 
     size: int
     distance: str
-    m: int | None = None
-    ef_construct: int | None = None
-    full_scan_threshold_kb: int | None = None
-    default_segment_number: int | None = None
-    indexing_threshold_kb: int | None = None
+    hnsw: Hnsw = field(default_factory=Hnsw)
+    optimizers: Optimizers = field(default_factory=Optimizers)
     quantization: Quantization | None = None
     datatype: str | None = None
     memory: str | None = None
@@ -189,6 +186,13 @@ class Observed:
         return not self.is_aliased and "__" not in self.physical
 
     placement: Placement | None = None
+
+
+def figures_in(collection: Collection) -> dict[str, Any]:
+    """The fields of a collection by name, with the figures of graph and optimizers one by one, as digests have them."""
+    found = {each.name: getattr(collection, each.name) for each in fields(collection)}
+    hnsw, optimizers = found.pop("hnsw"), found.pop("optimizers")
+    return found | asdict(hnsw) | asdict(optimizers)
 
 
 def has_same_vectors(live: Collection, desired: Collection) -> bool:

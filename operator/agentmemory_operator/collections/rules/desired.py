@@ -12,6 +12,7 @@ from agentmemory_operator.collections.rules.collection import (
     KeywordSource,
     Marker,
     desired_limits,
+    figures_in,
 )
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.rebuild_costs import Survey
@@ -88,11 +89,8 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
     shape = Collection(
         size=embedding.dimensions,
         distance=index.distance or preset.distance,
-        m=tuning.m,
-        ef_construct=tuning.ef_construct,
-        full_scan_threshold_kb=tuning.full_scan_threshold_kb,
-        default_segment_number=tuning.default_segment_number,
-        indexing_threshold_kb=tuning.indexing_threshold_kb,
+        hnsw=tuning.hnsw,
+        optimizers=tuning.optimizers,
         quantization=tuning.quantization,
         datatype=tuning.datatype,
         memory=tuning.memory,
@@ -189,6 +187,5 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
 
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
     """The first 12 hex digits of the SHA-256 of everything that shapes the collection."""
-    config = asdict(shape) | {"embedding": asdict(embedding)}
-    config["keyword"] = asdict(keyword) if keyword else None
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+    config = figures_in(shape) | {"embedding": embedding, "keyword": keyword}
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=asdict).encode()).hexdigest()[:12]

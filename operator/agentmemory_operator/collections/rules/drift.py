@@ -23,8 +23,10 @@ from agentmemory_operator.collections.rules.changes import (
     WakeOptimizers,
     WriteMarker,
 )
-from agentmemory_operator.collections.rules.collection import Collection, Observed
+from agentmemory_operator.collections.rules.collection import Collection, Observed, figures_in
 from agentmemory_operator.collections.rules.plan import Plan
+from agentmemory_operator.spec.kinds.base import manifest_name
+from agentmemory_operator.spec.presets.table import Hnsw, Optimizers
 
 
 class DriftPolicy(StrEnum):
@@ -38,11 +40,8 @@ class DriftPolicy(StrEnum):
 OWN = (CreateCollection, SetAlias, WakeOptimizers, WriteMarker)
 
 PATHS = {
-    "m": "index.hnsw.m",
-    "ef_construct": "index.hnsw.efConstruct",
-    "full_scan_threshold_kb": "index.hnsw.fullScanThresholdKB",
-    "default_segment_number": "index.optimizers.defaultSegmentNumber",
-    "indexing_threshold_kb": "index.optimizers.indexingThresholdKB",
+    **{figure.name: f"index.hnsw.{manifest_name(figure.name)}" for figure in fields(Hnsw)},
+    **{figure.name: f"index.optimizers.{manifest_name(figure.name)}" for figure in fields(Optimizers)},
     "quantization": "index.quantization",
     "memory": "index.vectors.memory",
     "payload_on_disk": "index.payload.onDisk",
@@ -108,8 +107,9 @@ def _differences(desired: Collection, live: Collection, change: Change) -> Itera
             for field, kind in indexes:
                 yield Difference(f"index.payloadIndexes[{field}]", kind, there.get(field, NOTHING))
         case _:
+            ours, theirs = figures_in(desired), figures_in(live)
             for name in (figure.name for figure in fields(change) if figure.compare):
-                wanted, found = getattr(desired, name), getattr(live, name)
+                wanted, found = ours[name], theirs[name]
                 if wanted != found and (wanted is not None or name == "quantization"):
                     yield Difference(PATHS.get(name, f"index.{name}"), _shown(wanted), _shown(found))
 

@@ -140,8 +140,8 @@ def layout_of(collection: Collection) -> Layout:
     return Layout(
         dimensions=collection.size,
         vector_bytes=collection.size * _number_bytes(collection),
-        m=collection.m or 0,
-        segments=collection.default_segment_number or 0,
+        m=collection.hnsw.m or 0,
+        segments=collection.optimizers.default_segment_number or 0,
         is_cold=collection.memory == COLD,
         quantization=collection.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
@@ -154,17 +154,14 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
     """The layout that a profile gives so many memories with the collection's vectors."""
     datatype = collection.datatype if collection.datatype in DATATYPE_BYTES else "Float32"
     figures = figures_of(PROFILES[name], expected_memories=memories, dimensions=collection.size, datatype=str(datatype))
-    return Layout(
-        dimensions=collection.size,
-        vector_bytes=collection.size * _number_bytes(collection),
-        m=figures.m,
-        segments=figures.default_segment_number,
-        is_cold=figures.memory == COLD,
+    laid_out = replace(
+        collection,
+        hnsw=figures.hnsw,
+        optimizers=figures.optimizers,
+        memory=figures.memory,
         quantization=figures.quantization,
-        extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
-        keywords=KEYWORDS if collection.has_keyword else 0,
-        has_payload_in_ram=collection.payload_on_disk is False,
     )
+    return layout_of(laid_out)
 
 
 def _number_bytes(collection: Collection) -> int:

@@ -88,4 +88,4 @@ def _step_in(status: Mapping[str, Any]) -> Step | None:
 def _is_met(step: Step, live: Collection) -> bool:
     if step is not STEPS[0]:
         return False
-    return (live.m or 0) >= M and (live.ef_construct or 0) >= EF_CONSTRUCT
+    return (live.hnsw.m or 0) >= M and (live.hnsw.ef_construct or 0) >= EF_CONSTRUCT

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | no collection | CreateCollection, CreateIndexes, SetAlias | InPlace | one body carries shape, marker and embedding |
 | collection without its alias | SetAlias | InPlace | a creation that was interrupted |
-| hnsw m, ef_construct, full_scan_threshold | UpdateHnsw | Reindex | background, serves meanwhile |
+| hnsw | UpdateHnsw | Reindex | background, serves meanwhile |
 | quantization | UpdateQuantization | Reindex | the engine replaces it whole |
 | memory tier of the vectors | UpdateVectors | Reindex | the segments are rewritten |
 | replication factor | UpdateReplication | Reindex | of a cluster where shards are copied, one at a time; else InPlace |
@@ -55,11 +55,13 @@ from agentmemory_operator.collections.rules.collection import (
     KeywordSource,
     Marker,
     Observed,
+    figures_in,
     limits_to_set,
 )
 from agentmemory_operator.collections.rules.estimate import shard_bytes
 from agentmemory_operator.collections.rules.replicas import moves_to
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
+from agentmemory_operator.spec.presets.table import figures_to_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Plan:
         """
         asked = (change for change in self.changes if not isinstance(change, WakeOptimizers))
         content = [[type(change).__name__, _content_of(change)] for change in asked]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=asdict).encode()).hexdigest()[:12]
 
 
 # No plan has a record: it is what comes of one. Which peers have replicas may change while an approval waits.
@@ -88,7 +90,8 @@ _OUTSIDE = frozenset({"record", "moves", "bytes_each"})
 def _content_of(change: Change) -> dict[str, Any]:
     if isinstance(change, WriteMarker):
         change = replace(change, marker=replace(change.marker, generation=0))
-    return {name: value for name, value in asdict(change).items() if name not in _OUTSIDE}
+    content = {name: value for name, value in asdict(change).items() if name not in _OUTSIDE}
+    return content | {"collection": figures_in(change.collection)} if isinstance(change, CreateCollection) else content
 
 
 def has_rebuild(plan: Plan) -> bool:
@@ -155,7 +158,7 @@ def _differences(desired: Collection, observed: Observed) -> Iterator[Change]:
 
 
 def _tuned(desired: Collection, live: Collection) -> Iterator[Tuned]:
-    if hnsw := _changed(desired, live, ("m", "ef_construct", "full_scan_threshold_kb")):
+    if hnsw := figures_to_set(desired.hnsw, live.hnsw):
         yield UpdateHnsw(**hnsw)
     if desired.quantization != live.quantization:
         yield UpdateQuantization(desired.quantization)
@@ -163,7 +166,7 @@ def _tuned(desired: Collection, live: Collection) -> Iterator[Tuned]:
         yield UpdateVectors(desired.memory)
     if desired.payload_on_disk is not None and desired.payload_on_disk != live.payload_on_disk:
         yield UpdatePayload(desired.payload_on_disk)
-    if optimizers := _changed(desired, live, ("default_segment_number", "indexing_threshold_kb")):
+    if optimizers := figures_to_set(desired.optimizers, live.optimizers):
         yield UpdateOptimizers(**optimizers)
     if limits := limits_to_set(desired.strict_mode, live.strict_mode):
         yield UpdateStrictMode(limits)
@@ -223,12 +226,6 @@ def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None)
         yield Rebuild("index.keyword.language", live.language, desired.language)
     if desired.window != live.window:
         yield Rebuild("the keyword window", str(live.window), str(desired.window))
-
-
-def _changed(desired: Collection, live: Collection, fields: tuple[str, ...]) -> dict[str, int]:
-    """The desired values that differ; None asks for nothing."""
-    wanted = {field: getattr(desired, field) for field in fields}
-    return {field: value for field, value in wanted.items() if value is not None and value != getattr(live, field)}
 
 
 def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) -> Marker | None:

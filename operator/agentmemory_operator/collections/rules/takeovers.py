@@ -5,7 +5,7 @@ the QdrantConnection: a tenant cannot grant itself the memories of another.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import Marker
@@ -106,8 +106,7 @@ class TakeoverRequest:
 
     def to_json(self) -> dict[str, Any]:
         """The request as a connection's status says it."""
-        asks = {"kind": self.kind, "namespace": self.namespace, "name": self.name, "agent": self.agent}
-        return {**asks, "since": self.since, "owner": dict(self.owner)}
+        return asdict(self) | {"owner": dict(self.owner)}
 
 
 def shown(requests: Sequence[TakeoverRequest]) -> list[TakeoverRequest]:

@@ -12,9 +12,7 @@ from agentmemory_operator.collections.rules.changes import (
     Rebuild,
     SetAlias,
     Tuned,
-    UpdateHnsw,
     UpdateKeyword,
-    UpdateOptimizers,
     UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
@@ -30,6 +28,7 @@ from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.rebuild_costs import Costs
 from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.collections.rules.replicas import DropReplica, named
+from agentmemory_operator.spec.kinds.base import manifest_name
 from agentmemory_operator.spec.kinds.status_plan import CostsStatus, PlannedChange, PlanStatus
 from agentmemory_operator.spec.presets.table import Quantization
 
@@ -57,17 +56,6 @@ def describe_change(change: Change) -> str:
             return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
         case SetAlias(alias, physical):
             return f"point alias {alias} at {physical}"
-        case (
-            UpdateHnsw()
-            | UpdateQuantization()
-            | UpdateVectors()
-            | UpdatePayload()
-            | UpdateOptimizers()
-            | UpdateReplication()
-            | UpdateStrictMode()
-            | UpdateKeyword()
-        ):
-            return _describe_tuning(change)
         case CreateIndexes(indexes):
             return "index " + ", ".join(field for field, _ in indexes)
         case WakeOptimizers() | WriteMarker():
@@ -126,12 +114,10 @@ def layout_text(collection: Collection) -> str:
         "dimensions": collection.size,
         "distance": collection.distance,
         "datatype": collection.datatype,
-        "m": collection.m,
-        "efConstruct": collection.ef_construct,
-        "fullScanThresholdKB": collection.full_scan_threshold_kb,
+        **{manifest_name(name): value for name, value in asdict(collection.hnsw).items()},
         "quantization": _quantization_text(collection.quantization),
-        "segments": collection.default_segment_number or "one per CPU",
-        "indexingThresholdKB": collection.indexing_threshold_kb,
+        "segments": collection.optimizers.default_segment_number or "one per CPU",
+        "indexingThresholdKB": collection.optimizers.indexing_threshold_kb,
         "memory": collection.memory,
         "keywords": "on" if collection.has_keyword else "off",
     }

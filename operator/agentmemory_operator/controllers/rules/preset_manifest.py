@@ -91,13 +91,12 @@ def _embedding(memory: AgentMemory) -> Json:
 def _index(memory: AgentMemory) -> Json:
     preset, tuning, keyword = preset_of(memory), effective_tuning(memory), keyword_source(memory)
     own = [{"field": field, "type": type_} for field, type_ in preset.payload_indexes if field not in _COMMON]
-    figures = asdict(tuning)
     blocks = {
         "distance": preset.distance,
-        "hnsw": {name: figures[name] for name in ("m", "ef_construct", "full_scan_threshold_kb")},
+        "hnsw": asdict(tuning.hnsw),
         "quantization": _quantization(tuning.quantization),
-        "optimizers": {name: figures[name] for name in ("default_segment_number", "indexing_threshold_kb")},
-        "vectors": {name: figures[name] for name in ("datatype", "memory")},
+        "optimizers": asdict(tuning.optimizers),
+        "vectors": {"datatype": tuning.datatype, "memory": tuning.memory},
         "keyword": {"enabled": keyword is not None, "language": keyword and keyword.language},
         "payload_indexes": own or None,
     }

@@ -10,7 +10,6 @@ from agentmemory_operator.collections.rules.collection import (
     GREEN,
     RED,
     Collection,
-    KeywordSource,
     Observed,
     limits_in_force,
 )
@@ -339,21 +338,20 @@ def _replicas(observed: Observed) -> ReplicasStatus | None:
 
 def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
     ranking, marker = settings.ranking, live.marker
+    keyword = marker.keyword if marker else None
     return EffectiveStatus(
         preset=settings.preset,
         profile=settings.profile,
         preset_revision=marker.preset_revision if marker else None,
         embedding=_embedding(marker.embedding) if marker else None,
-        hnsw=HnswStatus(m=live.m, ef_construct=live.ef_construct, full_scan_threshold_kb=live.full_scan_threshold_kb),
+        hnsw=HnswStatus.model_validate(asdict(live.hnsw)),
         distance=live.distance,
         quantization=_quantization(live.quantization, ranking),
         sharding=ShardingStatus(shard_number=live.shard_number, replication_factor=live.replication_factor),
         strict_mode=StrictModeStatus.model_validate(limits_in_force(live.strict_mode)),
-        keyword=_keyword(marker.keyword) if marker else None,
+        keyword=KeywordStatus(language=keyword.language, window=keyword.window) if keyword else None,
         vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
-        optimizers=OptimizersStatus(
-            default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
-        ),
+        optimizers=OptimizersStatus.model_validate(asdict(live.optimizers)),
         scoring=ranking_status(ranking),
     )
 
@@ -361,10 +359,6 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
 def _embedding(source: EmbeddingSource) -> EmbeddingStatus:
     secret = f"{source.secret_name}/{source.secret_key}" if source.secret_name else None
     return EmbeddingStatus(provider=source.provider, model=source.model, dimensions=source.dimensions, secret=secret)
-
-
-def _keyword(source: KeywordSource | None) -> KeywordStatus | None:
-    return KeywordStatus(language=source.language, window=source.window) if source else None
 
 
 def _quantization(quantization: Quantization | None, ranking: Ranking) -> QuantizationStatus:

@@ -19,9 +19,9 @@ what was recorded is all there is to compare with, and the verdict says so.
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
-from agentmemory_operator.collections.rules.collection import Collection, Marker
+from agentmemory_operator.collections.rules.collection import Collection, Marker, figures_in
 from agentmemory_operator.collections.rules.drift import PATHS
 from agentmemory_operator.memories.rules.comparison import Json, PointId, vectors_of
 from agentmemory_operator.memories.rules.findings import (
@@ -73,7 +73,7 @@ def hash_configuration(collection: Collection) -> str:
 
     The marker does not count: it names a generation, and a restore writes it anew.
     """
-    content = json.dumps(_settings(collection), sort_keys=True)
+    content = json.dumps(_settings(collection), sort_keys=True, default=asdict)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -138,9 +138,10 @@ def _compared_settings(copy: Collection, live: Collection, *, has_changed: bool)
     Args:
         has_changed: the live collection is not what was recorded either, so an equal copy is not it.
     """
-    differing = [name for name in COMPARED if getattr(copy, name) != getattr(live, name)]
+    found, expected = figures_in(copy), figures_in(live)
+    differing = [name for name in COMPARED if found[name] != expected[name]]
     shown = ", ".join(
-        f"{PATHS.get(name, name)} {getattr(copy, name)} instead of {getattr(live, name)}" for name in differing[:SHOWN]
+        f"{PATHS.get(name, name)} {found[name]} instead of {expected[name]}" for name in differing[:SHOWN]
     )
     if not differing and not has_changed:
         return CheckFinding(Check.CONFIGURATION, True, "settings match the live collection", compared=len(COMPARED))
@@ -227,10 +228,10 @@ def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = 
 
 
 def _settings(collection: Collection) -> dict[str, object]:
-    values = asdict(collection)
+    values = figures_in(collection)
     kind = type(collection.quantization).__name__ if collection.quantization else None
     return {name: values[name] for name in (*COMPARED, "indexes")} | {"quantization kind": kind}
 
 
-COMPARED = tuple(figure.name for figure in fields(Collection) if figure.name not in ("indexes", "marker"))
+COMPARED = tuple(name for name in figures_in(Collection(size=0, distance="")) if name not in ("indexes", "marker"))
 """The settings that have to be equal."""

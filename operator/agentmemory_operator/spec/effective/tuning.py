@@ -2,21 +2,17 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.spec.kinds.spec_index import HnswSpec, Index, OptimizersSpec, QuantizationSpec, VectorsSpec
+from agentmemory_operator.spec.kinds.spec_index import Index, QuantizationSpec, VectorsSpec
 from agentmemory_operator.spec.presets import Preset
-from agentmemory_operator.spec.presets.profiles import (
-    DEFAULT_EXPECTED_MEMORIES,
-    INT8,
-    PROFILES,
-    CollectionFigures,
-    figures_of,
-)
+from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES, INT8, PROFILES, figures_of
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
+    CollectionFigures,
     ProductQuantization,
     Quantization,
     ScalarQuantization,
     TurboQuantization,
+    with_given,
 )
 
 SINGLE_PRECISION_DIGITS = 6
@@ -32,12 +28,11 @@ PRODUCT_OVERSAMPLING = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
+class Tuning(CollectionFigures):
     """Every figure of `spec.index` with defaults filled in.
 
     Attributes:
         profile: as named by the object, None when it names none.
-        memory: Cached or Cold.
         rescore: whether candidates are compared by the vectors themselves, not by their compressed copies.
         oversampling: how many times more candidates are rescored than asked for.
     """
@@ -45,13 +40,6 @@ class Tuning:
     profile: str | None
     expected_memories: int
     datatype: str
-    m: int
-    ef_construct: int
-    full_scan_threshold_kb: int
-    default_segment_number: int
-    indexing_threshold_kb: int
-    memory: str
-    quantization: Quantization | None
     rescore: bool
     oversampling: float
 
@@ -59,46 +47,26 @@ class Tuning:
 def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning:
     """The tuning of an object with vectors of this many dimensions."""
     index = index or Index()
-    hnsw, optimizers = index.hnsw or HnswSpec(), index.optimizers or OptimizersSpec()
     vectors, compressed = index.vectors or VectorsSpec(), index.quantization
     expected = index.expected_memories or DEFAULT_EXPECTED_MEMORIES
     datatype = vectors.datatype or preset.datatype
-    base = _base(index.profile, preset, expected_memories=expected, dimensions=dimensions, datatype=datatype)
+    profile = PROFILES[index.profile] if index.profile else None
+    base: CollectionFigures = preset
+    if profile:
+        base = figures_of(profile, expected_memories=expected, dimensions=dimensions, datatype=datatype)
     quantization = quantization_of(compressed, base)
     return Tuning(
         profile=index.profile,
         expected_memories=expected,
         datatype=datatype,
-        m=hnsw.m or base.m,
-        ef_construct=hnsw.ef_construct or base.ef_construct,
-        full_scan_threshold_kb=hnsw.full_scan_threshold_kb or base.full_scan_threshold_kb,
-        default_segment_number=_given(optimizers.default_segment_number, base.default_segment_number),
-        indexing_threshold_kb=_given(optimizers.indexing_threshold_kb, base.indexing_threshold_kb),
+        hnsw=with_given(base.hnsw, index.hnsw),
+        optimizers=with_given(base.optimizers, index.optimizers),
         memory=vectors.memory or base.memory,
         quantization=quantization,
         rescore=compressed is None or compressed.rescore is not False,
         oversampling=(compressed.oversampling if compressed else None)
-        or base.oversampling
+        or (profile.oversampling if profile else None)
         or oversampling_of(quantization),
-    )
-
-
-def _base(
-    profile: str | None, preset: Preset, *, expected_memories: int, dimensions: int, datatype: str
-) -> CollectionFigures:
-    """The figures of the named profile, else of the preset."""
-    if profile:
-        return figures_of(
-            PROFILES[profile], expected_memories=expected_memories, dimensions=dimensions, datatype=datatype
-        )
-    return CollectionFigures(
-        m=preset.m,
-        ef_construct=preset.ef_construct,
-        full_scan_threshold_kb=preset.full_scan_threshold_kb,
-        default_segment_number=preset.default_segment_number,
-        indexing_threshold_kb=preset.indexing_threshold_kb,
-        memory=preset.memory,
-        quantization=preset.quantization,
     )
 
 
@@ -134,8 +102,3 @@ def oversampling_of(quantization: Quantization | None) -> float:
             return OVERSAMPLING.get(detail, 1.0)
         case _:
             return 1.0
-
-
-def _given(value: int | None, default: int) -> int:
-    """The value unless it is None; 0 is a value here (automatic, off)."""
-    return default if value is None else value

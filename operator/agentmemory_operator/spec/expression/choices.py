@@ -55,7 +55,7 @@ class Compare:
             case ">=":
                 return _at_most(right, left)
             case "==":
-                return _is_zero(_difference(left, right))
+                return {"pow": {"base": 0.0, "exponent": {"abs": _difference(left, right)}}}
         return _unless(self.opposite.compile(target))
 
     def bounds(self, ranges: Ranges) -> Interval:
@@ -225,10 +225,6 @@ def _chosen_extreme(name: str, a: Formula, b: Formula) -> Formula:
 def _at_most(a: Formula, b: Formula) -> Formula:
     difference = _difference(a, b)
     return {"pow": {"base": 0.0, "exponent": _sum(difference, {"abs": difference})}}
-
-
-def _is_zero(formula: Formula) -> Formula:
-    return {"pow": {"base": 0.0, "exponent": {"abs": formula}}}
 
 
 def _unless(condition: Formula) -> Formula:

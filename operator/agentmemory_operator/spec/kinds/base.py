@@ -1,5 +1,6 @@
 """What the models of all kinds are made of."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +10,13 @@ from agentmemory_operator.spec.kinds.conditions import TYPES
 from agentmemory_operator.spec.kinds.schema import CelRule, of_one_writer, validated
 from agentmemory_operator.spec.schedule import SCHEDULE_PATTERN
 
+_UNITS = {"Kb": "KB", "Mib": "MiB", "Url": "URL"}
+
+
+def manifest_name(field: str) -> str:
+    """The name of a field in manifests: camelCase, units and URL spelt as usual."""
+    return re.sub("(Kb|Mib|Url)$", lambda unit: _UNITS[unit[0]], to_camel(field))
+
 
 class Model(BaseModel):
     """Strict, frozen, camelCase outside and snake_case inside.
@@ -17,7 +25,7 @@ class Model(BaseModel):
     """
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, strict=True, defer_build=True
+        alias_generator=manifest_name, populate_by_name=True, extra="forbid", frozen=True, strict=True, defer_build=True
     )
 
 
@@ -55,7 +63,7 @@ class StatusModel(BaseModel):
     """Frozen, camelCase outside. Most are read for the CRDs alone, so what checks one is built when it is used."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, defer_build=True
+        alias_generator=manifest_name, populate_by_name=True, extra="forbid", frozen=True, defer_build=True
     )
 
 

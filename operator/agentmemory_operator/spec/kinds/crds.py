@@ -236,11 +236,8 @@ def _kind_schema(kind: KindDefinition) -> Schema:
     schema = object_schema(kind)
     fields = schema["properties"] | {"apiVersion": {"const": API_VERSION}, "kind": {"const": kind.name}}
     closed = closed_schema(schema | {"properties": fields})
-    return closed | {"required": ["apiVersion", "kind", "metadata", "spec"]} | _with_metadata(closed)
-
-
-def _with_metadata(schema: Schema) -> Schema:
-    return {"properties": schema["properties"] | {"metadata": METADATA}}
+    required = ["apiVersion", "kind", "metadata", "spec"]
+    return closed | {"required": required, "properties": closed["properties"] | {"metadata": METADATA}}
 
 
 def closed_schema(node: Schema) -> Schema:

@@ -71,10 +71,9 @@ def _of_fusion(fusion: _Json, preset: Preset) -> Iterator[Fault]:
 
 
 def _of_graph(index: _Json, preset: Preset) -> Iterator[Fault]:
-    hnsw, profile = index.get("hnsw", {}), index.get("profile")
-    m, ef_construct = preset.m, preset.ef_construct
+    hnsw, profile, graph = index.get("hnsw", {}), index.get("profile"), preset.hnsw
     if isinstance(profile, str) and profile in PROFILES:
         expected = index.get("expectedMemories", DEFAULT_EXPECTED_MEMORIES)
-        m, ef_construct = graph_of(PROFILES[profile], expected)
-    if hnsw and hnsw.get("efConstruct", ef_construct) < hnsw.get("m", m):
+        graph = graph_of(PROFILES[profile], expected)
+    if hnsw and hnsw.get("efConstruct", graph.ef_construct) < hnsw.get("m", graph.m):
         yield ("spec", "index", "hnsw", "efConstruct"), EF_BELOW_M

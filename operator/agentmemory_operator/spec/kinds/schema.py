@@ -128,12 +128,9 @@ def _bounded(schema: Schema) -> Schema:
         return schema | {"format": "int64"}
     if float(schema.get("minimum", 0)).is_integer():
         return schema
-    return schema | validated(_fractional_minimum(schema["minimum"], schema["maximum"]))
-
-
-def _fractional_minimum(least: float, most: float) -> CelRule:
-    """A bound as a rule: of a whole number, the API server compares the bound rounded down (0 >= 0.5)."""
-    return CelRule(f"self >= {least}", f"must be {least:g}..{most:g}")
+    # As a rule, since the API server compares whole numbers with the bound rounded down (0 >= 0.5).
+    least, most = schema["minimum"], schema["maximum"]
+    return schema | validated(CelRule(f"self >= {least}", f"must be {least:g}..{most:g}"))
 
 
 def _target(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:

@@ -19,7 +19,6 @@ class LanguageModelSpec(Model):
     model: Annotated[str, Field(min_length=1, max_length=256)] = Field(description="Name of the model at the service.")
     base_url: ModelUrl | None = Field(
         default=None,
-        alias="baseURL",
         description="Base URL of the OpenAI-compatible API, for example http://llm.ml.svc/v1. Default: OpenAI's.",
     )
     secret_ref: SecretKeyRef | None = Field(

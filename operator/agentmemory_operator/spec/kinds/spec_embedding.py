@@ -64,7 +64,6 @@ class Embedding(Model):
     )
     base_url: ProviderUrl | None = Field(
         default=None,
-        alias="baseURL",
         description="Base URL of an OpenAI-compatible API, for example http://embedder.ml.svc/v1. Default: OpenAI's.",
     )
     secret_ref: SecretKeyRef | None = Field(

@@ -67,7 +67,6 @@ class HnswSpec(Model):
     )
     full_scan_threshold_kb: int | None = Field(
         default=None,
-        alias="fullScanThresholdKB",
         ge=10,
         le=1_000_000_000,
         description="Kilobytes of vectors up to which a full scan is preferred to the graph, 10..1000000000."
@@ -143,7 +142,6 @@ class OptimizersSpec(Model):
     )
     indexing_threshold_kb: int | None = Field(
         default=None,
-        alias="indexingThresholdKB",
         ge=0,
         le=1_000_000_000,
         description="Kilobytes of vectors from which a segment gets its graph, 0..1000000000; 0 never builds one."

@@ -68,7 +68,7 @@ class HnswStatus(StatusModel):
     m: int | None = Field(default=None, description="Edges per node.")
     ef_construct: int | None = Field(default=None, description="Neighbours considered while building.")
     full_scan_threshold_kb: int | None = Field(
-        default=None, alias="fullScanThresholdKB", description="Kilobytes up to which a full scan is preferred."
+        default=None, description="Kilobytes up to which a full scan is preferred."
     )
 
 
@@ -120,7 +120,7 @@ class OptimizersStatus(StatusModel):
 
     default_segment_number: int | None = Field(default=None, description="Target number of segments.")
     indexing_threshold_kb: int | None = Field(
-        default=None, alias="indexingThresholdKB", description="Kilobytes from which a segment gets its graph."
+        default=None, description="Kilobytes from which a segment gets its graph."
     )
 
 

@@ -33,13 +33,11 @@ class CostsStatus(StatusModel):
     minutes: int | None = Field(
         default=None, ge=0, description="Minimum duration, without the time that the provider takes."
     )
-    disk_mib: int | None = Field(default=None, alias="diskMiB", description="Disk space in MiB, on all nodes together.")
-    ram_mib: int | None = Field(default=None, alias="ramMiB", description="RAM in MiB, on all nodes together.")
+    disk_mib: int | None = Field(default=None, description="Disk space in MiB, on all nodes together.")
+    ram_mib: int | None = Field(default=None, description="RAM in MiB, on all nodes together.")
     nodes: int | None = Field(default=None, description="Number of nodes.")
-    disk_per_node_mib: int | None = Field(
-        default=None, alias="diskPerNodeMiB", description="Disk space in MiB per node."
-    )
-    ram_per_node_mib: int | None = Field(default=None, alias="ramPerNodeMiB", description="RAM in MiB per node.")
+    disk_per_node_mib: int | None = Field(default=None, description="Disk space in MiB per node.")
+    ram_per_node_mib: int | None = Field(default=None, description="RAM in MiB per node.")
 
 
 class PlanStatus(StatusModel):

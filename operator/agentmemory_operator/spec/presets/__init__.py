@@ -3,13 +3,7 @@
 Where a design contradicts itself or the engine, the ruling stands beside the figure.
 """
 
-from agentmemory_operator.spec.presets.brain import BRAIN
-from agentmemory_operator.spec.presets.cognitive import COGNITIVE
-from agentmemory_operator.spec.presets.cortex import CORTEX
-from agentmemory_operator.spec.presets.importance import IMPORTANCE
-from agentmemory_operator.spec.presets.keyed import KEYED
-from agentmemory_operator.spec.presets.none import NONE
-from agentmemory_operator.spec.presets.standard import STANDARD
+from agentmemory_operator.spec.presets.designs import BRAIN, COGNITIVE, CORTEX, IMPORTANCE, KEYED, NONE, STANDARD
 from agentmemory_operator.spec.presets.table import (
     KEYWORD_INDEXES,
     NEEDED_INDEXES,

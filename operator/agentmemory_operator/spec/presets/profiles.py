@@ -3,9 +3,16 @@
 A field of the object wins over its named profile, that over the preset. Without a name the preset's figures hold.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agentmemory_operator.spec.presets.table import Quantization, ScalarQuantization, TurboQuantization
+from agentmemory_operator.spec.presets.table import (
+    CollectionFigures,
+    Hnsw,
+    Optimizers,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
 
 KIBIBYTE, GIBIBYTE = 1024, 1024**3
 DEFAULT_EXPECTED_MEMORIES = 100_000
@@ -23,7 +30,7 @@ class Profile:
     """One row of the table in `docs/tuning.md`.
 
     Attributes:
-        graph: (m, efConstruct) up to `LARGE_MEMORIES` expected memories.
+        graph: up to `LARGE_MEMORIES` expected memories.
         large_graph: beyond.
         full_scan_memories: up to this many memories behind a filter are scanned rather than searched in the graph.
         segments: aimed at while a segment for each CPU would be too small for a graph.
@@ -34,33 +41,14 @@ class Profile:
     """
 
     name: str
-    graph: tuple[int, int]
-    large_graph: tuple[int, int]
+    graph: Hnsw
+    large_graph: Hnsw
     full_scan_memories: int
     segments: int
     indexing_threshold_kb: int
     has_segment_per_cpu: bool = False
     cold_from_bytes: int | None = None
     quantization: tuple[tuple[int, Quantization | None], ...] = ((0, None),)
-    oversampling: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectionFigures:
-    """The numbers that a preset or a profile gives where the object gives none.
-
-    Attributes:
-        memory: Cached or Cold.
-        oversampling: None is the quantization method's own.
-    """
-
-    m: int
-    ef_construct: int
-    full_scan_threshold_kb: int
-    default_segment_number: int
-    indexing_threshold_kb: int
-    memory: str
-    quantization: Quantization | None
     oversampling: float | None = None
 
 
@@ -74,8 +62,8 @@ PROFILES = {
     for profile in (
         Profile(
             name="Balanced",
-            graph=(16, 128),
-            large_graph=(32, 256),
+            graph=Hnsw(m=16, ef_construct=128),
+            large_graph=Hnsw(m=32, ef_construct=256),
             full_scan_memories=10_000,
             segments=2,
             indexing_threshold_kb=20_000,
@@ -84,8 +72,8 @@ PROFILES = {
         ),
         Profile(
             name="LowLatency",
-            graph=(16, 128),
-            large_graph=(32, 256),
+            graph=Hnsw(m=16, ef_construct=128),
+            large_graph=Hnsw(m=32, ef_construct=256),
             full_scan_memories=5_000,
             segments=2,
             has_segment_per_cpu=True,
@@ -94,8 +82,8 @@ PROFILES = {
         ),
         Profile(
             name="LowMemory",
-            graph=(16, 128),
-            large_graph=(16, 128),
+            graph=Hnsw(m=16, ef_construct=128),
+            large_graph=Hnsw(m=16, ef_construct=128),
             full_scan_memories=5_000,
             segments=2,
             indexing_threshold_kb=20_000,
@@ -108,8 +96,8 @@ PROFILES = {
         ),
         Profile(
             name="HighRecall",
-            graph=(32, 256),
-            large_graph=(64, 512),
+            graph=Hnsw(m=32, ef_construct=256),
+            large_graph=Hnsw(m=64, ef_construct=512),
             full_scan_memories=20_000,
             segments=2,
             indexing_threshold_kb=20_000,
@@ -119,8 +107,8 @@ PROFILES = {
         # What the server does when nobody says anything; a base for settings by hand.
         Profile(
             name="Custom",
-            graph=(16, 100),
-            large_graph=(16, 100),
+            graph=Hnsw(m=16, ef_construct=100),
+            large_graph=Hnsw(m=16, ef_construct=100),
             full_scan_memories=0,
             segments=PER_CPU,
             indexing_threshold_kb=10_000,
@@ -130,8 +118,8 @@ PROFILES = {
 ENGINE_FULL_SCAN_KB = 10_000
 
 
-def graph_of(profile: Profile, expected_memories: int) -> tuple[int, int]:
-    """The graph's `(m, efConstruct)`."""
+def graph_of(profile: Profile, expected_memories: int) -> Hnsw:
+    """The profile's graph, whose full scan depends on the vectors too."""
     return profile.large_graph if expected_memories > LARGE_MEMORIES else profile.graph
 
 
@@ -139,25 +127,16 @@ def figures_of(profile: Profile, *, expected_memories: int, dimensions: int, dat
     """The profile's numbers for a collection of this size."""
     vector_bytes = dimensions * DATATYPE_BYTES[datatype]
     raw_bytes = expected_memories * vector_bytes
-    m, ef_construct = graph_of(profile, expected_memories)
+    full_scan_kb = profile.full_scan_memories * vector_bytes // KIBIBYTE
+    enough = _CPUS_FOR_SEGMENTS * profile.indexing_threshold_kb * KIBIBYTE
+    segments = PER_CPU if profile.has_segment_per_cpu and raw_bytes >= enough else profile.segments
     is_cold = profile.cold_from_bytes is not None and raw_bytes >= profile.cold_from_bytes
     return CollectionFigures(
-        m=m,
-        ef_construct=ef_construct,
-        full_scan_threshold_kb=_full_scan_kb(profile.full_scan_memories, vector_bytes),
-        default_segment_number=_segments(profile, raw_bytes),
-        indexing_threshold_kb=profile.indexing_threshold_kb,
+        hnsw=replace(
+            graph_of(profile, expected_memories),
+            full_scan_threshold_kb=max(10, full_scan_kb) if profile.full_scan_memories else ENGINE_FULL_SCAN_KB,
+        ),
+        optimizers=Optimizers(default_segment_number=segments, indexing_threshold_kb=profile.indexing_threshold_kb),
         memory=COLD if is_cold else CACHED,
         quantization=next(method for least, method in reversed(profile.quantization) if raw_bytes >= least),
-        oversampling=profile.oversampling,
     )
-
-
-def _full_scan_kb(memories: int, vector_bytes: int) -> int:
-    """The engine's threshold in kilobytes for a number of memories, at least 10; 0 is the engine's own."""
-    return max(10, memories * vector_bytes // KIBIBYTE) if memories else ENGINE_FULL_SCAN_KB
-
-
-def _segments(profile: Profile, raw_bytes: int) -> int:
-    enough = _CPUS_FOR_SEGMENTS * profile.indexing_threshold_kb * KIBIBYTE
-    return PER_CPU if profile.has_segment_per_cpu and raw_bytes >= enough else profile.segments

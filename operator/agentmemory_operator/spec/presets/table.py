@@ -1,6 +1,12 @@
-"""What a preset's table holds. A figure that a design does not give is the engine's own or this product's default."""
+"""What a preset's table holds. A figure that a design does not give is the engine's own or this product's default.
 
-from dataclasses import dataclass, field
+`Hnsw` and `Optimizers` are the same values in a preset, a profile, the tuning in force, a collection and a plan. A
+figure has the same name in `spec.index`, here, in the status (`spec/kinds/base.py: manifest_name`) and in Qdrant, which
+leaves out the unit. A new figure is a field here, in `spec_index.py` and in `status_agent_memory.py`.
+"""
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TypeVar
 
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
 from agentmemory_operator.spec.expression.variables import EVIDENCE
@@ -42,6 +48,57 @@ class TurboQuantization:
 
 
 Quantization = ScalarQuantization | ProductQuantization | BinaryQuantization | TurboQuantization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hnsw:
+    """Figures of the graph. None: not decided here."""
+
+    m: int | None = None
+    ef_construct: int | None = None
+    full_scan_threshold_kb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizers:
+    """Figures of the segments. None: not decided here.
+
+    Attributes:
+        default_segment_number: 0 is one for each CPU.
+        indexing_threshold_kb: 0 never builds a graph.
+    """
+
+    default_segment_number: int | None = None
+    indexing_threshold_kb: int | None = None
+
+
+FiguresT = TypeVar("FiguresT", bound=Hnsw | Optimizers)
+
+
+def with_given(base: FiguresT, given: object) -> FiguresT:
+    """The figures with those that `given` has under the same names and that are not None."""
+    named = {figure.name: getattr(given, figure.name, None) for figure in fields(base)}
+    return replace(base, **{name: value for name, value in named.items() if value is not None})
+
+
+def figures_to_set(desired: FiguresT, live: FiguresT) -> dict[str, int]:
+    """The desired figures that differ from the live ones; None asks for nothing."""
+    wanted = asdict(desired).items()
+    return {name: value for name, value in wanted if value is not None and value != getattr(live, name)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionFigures:
+    """The figures that a preset or a profile gives where the object gives none.
+
+    Attributes:
+        memory: Cached or Cold.
+    """
+
+    hnsw: Hnsw = Hnsw(m=16, ef_construct=100, full_scan_threshold_kb=10_000)
+    optimizers: Optimizers = Optimizers(default_segment_number=2, indexing_threshold_kb=20_000)
+    quantization: Quantization | None = None
+    memory: str = "Cached"
 
 
 Indexes = tuple[tuple[str, str], ...]
@@ -212,8 +269,8 @@ class ConsolidationTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
-    """The numbers of one reference design; sizes in kilobytes where the name says so.
+class Preset(CollectionFigures):
+    """The numbers of one reference design.
 
     Attributes:
         summary: what it is for, in a line.
@@ -233,8 +290,6 @@ class Preset:
         knowledge_category: of a memory that is stored without one; None leaves it without.
         max_content_tokens: longest content; None is the API's own bound.
         datatype: of the vectors, Float32 or Float16.
-        default_segment_number: 0 is one for each CPU.
-        memory: Cached or Cold.
         payload_indexes: what its own searches, identity lookups and chains filter on.
     """
 
@@ -258,13 +313,6 @@ class Preset:
     max_content_tokens: int | None = None
     distance: str = "Cosine"
     datatype: str = "Float32"
-    m: int = 16
-    ef_construct: int = 100
-    full_scan_threshold_kb: int = 10_000
-    default_segment_number: int = 2
-    indexing_threshold_kb: int = 20_000
-    quantization: Quantization | None = None
-    memory: str = "Cached"
     payload_indexes: Indexes = RETRIEVAL_INDEXES
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     consolidation: ConsolidationTerms = field(default_factory=ConsolidationTerms)

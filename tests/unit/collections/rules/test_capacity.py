@@ -24,13 +24,16 @@ from agentmemory_operator.collections.rules.capacity import (
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.kinds.conditions import merge_conditions
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets.table import Optimizers
 
 GOLDEN = yaml.safe_load((pathlib.Path(__file__).parents[3] / "golden" / "capacity.yaml").read_text(encoding="utf-8"))
 
 
 def shape(segments: int | None, indexes: int, **more: Any) -> Collection:
     named = tuple((f"field{number}", "keyword") for number in range(indexes))
-    return Collection(size=384, distance="Cosine", default_segment_number=segments, indexes=named, **more)
+    return Collection(
+        size=384, distance="Cosine", optimizers=Optimizers(default_segment_number=segments), indexes=named, **more
+    )
 
 
 def maps(used: int, *, limit: int = 1000) -> tuple[Load, ...]:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.configuration import creation_of
-from agentmemory_operator.collections.rules.collection import Marker, marker_from_json, marker_to_json
+from agentmemory_operator.collections.rules.collection import Marker, figures_in, marker_from_json, marker_to_json
 from agentmemory_operator.collections.rules.desired import hash_config
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.presets import CORTEX, RETRIEVAL_INDEXES
-from agentmemory_operator.spec.presets.table import ScalarQuantization
+from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, ScalarQuantization
 from tests.support.spec.plans import desired_of
 
 OPENAI = {"provider": "openai", "model": "a", "dimensions": 8}
@@ -19,9 +19,9 @@ OPENAI = {"provider": "openai", "model": "a", "dimensions": 8}
 def test_the_smallest_object_asks_for_the_preset() -> None:
     desired = desired_of()
 
-    assert (desired.size, desired.distance, desired.m, desired.ef_construct) == (256, "Cosine", 16, 128)
-    assert desired.full_scan_threshold_kb == 10_000
-    assert (desired.default_segment_number, desired.indexing_threshold_kb) == (2, 20_000)
+    assert (desired.size, desired.distance) == (256, "Cosine")
+    assert desired.hnsw == Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000)
+    assert desired.optimizers == Optimizers(default_segment_number=2, indexing_threshold_kb=20_000)
     assert desired.quantization == ScalarQuantization(0.99, always_ram=True)
     assert desired.indexes == tuple(sorted(RETRIEVAL_INDEXES))
 
@@ -93,11 +93,11 @@ def test_the_marker_names_the_secret_and_never_more() -> None:
     ],
 )
 def test_a_field_stands_over_the_preset(index: Mapping[str, Any], field: str, value: object) -> None:
-    desired, preset = desired_of({"index": index}), desired_of()
+    desired, preset = figures_in(desired_of({"index": index})), figures_in(desired_of())
 
-    assert getattr(desired, field) == value
-    others = [name for name in ("size", "distance", "m", "ef_construct", "quantization", "indexes") if name != field]
-    assert [getattr(desired, name) for name in others] == [getattr(preset, name) for name in others]
+    assert desired[field] == value
+    others = preset.keys() - {field, "marker"}
+    assert {name: desired[name] for name in others} == {name: preset[name] for name in others}
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """When an agent has more memories than its layout was made for."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agentmemory_operator.collections.rules.outgrown import CONDITION, outgrown, passed_another
-from tests.support.spec.plans import desired_of, observed_of
+from tests.support.spec.plans import (
+    altered,
+    desired_of,
+    observed_of,
+)
 
 SMALL = desired_of()
-LARGE = replace(SMALL, m=32, ef_construct=256)
+LARGE = altered(SMALL, m=32, ef_construct=256)
 
 
 def reason_of(points: int, *, expected: int = 100_000, before: str | None = None, is_large: bool = False) -> str | None:

@@ -23,6 +23,7 @@ from agentmemory_operator.errors import NotOwned, SpecInvalid
 from tests.support.spec.plans import (
     ALIAS,
     PlanCase,
+    altered,
     apply_changes,
     desired_of,
     load_plan_cases,
@@ -90,7 +91,7 @@ def test_a_created_body_carries_the_marker_but_no_indexes() -> None:
 
 def test_what_the_desired_value_leaves_open_is_not_compared() -> None:
     live = desired_of()
-    desired = replace(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
+    desired = altered(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
 
     assert plan_changes(desired, observed_of(live), alias=ALIAS, physical="x").changes == ()
 
@@ -121,6 +122,34 @@ def test_the_digest_is_the_plan_s_own() -> None:
     assert one.digest == Plan("q", (UpdateHnsw(m=32),)).digest
     assert one.digest != other.digest
     assert one.digest == "288202811c2d"
+
+
+EVERY_FIGURE = {
+    "hnsw": {"m": 24, "efConstruct": 200, "fullScanThresholdKB": 77},
+    "optimizers": {"defaultSegmentNumber": 0, "indexingThresholdKB": 1},
+    "quantization": {"type": "None"},
+    "vectors": {"memory": "Cold"},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "created", "updated"),
+    [
+        ({"preset": "standard"}, "c03346e5487e", None),
+        ({"preset": "cortex"}, "c8f64b803275", None),
+        ({"preset": "cognitive"}, "195505c71869", None),
+        ({"preset": "none"}, "8e2579ae040b", None),
+        ({"index": {"profile": "HighRecall", "expectedMemories": 5_000_000}}, "a8489bb4c3a7", "d0176511a53b"),
+        ({"index": EVERY_FIGURE}, "3ff879fa2ff6", "9ad93b550470"),
+    ],
+)
+def test_digests_of_plans_are_those_that_approvals_name(spec, created, updated) -> None:
+    """The digest of a creation holds the hash of the configuration too, which decides what is drift."""
+    desired = desired_of(spec)
+
+    assert plan_changes(desired, None, alias=ALIAS, physical="p").digest == created
+    if updated:
+        assert plan_changes(desired, observed_of(desired_of()), alias=ALIAS, physical="p").digest == updated
 
 
 def test_a_rebuild_is_the_only_change_of_its_class() -> None:

@@ -17,10 +17,11 @@ from agentmemory_operator.rebuilds.rules.verdict import (
     judge_embeddings,
     judge_settings,
 )
+from agentmemory_operator.spec.presets.table import Hnsw
 from tests.support.spec.plans import marker_of
 
 MARKER = marker_of(dimensions=2, provider="fake", model="new")
-DESIRED = Collection(size=2, distance="Dot", m=16, indexes=(("userId", "keyword"),), marker=MARKER)
+DESIRED = Collection(size=2, distance="Dot", hnsw=Hnsw(m=16), indexes=(("userId", "keyword"),), marker=MARKER)
 
 
 def observed(**changes: Any) -> Observed:
@@ -42,7 +43,7 @@ def test_a_target_as_the_object_asks_is_good() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"m": 8}, "index.hnsw.m"),
+        ({"hnsw": Hnsw(m=8)}, "index.hnsw.m"),
         ({"indexes": ()}, "index.payloadIndexes[userId]"),
         ({"marker": replace(MARKER, embedding=replace(MARKER.embedding, model="old"))}, "embedding.model"),
         ({"marker": None}, "WriteMarker"),

@@ -31,7 +31,12 @@ from agentmemory_operator.restores.rules.checks import (
 from agentmemory_operator.snapshots.rules.facts import check_version
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
-from tests.support.spec.plans import ALIAS, desired_of, observed_of
+from tests.support.spec.plans import (
+    ALIAS,
+    altered,
+    desired_of,
+    observed_of,
+)
 
 SHA = "ab" * 32
 DESIRED = desired_of()
@@ -126,7 +131,7 @@ class TestFit:
         check_fit(DESIRED, observed_of(shape), observed_of(shape))
 
     def test_without_a_live_collection_the_spec_decides(self) -> None:
-        check_fit(DESIRED, observed_of(replace(DESIRED, m=4, indexes=())), None)
+        check_fit(DESIRED, observed_of(altered(DESIRED, m=4, indexes=())), None)
         with pytest.raises(SpecInvalid):
             check_fit(DESIRED, observed_of(other_model(DESIRED)), None)
 

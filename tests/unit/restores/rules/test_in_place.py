@@ -11,6 +11,7 @@ from agentmemory_operator.restores.rules.in_place import (
     rollback_name,
     safety_name,
 )
+from agentmemory_operator.spec.presets.table import Hnsw
 from tests.support.spec.plans import desired_of
 
 LIVE = replace(desired_of(), datatype="Float32", memory="Cached", shard_number=2)
@@ -35,7 +36,9 @@ def test_vectors_or_shards_that_differ_are_refused_by_name(changes, named) -> No
     assert named in str(raised.value)
 
 
-@pytest.mark.parametrize("changes", [{}, {"m": 99}, {"quantization": None}, {"indexes": ()}, {"strict_mode": ()}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"hnsw": Hnsw(m=99)}, {"quantization": None}, {"indexes": ()}, {"strict_mode": ()}]
+)
 def test_settings_that_the_collection_keeps_are_no_obstacle(changes) -> None:
     check_same(LIVE, replace(LIVE, **changes))
 

@@ -19,13 +19,16 @@ from agentmemory_operator.snapshots.rules.verdict import (
     probes_of,
     was_there,
 )
-from agentmemory_operator.spec.presets.table import ScalarQuantization
-from tests.support.spec.plans import desired_of
+from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, ScalarQuantization
+from tests.support.spec.plans import (
+    altered,
+    desired_of,
+)
 
 LIVE = replace(desired_of(), strict_mode=(("enabled", True), ("max_query_limit", 100)))
 MARKER = LIVE.marker
 HASH = hash_configuration(LIVE)
-WIDER = replace(LIVE, m=24)
+WIDER = altered(LIVE, m=24)
 LACKING = replace(LIVE, indexes=LIVE.indexes[1:])
 
 
@@ -61,11 +64,8 @@ def test_a_marker_written_anew_is_no_other_configuration() -> None:
 SHAPE = Collection(
     size=8,
     distance="Cosine",
-    m=16,
-    ef_construct=128,
-    full_scan_threshold_kb=10_000,
-    default_segment_number=2,
-    indexing_threshold_kb=20_000,
+    hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
+    optimizers=Optimizers(default_segment_number=2, indexing_threshold_kb=20_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
     datatype="Float32",
     memory="Cached",
@@ -83,8 +83,8 @@ def test_what_0_1_0_recorded_is_recognised() -> None:
     recorded = "1d01e68395fd2a6d"
     assert hash_configuration(SHAPE) == recorded
     assert compare_configuration(SHAPE, None, recorded)[0].is_good
-    assert compare_configuration(SHAPE, replace(SHAPE, m=24), recorded)[0].is_good
-    assert not compare_configuration(replace(SHAPE, m=24), None, recorded)[0].is_good
+    assert compare_configuration(SHAPE, altered(SHAPE, m=24), recorded)[0].is_good
+    assert not compare_configuration(altered(SHAPE, m=24), None, recorded)[0].is_good
     assert hash_configuration(replace(SHAPE, payload_on_disk=False)) != hash_configuration(SHAPE)
 
 
