@@ -37,23 +37,6 @@ def shell(control_plane: ControlPlane, command: str) -> str:
 
 
 class TestStatus:
-    def test_it_shows_conditions_collection_and_figures(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        status, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace, "--full")
-
-        assert status == 0
-        assert told.startswith(f"AgentMemory {workspace.namespace}/memory: ready\n")
-        assert f"physical     {workspace.physical}" in told
-        assert "embedding.dimensions" in told
-
-    def test_programs_get_the_status_as_it_is(self, workspace: Workspace) -> None:
-        found = workspace.create_ready()
-
-        for output, load in (("json", json.loads), ("yaml", yaml.safe_load)):
-            _, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace, "-o", output)
-            assert load(told)["status"] == found["status"]
-
     def test_the_namespace_is_the_context_s(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
         workspace.create_ready()
         config = yaml.safe_load(workspace.control_plane.kubeconfig.read_text())
@@ -140,15 +123,6 @@ class TestOrphans:
         assert {entry["collection"]: entry["reason"] for entry in found} == {left: "Unreferenced", plain: "Unmarked"}
         for name in (left, plain):
             workspace.qdrant.delete(f"/collections/{name}")
-
-    def test_looking_changes_nothing(self, workspace: Workspace, proxy: Proxy) -> None:
-        workspace.create_ready()
-        workspace.delete()
-
-        _, told, _ = run(workspace.control_plane, "orphans", "--qdrant", proxy.url)
-
-        assert workspace.physical in told
-        assert proxy.mutations() == []
 
     def test_a_server_out_of_reach_is_told_with_the_way_out(self, workspace: Workspace) -> None:
         workspace.connect(url="http://127.0.0.1:9")

@@ -17,7 +17,6 @@ from tests.support.web.qdrant_proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
-PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 2.0, "resync_s": 1.0}
 BACK_WITHIN_S = 10.0
 OPENAI = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"name": "openai", "key": "token"}}
 
@@ -53,14 +52,6 @@ class TestMissingParts:
         workspace.create_secret("openai", token="s3cret")
 
         workspace.wait_ready()
-
-    def test_a_secret_without_the_key_is_as_missing(self, workspace: Workspace) -> None:
-        workspace.create_secret("openai", other="s3cret")
-        workspace.connect()
-
-        workspace.create(embedding=OPENAI)
-
-        workspace.wait_condition("Stalled", "True/SecretNotFound")
 
     def test_no_secret_is_ever_logged(self, workspace: Workspace, quick_operator: ForkedOperator) -> None:
         workspace.create_secret("qdrant-key", key="do-not-print-me")
@@ -102,25 +93,6 @@ class TestRefusingServers:
         proxy.version = None
 
         workspace.wait_ready(seconds=BACK_WITHIN_S)
-
-    def test_a_server_that_ignores_a_change_stalls_the_object_without_a_storm_of_calls(
-        self, workspace: Workspace, proxy: Proxy
-    ) -> None:
-        workspace.connect(url=proxy.url)
-        workspace.create()
-        workspace.wait_ready()
-        proxy.swallowed = frozenset({"PATCH"})
-
-        workspace.patch(index={"hnsw": {"m": 24}})
-        condition = workspace.wait_condition("Stalled", "True/ChangeIgnored")
-        proxy.calls.clear()
-        time.sleep(3)
-
-        assert "UpdateHnsw" in condition["message"]
-        # One PATCH for the graph and one for the marker, each pass; a pass a second.
-        assert len(proxy.mutations()) <= 2 * 4, proxy.calls
-        proxy.swallowed = frozenset()
-        workspace.wait_ready()
 
 
 class TestOutages:
@@ -218,17 +190,6 @@ class TestOutages:
 
 
 class TestLostCollections:
-    def test_an_empty_collection_that_was_deleted_is_made_anew_under_a_new_name(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-        workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
-
-        workspace.request_pass()
-
-        second = f"{workspace.alias}__2"
-        wait_until(lambda: workspace.status()["collection"]["physical"] == second, seconds=20, what=second)
-        assert workspace.aliases() == {workspace.alias: second}
-        assert workspace.physicals() == [second]
-
     def test_a_collection_lost_with_its_memories_is_told_and_nothing_takes_its_place(
         self, workspace: Workspace
     ) -> None:
@@ -244,16 +205,6 @@ class TestLostCollections:
         assert "3 points" in condition["message"]
         workspace.look()
         assert workspace.physicals() == []
-
-    def test_an_alias_that_somebody_dropped_comes_back(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-        drop = {"actions": [{"delete_alias": {"alias_name": workspace.alias}}]}
-        workspace.qdrant.post("/collections/aliases", json=drop).raise_for_status()
-
-        workspace.request_pass()
-
-        wait_until(lambda: workspace.aliases() == {workspace.alias: workspace.physical}, seconds=5, what="the alias")
-        assert workspace.physicals() == [workspace.physical]
 
 
 class TestTies:

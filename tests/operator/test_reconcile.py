@@ -18,10 +18,6 @@ pytestmark = pytest.mark.usefixtures("operator")
 
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
 Json = dict[str, Any]
-R1_INDEXES = {
-    **{"userId": "keyword", "type": "keyword", "supersededById": "keyword", "tags": "keyword"},
-    **{"createdAt": "integer", "expiresAt": "integer", "importance": "float", "accessCount": "integer"},
-}
 CORTEX_QUANTIZATION = {"scalar": {"type": "int8", "quantile": 0.99, "always_ram": True}}
 
 
@@ -49,21 +45,6 @@ class TestCreation:
         assert agrees(config["hnsw_config"], {"m": 16, "ef_construct": 128, "full_scan_threshold": 10_000})
         assert agrees(config["optimizer_config"], {"default_segment_number": 2, "indexing_threshold": 20_000})
         assert agrees(config["quantization_config"], CORTEX_QUANTIZATION)
-
-    def test_the_payload_indexes_of_the_design_are_there(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        found = workspace.collection()
-
-        assert found is not None
-        indexes = {field: index["data_type"] for field, index in found["payload_schema"].items()}
-        assert indexes.items() >= R1_INDEXES.items()
-
-    def test_the_alias_leads_to_the_first_physical_collection(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        assert workspace.aliases() == {workspace.alias: workspace.physical}
-        assert workspace.physicals() == [workspace.physical]
 
     def test_the_marker_says_whose_the_collection_is_and_what_its_vectors_mean(self, workspace: Workspace) -> None:
         found = workspace.create_ready()
@@ -214,28 +195,6 @@ class TestChange:
         assert agrees(workspace.config(), CORTEX_CONFIG), workspace.config()
         assert workspace.physicals() == [workspace.physical]
 
-    def test_a_change_is_told_in_an_event_and_in_the_effective_numbers(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        workspace.patch(index={"hnsw": {"m": 24}})
-        found = workspace.wait_ready()
-
-        assert found["status"]["effective"]["hnsw"]["m"] == 24
-        assert "m 24" in workspace.events(kind="Normal")["Applied"]
-
-    def test_another_address_of_the_same_model_is_no_rebuild_and_stands_in_the_marker(
-        self, workspace: Workspace
-    ) -> None:
-        workspace.create_ready(
-            embedding={"provider": "openai", "model": "m", "dimensions": 8, "baseURL": "http://a/v1"}
-        )
-
-        workspace.patch(embedding={"baseURL": "http://b/v1"})
-        workspace.wait_ready()
-
-        assert workspace.config()["metadata"]["agentmemory"]["embedding"]["baseUrl"] == "http://b/v1"
-        assert workspace.physicals() == [workspace.physical]
-
     def test_an_index_that_somebody_dropped_comes_back_and_a_foreign_one_stays(self, workspace: Workspace) -> None:
         workspace.create_ready()
         path = f"/collections/{workspace.physical}/index"
@@ -322,17 +281,6 @@ class TestQuiet:
         workspace.wait_ready(seconds=10)
         assert workspace.config()["hnsw_config"]["m"] == 20
 
-    def test_finalizers_of_others_are_left_alone(self, workspace: Workspace) -> None:
-        workspace.connect()
-        workspace.create(deletionPolicy="Delete")
-        workspace.wait_ready()
-        workspace.hold("example.com/other")
-
-        workspace.patch(deletionPolicy="Retain", index={"hnsw": {"m": 20}})
-        workspace.wait_ready()
-
-        assert workspace.must_get()["metadata"]["finalizers"] == ["example.com/other"]
-
 
 # A pass over what is as it should be reads the collection and its alias.
 PASS_CALLS = 2
@@ -389,24 +337,3 @@ class TestRebuild:
         assert f"{field} {before} -> {after}" in condition["message"]
         assert workspace.config() == config
         assert workspace.physicals() == [workspace.physical]
-
-    def test_a_rebuild_that_is_set_back_leaves_no_plan(self, workspace: Workspace) -> None:
-        workspace.create_ready(changePolicy="Never")
-        workspace.patch(embedding={"dimensions": 16})
-        workspace.wait_condition("InSync", "False/RebuildNotAllowed")
-
-        workspace.patch(embedding={"dimensions": 8})
-        found = workspace.wait_ready()
-
-        assert "plan" not in found["status"]
-
-    def test_other_changes_are_applied_while_a_rebuild_is_held(self, workspace: Workspace) -> None:
-        workspace.create_ready(changePolicy="Never")
-
-        workspace.patch(embedding={"dimensions": 16}, index={"hnsw": {"m": 24}})
-        workspace.wait_condition("InSync", "False/RebuildNotAllowed")
-
-        config = workspace.config()
-        assert config["hnsw_config"]["m"] == 24
-        assert config["params"]["vectors"]["size"] == 8
-        assert config["metadata"]["agentmemory"]["embedding"]["dimensions"] == 8

@@ -57,15 +57,6 @@ class TestTakeover:
 
         check_taken(workspace)
 
-    def test_the_annotation_with_another_uid_takes_nothing_over(self, workspace: Workspace) -> None:
-        leave_behind(workspace, name="another")
-        workspace.create(annotations={"agentmemory.dev/takeover": "5c9a7f3e-0000-4000-8000-000000000002"})
-
-        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
-
-        assert marker_of(workspace)["uid"] == OLD_UID
-        assert "CollectionTakenOver" not in workspace.events(kind="Normal")
-
 
 def check_taken(workspace: Workspace) -> None:
     """Pass once the object has the collection, and all that it held."""
@@ -116,23 +107,6 @@ class TestRebuiltCluster:
 
         assert (code, told.strip()) == (0, "No AgentMemory is blocked by a collection of that cluster.")
         assert marker_of(workspace)["uid"] == OLD_UID
-
-    def test_one_object_is_taken_over_by_name(self, workspace: Workspace) -> None:
-        leave_behind(workspace, name="another")
-        workspace.create()
-        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
-
-        assert takeover(workspace, "memory", "-n", workspace.namespace, "--yes")[0] == 0
-
-        workspace.wait_ready()
-
-    def test_an_object_that_is_refused_nothing_is_an_error(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        code, told = takeover(workspace, "memory", "-n", workspace.namespace)
-
-        assert code == 1
-        assert "is not blocked by such a collection" in told
 
     @pytest.mark.parametrize("options", [(), ("memory", "--all"), ("--all",)])
     def test_what_is_meant_has_to_be_said(self, workspace: Workspace, options: tuple[str, ...]) -> None:

@@ -1,7 +1,6 @@
 """Privacy zones from an object to a memory: the wrapping key comes, changes and goes, on a real API server."""
 
 import pathlib
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -12,7 +11,7 @@ from tests.support.cluster.operators import Nursery, start_api
 from tests.support.cluster.workspace import SIZE, Workspace, confirm_delete
 from tests.support.cluster.zone_keys import StoredKeys, wrapping_of
 from tests.support.patience import wait_until
-from tests.support.programs import Program, running
+from tests.support.programs import running
 from tests.support.zones import new_wrapping_key
 
 PERIODS = {"stalled_s": 0.5, "converged_s": 1.0, "busy_s": 0.3, "keys_settle_s": 2.0}
@@ -29,16 +28,6 @@ def folder(control_plane: ControlPlane) -> str:
 def operator(nursery: Nursery, folder: str) -> None:
     """An operator that looks again soon."""
     nursery.start(periods=PERIODS, zone_keys_namespace=folder)
-
-
-@pytest.fixture(scope="module")
-def api_program(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, folder: str
-) -> Iterator[Program]:
-    """An API that finds data keys there."""
-    program, _ = start_api(control_plane, tmp_path_factory.mktemp("api"), AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
-    with running(program):
-        yield program
 
 
 class Agent:
@@ -131,36 +120,6 @@ def test_another_wrapping_key_takes_over_while_memories_are_read(
         )
     secret = workspace.control_plane.http.get(f"/api/v1/namespaces/{workspace.namespace}/secrets/zones").json()
     assert all(value not in str(workspace.must_get()) for value in (first, second, *secret["data"].values()))
-
-
-def test_who_takes_the_key_of_before_away_too_early_is_told_which_one_is_missing(
-    workspace: Workspace, agent: Agent
-) -> None:
-    first = new_wrapping_key()
-    workspace.create_secret("zones", key=first)
-    agent.create()
-    agent.wait_for("KeysAvailable")
-    assert agent.store("told in confidence") == 201
-    workspace.change_secret("zones", key=new_wrapping_key())
-
-    agent.wait_for("KeysUnreadable")
-    message = workspace.wait_condition("KeysUnavailable", "True/KeysUnreadable")["message"]
-    assert wrapping_of(first).fingerprint in message
-    workspace.change_secret("zones", **{"key.previous": first})
-    agent.wait_for("KeysAvailable")
-
-
-def test_keys_that_somebody_deletes_are_missed(workspace: Workspace, agent: Agent) -> None:
-    workspace.create_secret("zones", key=new_wrapping_key())
-    agent.create()
-    agent.wait_for("KeysAvailable")
-    assert agent.store("told in confidence") == 201
-    wait_until(lambda: told(workspace).get("shards") == 1, seconds=30, what="the count")
-    for secret in agent.keys.secrets():
-        path = f"/api/v1/namespaces/{secret['metadata']['namespace']}/secrets/{secret['metadata']['name']}"
-        workspace.control_plane.http.delete(path).raise_for_status()
-
-    agent.wait_for("KeysLost")
 
 
 @pytest.mark.parametrize(("policy", "is_left"), [("Delete", False), ("Retain", True)])
