@@ -12,6 +12,8 @@ from tests.support.cluster.workspace import CONNECTION, Workspace
 from tests.support.patience import wait_until
 from tests.support.web.api_stack import dev_qdrant
 
+PERIODS = {"stalled_s": 0.5, "probe_s": 0.3, "capacity_s": 0.5}
+
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
 

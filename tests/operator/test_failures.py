@@ -17,6 +17,8 @@ from tests.support.web.qdrant_proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
+PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 2.0, "resync_s": 1.0}
+
 BACK_WITHIN_S = 10.0
 OPENAI = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"name": "openai", "key": "token"}}
 

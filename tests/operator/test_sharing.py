@@ -14,6 +14,8 @@ from tests.support.spec.documents import allowing
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
+PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
+
 
 @pytest.fixture
 def infra(workspace: Workspace) -> Iterator[Workspace]:

@@ -1,6 +1,7 @@
 """Privacy zones from an object to a memory: the wrapping key comes, changes and goes, on a real API server."""
 
 import pathlib
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from tests.support.cluster.operators import Nursery, start_api
 from tests.support.cluster.workspace import SIZE, Workspace, confirm_delete
 from tests.support.cluster.zone_keys import StoredKeys, wrapping_of
 from tests.support.patience import wait_until
-from tests.support.programs import running
+from tests.support.programs import Program, running
 from tests.support.zones import new_wrapping_key
 
 PERIODS = {"stalled_s": 0.5, "converged_s": 1.0, "busy_s": 0.3, "keys_settle_s": 2.0}
@@ -28,6 +29,16 @@ def folder(control_plane: ControlPlane) -> str:
 def operator(nursery: Nursery, folder: str) -> None:
     """An operator that looks again soon."""
     nursery.start(periods=PERIODS, zone_keys_namespace=folder)
+
+
+@pytest.fixture(scope="module")
+def api_program(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, folder: str
+) -> Iterator[Program]:
+    """An API that finds data keys there."""
+    program, _ = start_api(control_plane, tmp_path_factory.mktemp("api"), AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
+    with running(program):
+        yield program
 
 
 class Agent:

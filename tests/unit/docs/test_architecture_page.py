@@ -63,9 +63,3 @@ def test_every_other_name_of_the_stories_is_one_of_the_code() -> None:
 
     assert len(named) > 15
     assert sorted(named - defined - told) == []
-
-
-def test_each_folder_that_the_stories_name_is_there() -> None:
-    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*)/`", ARCHITECTURE)) - {"rules"}
-
-    assert [name for name in named if not ((TREE / name).is_dir() or (ROOT / name).is_dir())] == []

@@ -46,21 +46,6 @@ def test_what_runs_them_is_there(page: str, heading: str, how: str) -> None:
     assert pathlib.PurePath(page).name in (ROOT / how).read_text() or heading in (ROOT / how).read_text()
 
 
-@pytest.mark.parametrize("reason", [how for _, _, how in ENTRIES if how.startswith("not: ")])
-def test_a_test_that_a_reason_names_is_there(reason: str) -> None:
-    named = re.findall(r"(?:tests|docs)/[\w/-]+(?:\.\w+)?", reason)
-
-    assert len(reason) > len("not: ") + 10
-    assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-@pytest.mark.parametrize("start", TOLD["except"])
-def test_what_no_run_includes_is_on_a_page(start: str) -> None:
-    commands = [command for page in PAGES for found in blocks_of(page).values() for command in found]
-
-    assert any(command.startswith(start) for command in commands)
-
-
 @pytest.mark.parametrize("command", CURLS)
 def test_a_request_is_one_that_the_api_takes(command: str) -> None:
     words = shlex.split(command)

@@ -53,27 +53,3 @@ def test_texts_that_users_meet_are_without_words_that_are_not_used(area: str) ->
 
 def test_each_command_and_option_has_a_help() -> None:
     assert [place for place, text in command_texts() if not text] == []
-
-
-def test_the_list_of_words_names_what_to_write_for_each() -> None:
-    words = words_not_used()
-
-    assert len(words) > 20
-    assert [word for word, instead in words.items() if not instead] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("What becomes of a change that needs a new collection.", ["What becomes of"]),
-        ("What is left of the confidence.", ["What is left of"]),
-        ("Whom it is for; whomever.", ["Whom"]),
-        ("The base URL, as http://qdrant:6333.", ["as http://"]),
-        ("The base URL, for example http://qdrant:6333.", []),
-        ("What it is; one of these.", []),
-        ("Points are read anew.", ["anew"]),
-        ("A renewal.", []),
-    ],
-)
-def test_a_word_is_found_whole_and_across_others(text: str, found: list[str]) -> None:
-    assert NOT_USED.findall(text) == found
