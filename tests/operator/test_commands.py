@@ -189,19 +189,6 @@ class TestPlan:
         assert error.startswith("agentmemory: Qdrant answered 401")
         assert "right" not in error
 
-    def test_what_was_approved_in_the_cluster_is_held_no_more(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
-        workspace.create_ready()
-        workspace.store_points(3)
-        other = self.manifest(workspace, index={"distance": "Dot"})
-        held, plan = self.planned(workspace, tmp_path, other)
-        workspace.annotate(approve_plan=plan["digest"])
-        approved, carried_out = self.planned(workspace, tmp_path, other)
-
-        assert (held, plan["outcome"]) == (3, "held")
-        assert (approved, carried_out["outcome"], carried_out["digest"]) == (2, "changes", plan["digest"])
-
     def test_a_connection_of_the_files_stands_above_that_of_the_cluster(
         self, workspace: Workspace, tmp_path: pathlib.Path
     ) -> None:

@@ -43,15 +43,6 @@ class TestRetain:
 
 
 class TestDelete:
-    def test_an_empty_collection_goes_with_its_object(self, workspace: Workspace) -> None:
-        workspace.create_ready(deletionPolicy="Delete")
-
-        workspace.delete()
-
-        workspace.wait_gone()
-        assert workspace.physicals() == []
-        assert workspace.aliases() == {}
-
     @pytest.mark.parametrize("annotations", [{}, confirm_delete("agent_memory_another")], ids=["none", "another's"])
     def test_memories_are_kept_without_their_confirmation_and_the_object_is_released(
         self, workspace: Workspace, annotations: dict[str, str]
@@ -141,38 +132,6 @@ class TestOwnership:
         assert condition["message"] == f"agent {workspace.slug!r} is taken: choose another spec.agent"
         workspace.wait_ready()
         assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
-
-    def test_the_slug_does_not_pass_on_while_the_collection_is_left(
-        self, workspace: Workspace, other: Workspace
-    ) -> None:
-        workspace.create_ready()
-        wait_for_next_second(workspace)
-        other.connect()
-        other.create()
-        other.wait_condition("Stalled", "True/SlugTaken")
-
-        workspace.delete()
-        workspace.wait_gone()
-
-        other.request_pass()
-        told = lambda: "it still has memories" in other.status()["conditions"][0]["message"]  # noqa: E731
-        wait_until(told, seconds=10, what="what is left")
-        assert other.wait_condition("Stalled", "True/SlugTaken")
-        assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
-
-    def test_the_slug_passes_on_whole_when_the_collection_goes_too(
-        self, workspace: Workspace, other: Workspace
-    ) -> None:
-        workspace.create_ready(deletionPolicy="Delete")
-        wait_for_next_second(workspace)
-        other.connect()
-        other.create()
-        other.wait_condition("Stalled", "True/SlugTaken")
-
-        workspace.delete()
-
-        other.wait_ready()
-        assert workspace.config()["metadata"]["agentmemory"]["namespace"] == other.namespace
 
 
 def wait_for_next_second(workspace: Workspace) -> None:

@@ -106,33 +106,6 @@ class TestCreation:
         assert row[:3] == ["memory", "False", "ConnectionNotFound"]
         assert row[-3:-1] == [workspace.slug, "brain"]
 
-    def test_kubectl_shows_names_and_state_in_the_wide_table(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace, "-o", "wide").stdout
-
-        heading, row = printed.splitlines()
-        assert {"ALIAS", "PHYSICAL", "STATE", "GENERATION"} <= set(heading.split())
-        assert {workspace.slug, "cortex", workspace.alias, workspace.physical, "green"} <= set(row.split())
-
-    def test_kubectl_shows_readiness_and_version_of_a_connection(self, workspace: Workspace) -> None:
-        workspace.connect()
-        workspace.wait_condition("Ready", "True/Serving", name="main", of="QdrantConnection")
-
-        printed = workspace.control_plane.kubectl("get", "qconn", "-n", workspace.namespace).stdout
-
-        assert {"main", "True", "1.18.3"} <= set(printed.split())
-
-    def test_kubectl_explains_what_scoring_does(self, workspace: Workspace) -> None:
-        # The API server publishes schemas some time after it serves a definition.
-        printed = wait_until(
-            lambda: workspace.control_plane.kubectl("explain", "amem.spec.scoring").stdout, seconds=30, what="a schema"
-        )
-
-        assert "How search results are ranked" in printed
-        assert "weights\t<Object>" in printed
-        assert "Weights of the combined score" in " ".join(printed.split())
-
     def test_the_quickstart_applied_with_kubectl_is_ready_within_five_seconds(
         self, control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
     ) -> None:

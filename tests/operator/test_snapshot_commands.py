@@ -52,16 +52,6 @@ def test_a_snapshot_is_made_waited_for_and_listed(workspace: Workspace) -> None:
     assert "same disk" in line
 
 
-def test_kubectl_shows_what_is_asked_first(workspace: Workspace) -> None:
-    have_snapshot(workspace)
-
-    heading, cells = kubectl(workspace, "get", "msnap")
-    size = workspace.status("one", "MemorySnapshot")["sizeBytes"]
-
-    assert heading == ["NAME", "AGENT-MEMORY", "SUCCEEDED", "VERIFIED", "POINTS", "BYTES", "AGE"]
-    assert cells[:6] == ["one", "memory", "True", "True", "7", str(size)]
-
-
 def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     have_snapshot(workspace)
     path = tmp_path / "one.snapshot"

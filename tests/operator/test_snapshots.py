@@ -48,15 +48,3 @@ class TestLastSnapshot:
         assert (workspace.physicals(), workspace.aliases()) == ([workspace.physical], {})
         assert files_of(workspace) == [status["name"]]
         assert status["points"]["after"] == 4
-
-    def test_a_namespace_that_is_deleted_is_not_held_up_and_the_collection_is_kept(self, workspace: Workspace) -> None:
-        workspace.create_ready(deletionPolicy="Snapshot")
-        workspace.store_points(4)
-        workspace.control_plane.http.delete(f"/api/v1/namespaces/{workspace.namespace}")
-
-        # Nothing here deletes what lies in a namespace, as a cluster's controller would.
-        workspace.delete()
-        workspace.wait_gone(seconds=15)
-
-        assert workspace.stored() == 4
-        assert workspace.names(KIND) == []

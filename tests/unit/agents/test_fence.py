@@ -622,16 +622,6 @@ async def test_nothing_is_written_to_a_collection_that_has_become_another_owners
     assert engine.writes == 0
 
 
-async def test_what_is_read_within_a_lease_reads_no_metadata() -> None:
-    engine, _, store = await opened()
-    engine.pass_until(engine.now_s + LEASE_S / 2)
-
-    for read in READS.values():
-        await read(store)
-
-    assert engine.described == 1
-
-
 async def test_after_a_write_a_reading_of_what_is_another_owners_now_leaves_its_outcome_unknown() -> None:
     engine, process, store = await opened()
     await process.write(store)

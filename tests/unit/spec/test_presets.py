@@ -18,6 +18,7 @@ from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import (
+    BRAIN,
     CORTEX,
     NEEDED_INDEXES,
     PRESETS,
@@ -176,6 +177,12 @@ def test_the_types_of_the_brain_follow_its_lifecycles() -> None:
     assert [name for name, type_ in types.items() if type_.immutable] == ["event", "decision"]
     assert [name for name, type_ in types.items() if type_.never_expires] == ["decision"]
     assert settings_of("brain").ranking.types[0].ttl == Ttl("SoftUnlessUsed", days=30, keep_importance=0.75)
+
+
+def test_the_figures_of_the_brains_fusion_are_the_designs() -> None:
+    fusion = settings_of("brain").ranking.fusion
+
+    assert (fusion.method, fusion.k, fusion.keyword_weight) == ("RRF", 60, 0.5)
 
 
 @pytest.mark.parametrize(("preset", "entries"), [("cortex", 10_000), ("keyed", 100)])
@@ -343,6 +350,10 @@ def test_a_memory_without_a_type_gets_the_first_of_the_list(preset: str, default
 @pytest.mark.parametrize("preset", [revisions[-1] for revisions in PRESETS.values()], ids=PRESETS)
 def test_a_preset_says_how_to_recognise_each_of_its_types(preset: Preset) -> None:
     assert all(type_.meaning for type_ in preset.types)
+
+
+def test_a_preset_that_says_nothing_of_the_layout_leaves_it_to_the_engine() -> None:
+    assert (BRAIN.m, BRAIN.ef_construct, BRAIN.full_scan_threshold_kb) == (16, 100, 10_000)
 
 
 def test_the_places_of_working_memory_are_the_preset_s_unless_the_object_says_how_many() -> None:
