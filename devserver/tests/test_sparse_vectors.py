@@ -137,12 +137,6 @@ def test_the_default_version_ignores_the_corpus_of_rarity(server: DevServer) -> 
     assert query(server, **asked, params={"idf": {"corpus": corpus}}) == query(server, **asked)
 
 
-def test_stop_words_alone_find_nothing(server: DevServer) -> None:
-    server.call("PUT", f"{POINTS}?wait=true", {"points": [{"id": 4, "vector": {"bm25": text("the")}}]})
-
-    assert query(server, query=text("the"), using="bm25") == {}
-
-
 @pytest.mark.parametrize(
     ("options", "stored", "asked", "found"),
     [

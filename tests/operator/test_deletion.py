@@ -85,17 +85,6 @@ class TestDelete:
         workspace.wait_gone()
         assert workspace.physicals() == []
 
-    def test_an_object_whose_connection_went_first_is_released(self, workspace: Workspace) -> None:
-        workspace.create_ready(deletionPolicy="Delete")
-        workspace.delete("main", "QdrantConnection")
-        workspace.wait_condition("Stalled", "True/ConnectionNotFound")
-
-        workspace.delete()
-
-        workspace.wait_gone()
-        assert "there is no QdrantConnection" in workspace.events()[KEPT]
-        assert workspace.physicals() == [workspace.physical]
-
     def test_finalizers_of_others_outlive_ours(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Delete")
         workspace.hold("example.com/other")

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("quick_operator")
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 2.0, "resync_s": 1.0}
 
 BACK_WITHIN_S = 10.0
-OPENAI = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"name": "openai", "key": "token"}}
 
 
 class TestMissingParts:
@@ -43,49 +42,6 @@ class TestMissingParts:
         workspace.create_secret("qdrant-key", **{"api-key": "s3cret"})
 
         workspace.wait_ready()
-
-    def test_a_missing_secret_of_the_embedding_is_named_and_its_creation_is_enough(self, workspace: Workspace) -> None:
-        workspace.connect()
-        workspace.create(embedding=OPENAI)
-        condition = workspace.wait_condition("Stalled", "True/SecretNotFound")
-        assert f"Secret {workspace.namespace}/openai with key 'token'" in condition["message"]
-        assert workspace.physicals() == []
-
-        workspace.create_secret("openai", token="s3cret")
-
-        workspace.wait_ready()
-
-
-class TestRefusingServers:
-    def test_a_wrong_key_is_told_on_both_objects_and_the_right_one_is_enough(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
-        program, url = start_qdrant(tmp_path / "qdrant", api_key="right")
-        with running(program):
-            workspace.create_secret("qdrant-key", key="wrong")
-            workspace.connect(url=url, apiKeySecretRef={"name": "qdrant-key", "key": "key"})
-            workspace.create()
-            workspace.wait_condition("Stalled", "True/QdrantRejected")
-            workspace.wait_condition("Stalled", "True/QdrantRejected", name=CONNECTION, of="QdrantConnection")
-
-            workspace.change_secret("qdrant-key", key="right")
-
-            workspace.wait_ready()
-
-    def test_a_server_that_is_too_old_gets_no_collection_until_it_is_upgraded(
-        self, workspace: Workspace, proxy: Proxy
-    ) -> None:
-        proxy.version = "1.17.0"
-        workspace.connect(url=proxy.url)
-        condition = workspace.wait_condition("Stalled", "True/QdrantTooOld", name=CONNECTION, of="QdrantConnection")
-        assert "1.17.0 is older than 1.18" in condition["message"]
-        workspace.create()
-        workspace.wait_condition("Stalled", "True/QdrantTooOld")
-        assert proxy.mutations() == []
-
-        proxy.version = None
-
-        workspace.wait_ready(seconds=BACK_WITHIN_S)
 
 
 class TestOutages:

@@ -17,7 +17,6 @@ from tests.support.web.qdrant_proxy import Proxy
 pytestmark = pytest.mark.usefixtures("operator")
 
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
-Json = dict[str, Any]
 CORTEX_QUANTIZATION = {"scalar": {"type": "int8", "quantile": 0.99, "always_ram": True}}
 
 
@@ -29,23 +28,6 @@ def agrees(found: Any, wanted: Any) -> bool:
 
 
 class TestCreation:
-    def test_an_object_is_ready_within_five_seconds(self, workspace: Workspace) -> None:
-        found = workspace.create_ready()
-
-        assert conditions_of(found) == {"Ready": "True/Serving", "InSync": "True/Converged"}
-        assert found["status"]["collection"]["physical"] == workspace.physical
-        assert found["status"]["collection"]["points"] == 0
-
-    def test_the_collection_has_the_numbers_of_the_cortex_preset(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        config = workspace.config()
-
-        assert config["params"]["vectors"] == {"size": 8, "distance": "Cosine"}
-        assert agrees(config["hnsw_config"], {"m": 16, "ef_construct": 128, "full_scan_threshold": 10_000})
-        assert agrees(config["optimizer_config"], {"default_segment_number": 2, "indexing_threshold": 20_000})
-        assert agrees(config["quantization_config"], CORTEX_QUANTIZATION)
-
     def test_the_marker_says_whose_the_collection_is_and_what_its_vectors_mean(self, workspace: Workspace) -> None:
         found = workspace.create_ready()
 
@@ -176,19 +158,6 @@ class TestQuiet:
         assert told.pop("lastHandledReconcileAt")
         assert told == before
         assert proxy.mutations() == []
-        assert len(observations(proxy)) <= PASS_CALLS
-
-    def test_an_annotation_that_is_not_ours_asks_for_no_pass(self, workspace: Workspace, proxy: Proxy) -> None:
-        workspace.connect(url=proxy.url)
-        workspace.create()
-        workspace.wait_ready()
-        forget_calls(proxy)
-
-        arguments = ("annotate", "amem", "memory", "-n", workspace.namespace, "example.com/note=x")
-        assert workspace.control_plane.kubectl(*arguments).returncode == 0
-        workspace.look()
-
-        # A pass of its own would have been made before, or with, the one that is asked for then.
         assert len(observations(proxy)) <= PASS_CALLS
 
     def test_an_operator_that_starts_again_changes_nothing(

@@ -63,15 +63,6 @@ def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: path
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_snapshot_is_verified_once_more_on_request(workspace: Workspace) -> None:
-    have_snapshot(workspace, verify="None")
-
-    told = do(workspace, "snapshot", "verify", "memory", "one", "--wait")
-
-    assert told.startswith(f"verification of MemorySnapshot {workspace.namespace}/one requested\n")
-    assert do(workspace, "snapshot", "list", "memory").splitlines()[1].split()[5] == "yes"
-
-
 def test_deleting_removes_the_bytes_of_a_retained_snapshot_too(workspace: Workspace) -> None:
     have_snapshot(workspace)
     files = f"/collections/{workspace.physical}/snapshots"
