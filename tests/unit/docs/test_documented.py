@@ -53,12 +53,10 @@ def literal_reasons() -> set[str]:
     return {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_explained_with_what_to_do(reason: Reason) -> None:
-    cells = [cell.strip() for cell in ROWS[reason].strip("|").split("|")]
+def test_every_reason_is_explained_with_what_to_do() -> None:
+    cells = {reason: [cell.strip() for cell in ROWS[reason].strip("|").split("|")] for reason in Reason}
 
-    assert len(cells) == 4
-    assert all(cells)
+    assert [reason for reason, told in cells.items() if len(told) != 4 or not all(told)] == []
 
 
 def test_every_reason_that_a_pass_can_meet_is_of_the_closed_set() -> None:
