@@ -199,7 +199,7 @@ FIELDS = ["user_id", "content", "session_id", "key", "subject", "tags", "speaker
 
 
 # Each text in one field after the other, and each field with one text at least.
-@pytest.mark.parametrize(("text", "field"), zip(INVISIBLE, itertools.cycle(FIELDS), strict=False))
+@pytest.mark.parametrize(("text", "field"), [*zip(INVISIBLE, itertools.cycle(FIELDS), strict=False)])
 def test_text_that_does_not_show_is_blank(client: httpx.Client, user: str, field: str, text: str) -> None:
     body = {"user_id": user, "content": "c", "vector": VECTOR, field: [text] if field == "tags" else text}
 

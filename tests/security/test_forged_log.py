@@ -28,7 +28,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield program, program.wait_for(r"API (http://\S+)")[1]
 
 
-@pytest.mark.parametrize(("between", "path"), zip(HOSTILE, itertools.cycle(PATHS), strict=False))
+@pytest.mark.parametrize(("between", "path"), [*zip(HOSTILE, itertools.cycle(PATHS), strict=False)])
 def test_a_path_forges_no_line(served: tuple[Program, str], between: str, path: str) -> None:
     program, url = served
     before = len(program.log)
