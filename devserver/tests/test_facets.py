@@ -49,16 +49,6 @@ def test_values_of_every_exact_index_are_counted_the_most_frequent_first(
     assert hits(server, key=key, exact=True) == counted
 
 
-def test_a_facet_is_cut_to_its_limit(server: DevServer) -> None:
-    assert hits(server, key="tags", exact=True, limit=1) == [("a", 3)]
-
-
-def test_only_points_that_the_filter_matches_are_counted(server: DevServer) -> None:
-    only = {"must": [{"key": "yes", "match": {"value": False}}]}
-
-    assert hits(server, key="tags", exact=True, filter=only) == [("a", 1)]
-
-
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [

@@ -109,41 +109,6 @@ def test_a_name_comes_back_empty_and_as_another_kind(server: DevServer) -> None:
     assert vectors_of(server, 3) == {"x": [1.0, 0.0, 0.0]}
 
 
-def test_a_collection_can_lose_its_last_vector_and_get_another(server: DevServer) -> None:
-    server.call("PUT", "/collections/v", {"sparse_vectors": {"x": {}}})
-    upsert(server, 1, {"x": sparse(1)})
-    drop(server, "x")
-    upsert(server, 2, {})
-    add(server, "y", IDF)
-    upsert(server, 3, {"y": sparse(1)})
-
-    assert server.call("POST", f"{POINTS}/count", {}) == {"count": 3}
-    assert find(server, query=sparse(1), using="y") == [3]
-
-
-def test_adding_again_and_dropping_the_unknown_change_nothing(server: DevServer) -> None:
-    create(server)
-    add(server, "bm25", IDF)
-    add(server, "other", DENSE)
-    upsert(server, 2, {"bm25": sparse(5), "other": [1.0, 0.0, 0.0]})
-    before = params_of(server)
-    add(server, "bm25", IDF)
-    add(server, "other", DENSE)
-    drop(server, "unknown")
-
-    assert params_of(server) == before
-    assert vectors_of(server, 2) == {"bm25": sparse(5), "other": [1.0, 0.0, 0.0]}
-
-
-def test_adding_again_is_no_conflict_after_tuning(server: DevServer) -> None:
-    create(server, sparse_vectors={"bm25": {"modifier": "idf"}})
-    changes = {"sparse_vectors": {"bm25": {"index": {"on_disk": True}}}, "vectors": {"": {"hnsw_config": {"m": 8}}}}
-    server.call("PATCH", "/collections/v", changes)
-    add(server, "bm25", IDF)
-
-    assert params_of(server)["sparse_vectors"] == {"bm25": {"modifier": "idf", "index": {"on_disk": True}}}
-
-
 @pytest.mark.parametrize(
     ("name", "body", "status", "said"),
     [
@@ -188,21 +153,6 @@ def test_adding_and_dropping_need_no_rebuilding(server: DevServer) -> None:
     drop(server, "other")
 
     assert (added, server.call("GET", "/collections/v")["status"]) == ("green", "green")
-
-
-def test_vectors_added_while_the_collection_is_indexed_stay(server: DevServer) -> None:
-    body = {"vectors": {"size": 64, "distance": "Dot"}, "optimizers_config": {"indexing_threshold": 50}}
-    server.call("PUT", "/collections/v", body)
-    points = [{"id": n, "vector": [n % 97 / 97.0] * 64} for n in range(600)]
-    server.call("PUT", f"{POINTS}?wait=true", {"points": points})
-    while not server.call("GET", "/collections/v/optimizations")["running"]:
-        assert server.call("GET", "/collections/v")["status"] == "yellow"
-    add(server, "bm25", IDF)
-    upsert(server, 600, {"bm25": sparse(5)})
-    server.wait_for_status("v", "green")
-
-    assert find(server, query=sparse(5), using="bm25") == [600]
-    assert server.call("POST", f"{POINTS}/count", {}) == {"count": 601}
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])

@@ -44,10 +44,6 @@ def vectors_of(server: DevServer, point: int) -> Any:
     return server.call("GET", f"{POINTS}/{point}")["vector"]
 
 
-def test_indices_are_kept_in_order(server: DevServer) -> None:
-    assert vectors_of(server, 1)["bm25"] == SORTED
-
-
 def test_the_asked_vectors_are_returned_by_every_read(server: DevServer) -> None:
     body = {"with_vector": ["plain"], "with_payload": False}
 
@@ -58,12 +54,6 @@ def test_the_asked_vectors_are_returned_by_every_read(server: DevServer) -> None
     assert retrieved == [{"id": 2, "vector": {"plain": sparse(1)}}]
     assert [found["vector"]["plain"] for found in scrolled] == [SORTED, sparse(1)]
     assert [found["vector"] for found in queried] == [{"plain": SORTED}]
-
-
-def test_a_point_without_the_asked_vector_has_none(server: DevServer) -> None:
-    assert server.call("POST", POINTS, {"ids": [3], "with_vector": ["bm25"], "with_payload": False}) == [
-        {"id": 3, "vector": {}}
-    ]
 
 
 def test_vectors_are_replaced_and_deleted_alone(server: DevServer) -> None:
@@ -97,10 +87,6 @@ def test_a_filter_narrows_a_sparse_query_at_any_depth(server: DevServer) -> None
 
     assert query(server, **asked, filter=only) == {2: 1.0}
     assert query(server, **nested) == {2: 1.0}
-
-
-def test_a_point_finds_those_like_itself_by_a_sparse_vector(server: DevServer) -> None:
-    assert query(server, query=1, using="plain") == {2: 1.0}
 
 
 @pytest.mark.parametrize("wanted", [1, sparse(1, 5, 9)], ids=["a point", "its vector"])
@@ -149,12 +135,6 @@ def test_the_default_version_ignores_the_corpus_of_rarity(server: DevServer) -> 
     corpus = {"must": [{"has_id": [1]}]}
 
     assert query(server, **asked, params={"idf": {"corpus": corpus}}) == query(server, **asked)
-
-
-def test_stop_words_alone_find_nothing(server: DevServer) -> None:
-    server.call("PUT", f"{POINTS}?wait=true", {"points": [{"id": 4, "vector": {"bm25": text("the")}}]})
-
-    assert query(server, query=text("the"), using="bm25") == {}
 
 
 @pytest.mark.parametrize(
@@ -271,10 +251,6 @@ def test_a_wrong_query_is_refused(server: DevServer, body: Any, status: int, sai
     answer = server.http.post(f"{POINTS}/query", json=body)
 
     assert (answer.status_code, said in answer.text) == (status, True), answer.text
-
-
-def test_a_text_without_known_words_finds_nothing(server: DevServer) -> None:
-    assert query(server, query={"indices": [], "values": []}, using="bm25") == {}
 
 
 def test_sparse_vectors_do_not_hide_that_dense_ones_wait_for_an_index(start_server: StartServer) -> None:

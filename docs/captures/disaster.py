@@ -1,6 +1,6 @@
 """Write disaster.txt: an agent's collection is deleted and restored while another agent is asked all the time.
 
-`KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all | head -n 1)" .venv/bin/python -m docs.captures.disaster`
+`KUBEBUILDER_ASSETS="$(make -s tools)" .venv/bin/python -m docs.captures.disaster`
 """
 
 import os

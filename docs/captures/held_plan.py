@@ -1,6 +1,6 @@
 """Write held-plan.txt: what a user sees of a held plan, on a real API server, by the commands of docs/approve.md.
 
-`KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all | head -n 1)" .venv/bin/python -m docs.captures.held_plan`
+`KUBEBUILDER_ASSETS="$(make -s tools)" .venv/bin/python -m docs.captures.held_plan`
 """
 
 import os

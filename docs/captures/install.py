@@ -1,6 +1,6 @@
 """Write install.txt: from the chart to the first answer, by the commands of docs/install.md and examples/quickstart.
 
-`KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all | head -n 1)" .venv/bin/python -m docs.captures.install`
+`KUBEBUILDER_ASSETS="$(make -s tools)" .venv/bin/python -m docs.captures.install`
 """
 
 import os

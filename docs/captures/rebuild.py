@@ -1,6 +1,6 @@
 """Write rebuild.txt: an agent's embedding model is changed while clients write and search, and changed back.
 
-`KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all | head -n 1)" .venv/bin/python -m docs.captures.rebuild`
+`KUBEBUILDER_ASSETS="$(make -s tools)" .venv/bin/python -m docs.captures.rebuild`
 """
 
 import os

@@ -37,7 +37,7 @@ CHECKS = [
 ]
 OPERATIONS = [(path, method) for path, methods in DESCRIBED.items() for method in sorted(methods)]
 # A request takes as long to make up as it does to answer: a few of each kind each time, more with the faults.
-FEW = settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 COUNTS = [FEW, pytest.param(settings(FEW, max_examples=25), marks=pytest.mark.faults)]
 
 

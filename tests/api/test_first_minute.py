@@ -11,19 +11,12 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from tests.support.forked import run_agentmemory
 from tests.support.pages import blocks_of
 from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
 BANNER = r"Paste into another terminal:\n  (.*)\n  (.*)\n"
-SMALLEST = {
-    "apiVersion": "agentmemory.dev/v1alpha1",
-    "kind": "AgentMemory",
-    "metadata": {"name": "bot"},
-    "spec": {"connectionRef": {"name": "main"}},
-}
 
 
 class Home:
@@ -180,22 +173,6 @@ def test_it_goes_on_where_it_was_killed_and_what_it_left_is_no_stack(home: Home)
     assert "Likes tea" in found[1]
 
 
-def test_of_two_one_has_to_be_named(home: Home) -> None:
-    with home.dev() as first, home.dev("--data", str(home.path / "second"), log="second.log") as second:
-        first.wait_for(BANNER)
-        second.wait_for(BANNER)
-        url = second.wait_for(r"API (http://\S+)")[1]
-        unnamed = [home.run("status", "assistant"), home.run("search", "assistant", "q", "--user", "ada")]
-        named = [
-            home.run("status", "assistant", "--manifests", str(home.path / "second" / "manifests")),
-            home.run("search", "assistant", "q", "--user", "ada", "--url", url),
-        ]
-
-    assert [code for code, _, _ in unnamed] == [1, 1]
-    assert all("several development stacks run" in error for _, _, error in unnamed)
-    assert [code for code, _, _ in named] == [0, 0]
-
-
 def test_with_a_token_the_calls_send_it(home: Home) -> None:
     secret = "development"
     mode = {"AGENTMEMORY_AUTH": "token", "AGENTMEMORY_TOKEN": secret}
@@ -207,19 +184,6 @@ def test_with_a_token_the_calls_send_it(home: Home) -> None:
     assert '"event":"ADD"' in stored
     assert secret not in program.log
     assert (refused[0], "no token" in refused[2]) == (1, True)
-
-
-def test_the_smallest_object_alone_is_served(home: Home) -> None:
-    manifests = home.path / "manifests"
-    manifests.mkdir()
-    (manifests / "bot.yaml").write_text(yaml.safe_dump(SMALLEST))
-    with home.dev("--manifests", str(manifests), "--data", str(home.path / "data")) as program:
-        program.wait_for("/v1/agents/bot/search")
-        remembered = home.run("remember", "bot", "Likes tea", "--user", "ada")
-        ignored = home.shell(f"git init -q {manifests} && git -C {manifests} status --porcelain")
-
-    assert remembered[0] == 0
-    assert ignored == "?? bot.yaml\n"
 
 
 def test_an_empty_folder_says_what_to_do_and_that_works(home: Home) -> None:
@@ -260,10 +224,3 @@ def test_where_nothing_can_be_kept_that_is_one_line_with_the_way_out(
     assert told in error
     assert "--data" in error.splitlines()[-1]
     assert len(error.splitlines()) == 1
-
-
-def test_where_only_the_announcement_cannot_be_written_it_serves_and_says_so(home: Home) -> None:
-    with home.dev("--data", str(home.path / "data"), XDG_DATA_HOME=os.devnull) as program:
-        program.wait_for(BANNER)
-
-    assert "other commands need --url or --manifests to find this" in program.log

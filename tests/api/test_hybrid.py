@@ -39,19 +39,3 @@ def test_an_agent_says_how_it_looks_by_words(client: httpx.Client) -> None:
     told = [client.get(f"/v1/agents/{agent}").json()["keyword"] for agent in ("keywords", "words")]
 
     assert told == [{"language": "english", "method": "Score", "keyword_weight": 1.0, "k": 60}, None]
-
-
-def test_hybrid_false_asks_by_meaning_alone(client: httpx.Client, user: str) -> None:
-    say(client, user, "Where did you buy that lamp?")
-
-    (found,) = search(client, user_id=user, query="lamps", hybrid=False, explain=True).json()["results"]
-
-    assert found["explain"]["keyword"] is None
-    assert found["explain"]["fused"] == found["explain"]["similarity"]
-
-
-def test_hybrid_is_refused_where_there_are_no_keywords(client: httpx.Client, user: str) -> None:
-    answer = search(client, agent="words", user_id=user, query="lamps", hybrid=True)
-
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "hybrid"

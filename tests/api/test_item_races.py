@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import aiohttp
 import httpx
+import pytest
 import yaml
 
 from tests.support.patience import wait_until
@@ -63,6 +64,7 @@ async def write_all(urls: Sequence[str]) -> dict[str, tuple[float, float]]:
     return times
 
 
+@pytest.mark.faults
 def test_a_thousand_writers_of_one_key_leave_one_item_the_last(tmp_path: pathlib.Path) -> None:
     with dev_qdrant(tmp_path / "qdrant") as qdrant_url:
         create_collection(qdrant_url, BOT)

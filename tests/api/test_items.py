@@ -45,14 +45,6 @@ def test_an_item_is_put_read_listed_found_and_deleted(client: httpx.Client, user
     assert client.get(ITEMS, params=place(user, key="billing")).status_code == 404
 
 
-def test_the_last_put_answers_under_the_same_id(client: httpx.Client, user: str) -> None:
-    first, last = (put(client, content, **place(user, key="k")).json() for content in ("first", "last"))
-
-    assert first["memory_id"] == last["memory_id"]
-    assert "replaced the item" in last["message"]
-    assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == "last"
-
-
 def test_an_item_without_a_key_gets_one_of_its_own(client: httpx.Client, user: str) -> None:
     keys = {put(client, "c", **place(user)).json()["key"] for _ in range(2)}
 
@@ -94,22 +86,6 @@ def test_the_namespace_of_another_user_is_not_found(client: httpx.Client, user: 
     assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == "c"
     assert client.get(KEYS, params=place(user, user_id="another")).status_code == 404
     assert client.get(NAMESPACES, params=place(user, user_id="another")).status_code == 404
-
-
-def test_an_item_has_what_other_memories_have(client: httpx.Client, user: str) -> None:
-    parent = client.post("/v1/agents/words/memories", json={"user_id": user, "content": "above"}).json()["id"]
-    fields = {"importance": 0.9, "tags": ["a"], "category": "semantic", "parent_id": parent}
-    fields["expires_at"] = "2100-01-01T00:00:00.000Z"
-
-    client.put(ITEMS, params=place(user, key="k"), json={"content": "c"} | fields)
-
-    item = client.get(ITEMS, params=place(user, key="k")).json()
-    assert {name: item[name] for name in fields} == fields
-    assert item["updated_at"] == item["created_at"]
-    question = {"user_id": user, "query": "c", "tags": ["a"], "filters": {"category": "semantic"}, "threshold": -1}
-    assert [one["key"] for one in client.post("/v1/agents/words/search", json=question).json()["results"]] == ["k"]
-    client.put(ITEMS, params=place(user, key="k"), json={"content": "c", "expires_at": "2001-01-01T00:00:00Z"})
-    assert client.get(ITEMS, params=place(user, key="k")).status_code == 404
 
 
 def test_the_versions_of_an_item_are_its_owners_and_go_with_it(client: httpx.Client, user: str) -> None:

@@ -112,18 +112,6 @@ def test_a_superseded_version_is_a_conflict_that_names_its_successor(client: htt
     assert (answer.status_code, new in answer.json()["detail"]) == (409, True)
 
 
-def test_a_history_is_whole_whichever_version_is_named(client: httpx.Client, user: str) -> None:
-    ids = [store(client, user, content="0")["id"]]
-    for content in ("1", "2"):
-        ids.append(store(client, user, content=content, supersedes=ids[-1])["id"])
-
-    answers = [history(client, user, memory_id.upper()).json() for memory_id in ids]
-
-    assert answers[0] == answers[1] == answers[2]
-    assert [memory["id"] for memory in answers[0]["results"]] == ids
-    assert answers[0]["truncated"] is False
-
-
 def below(client: httpx.Client, user: str, memory_id: str, what: str, **parameters: Any) -> httpx.Response:
     return client.get(f"{MEMORIES}/{memory_id}/{what}", params={"user_id": user} | parameters)
 
@@ -146,16 +134,6 @@ def test_what_is_below_a_memory_comes_page_by_page_and_as_a_tree(client: httpx.C
     assert below(client, user, root, "tree", depth=1).json()["truncated"] is True
 
 
-@pytest.mark.parametrize("what", ["children", "tree"])
-def test_what_is_below_another_user_s_memory_is_not_found(client: httpx.Client, user: str, what: str) -> None:
-    memory_id = store(client, user)["id"]
-
-    assert below(client, "somebody-else", memory_id, what).status_code == 404
-    assert below(client, user, UNKNOWN, what).status_code == 404
-    assert below(client, user, "no-id", what).status_code == 404
-    assert client.get(f"{MEMORIES}/{memory_id}/{what}").status_code == 422
-
-
 @pytest.mark.parametrize(
     ("what", "parameters", "field"),
     [
@@ -173,17 +151,3 @@ def test_bounds_of_what_is_below_are_named(
     memory_id = store(client, user)["id"]
 
     assert list(errors_of(below(client, user, memory_id, what, **parameters))) == [field]
-
-
-def test_a_parent_must_be_there_and_no_memory_is_below_itself(client: httpx.Client, user: str) -> None:
-    top = store(client, user, content="top")["id"]
-    below_it = store(client, user, content="below", parent_id=top)["id"]
-
-    def supersede_top(parent: str) -> httpx.Response:
-        body = {"user_id": user, "content": "new", "vector": [0.5] * 8, "supersedes": top, "parent_id": parent}
-        return client.post(MEMORIES, json=body)
-
-    assert "its own parent" in errors_of(supersede_top(top))["parent_id"]
-    assert "cycle" in errors_of(supersede_top(below_it))["parent_id"]
-    assert supersede_top(UNKNOWN).status_code == 404
-    assert supersede_top("no-id").status_code == 422

@@ -60,16 +60,6 @@ def test_they_are_answered_exported_and_imported_as_they_were_sent(client: httpx
     assert [repr(found["metadata"]) for found in memories] == [repr(SENT)] * 3
 
 
-def test_a_forget_erases_one_of_two_neighbours(client: httpx.Client, user: str) -> None:
-    for step in range(3):
-        client.post(f"{AGENT}/memories", json=memory(user, f"{step}", n=BIG + step))
-
-    assert found(client, user, {"metadata.n": {"gt": BIG, "lte": BIG + 1}}) == {"1"}
-    client.post(f"{AGENT}/forget", json={"user_id": user, "filters": {"metadata.n": {"lt": BIG + 1}}})
-
-    assert found(client, user, {"metadata.n": {"gte": -1}}) == {"1", "2"}
-
-
 @pytest.mark.parametrize("digits", TOO_LARGE)
 def test_an_integer_of_more_than_64_bits_is_refused_by_name(client: httpx.Client, user: str, digits: str) -> None:
     one = memory(user, "a", deep=[{"n": PLACE}])

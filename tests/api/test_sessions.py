@@ -45,22 +45,6 @@ def test_a_session_has_four_memories_in_mind(client: httpx.Client, user: str) ->
     assert {memory["session_id"] for memory in found["results"]} == {"s"}
 
 
-def test_reading_one_by_its_id_keeps_it_longer(client: httpx.Client, user: str) -> None:
-    first, *_ = [keep(client, user, content=content).json()["id"] for content in "abcd"]
-    client.get(f"{AGENT}/memories/{first}", params={"user_id": user}).raise_for_status()
-
-    keep(client, user, content="e")
-
-    assert contents(in_mind(client, user)) == ["e", "a", "d", "c"]
-
-
-def test_what_is_in_mind_already_is_not_kept_twice(client: httpx.Client, user: str) -> None:
-    first, again = (keep(client, user, importance=level).json() for level in ("low", "high"))
-
-    assert (first["event"], again["event"], first["id"]) == ("ADD", "NONE", again["id"])
-    assert [memory["importance"] for memory in in_mind(client, user)["results"]] == [0.75]
-
-
 def test_the_end_of_a_session_drops_what_it_had_in_mind_once(client: httpx.Client, user: str) -> None:
     for session, content in (("s", "a"), ("s", "b"), ("t", "c")):
         keep(client, user, session, content=content)
@@ -73,30 +57,6 @@ def test_the_end_of_a_session_drops_what_it_had_in_mind_once(client: httpx.Clien
     ]
     assert contents(in_mind(client, user)) == []
     assert contents(in_mind(client, user, "t")) == ["c"]
-
-
-def test_another_user_s_session_of_the_same_name_is_another(client: httpx.Client, user: str) -> None:
-    keep(client, user, content="mine")
-
-    assert contents(in_mind(client, f"{user}-2")) == []
-    assert end(client, f"{user}-2")["dropped"] == 0
-    assert contents(in_mind(client, user)) == ["mine"]
-
-
-def test_a_search_finds_what_is_in_mind(client: httpx.Client, user: str) -> None:
-    kept = keep(client, user).json()
-    body = {"user_id": user, "vector": VECTOR, "types": ["working"]}
-
-    found = client.post(f"{AGENT}/search", json=body).json()["results"]
-
-    assert [memory["id"] for memory in found] == [kept["id"]]
-
-
-def test_a_working_memory_is_not_superseded(client: httpx.Client, user: str) -> None:
-    kept = keep(client, user).json()
-    body = {"user_id": user, "content": "d", "vector": VECTOR, "supersedes": kept["id"]}
-
-    assert client.post(f"{AGENT}/memories", json=body).status_code == 409
 
 
 @pytest.mark.parametrize(

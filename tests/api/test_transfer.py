@@ -113,28 +113,6 @@ def test_of_many_errors_a_hundred_are_told(client: httpx.Client, user: str) -> N
     assert (told["counts"]["failed"], len(told["errors"]), told["more_errors"]) == (250, 100, 150)
 
 
-def test_an_agent_that_embeds_takes_no_vector_of_another_model(client: httpx.Client, user: str) -> None:
-    texts = [json.dumps({"content": "pays by invoice", "vector": VECTOR, "embedding": name}) for name in ("x", None)]
-    path = "/v1/agents/words/import"
-
-    answer = client.post(path, params={"user_id": user}, content="\n".join(texts), headers=NDJSON)
-
-    assert answer.json()["counts"]["failed"] == 0, answer.text
-    body = {"user_id": user, "query": "how does she pay?"}
-    assert len(client.post("/v1/agents/words/search", json=body).json()["results"]) == 1
-
-
-def test_secrets_are_taken_out(client: httpx.Client, user: str) -> None:
-    text = json.dumps({"content": "the key is AKIAIOSFODNN7EXAMPLE", "id": "00000000-0000-4000-8000-00000000000a"})
-    path = "/v1/agents/words/import"
-
-    client.post(path, params={"user_id": user}, content=text, headers=NDJSON)
-
-    exported = client.get("/v1/agents/words/export", params={"user_id": user}).text
-    assert "REDACTED" in exported
-    assert "AKIAIOSFODNN7EXAMPLE" not in exported
-
-
 @pytest.mark.parametrize("media_type", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 def test_a_body_that_says_that_it_is_something_else_is_refused(stack: Stack, user: str, media_type: str | None) -> None:
     sent = {"Content-Type": media_type} if media_type else {}

@@ -1,6 +1,5 @@
 """The witness of the fault tests finds what it is there to find: each fault is planted in a collection without any."""
 
-import pathlib
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,6 @@ from tests.support.cluster.witness.audit import faults_of_rows, read_points
 from tests.support.cluster.witness.journal import Journal, Unit
 from tests.support.cluster.witness.witness import SPEC, Witness, unit_vector_of
 from tests.support.engine.agents import vector_of
-from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
 
@@ -191,15 +189,3 @@ def test_a_fault_in_the_engine_s_points_is_found(planted: Planted, spoil: Callab
     told = spoil(rows, journal)
 
     assert any(told in fault for fault in faults_of_rows(rows, journal))
-
-
-def test_a_reader_finds_what_is_lost_while_writers_go_on(tmp_path: pathlib.Path) -> None:
-    with dev_qdrant(tmp_path) as url, httpx.Client(base_url=url, timeout=30) as engine:
-        create_collection(url, AGENT)
-        with running_api(url, AGENT) as stack, Witness([stack.api_url], "witness", writers=1) as witness:
-            witness.wait_for(10)
-            planted = Planted(witness, engine)
-            for unit in list(witness.journal.units):
-                planted.drop(unit.versions[-1].id)
-
-            wait_until(lambda: witness.journal.faults, seconds=20, what="a fault")

@@ -1,6 +1,5 @@
 """Data keys that are replaced, over HTTP: memories are sealed again, and nothing else of them changes."""
 
-import asyncio
 import contextlib
 import pathlib
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -156,17 +155,6 @@ async def test_what_lay_in_a_snapshot_is_read_and_sealed_again_when_it_comes_bac
     assert turned.read(user, memory_id)["content"] == SECRET
 
 
-async def test_several_replicas_at_once_seal_each_memory_once(turned: Turned, user: str) -> None:
-    ids = [turned.store(f"{user}-{number % 7}", f"{SECRET} {number}", "SENSITIVE") for number in range(40)]
-    document = turned.document()
-
-    await asyncio.gather(*(turned.sweep(document) for _ in range(3)))
-
-    points = [turned.point(memory_id) for memory_id in ids]
-    assert {point["payload"]["rev"] for point in points} == {2}
-    assert len({key_of(point) for point in points}) == 7
-
-
 async def test_what_is_locked_keeps_nothing_else_from_it_and_is_looked_at_again_later(
     turned: Turned, user: str
 ) -> None:
@@ -196,21 +184,6 @@ async def test_what_is_locked_keeps_nothing_else_from_it_and_is_looked_at_again_
         clock.move(ms=600_000)
         await sweeper.sweep(AGENT)
         assert key_of(turned.point(memory_id)) != key_of(before)
-
-
-async def test_while_the_keys_are_away_nothing_is_sealed_again_and_then_all_is(turned: Turned, user: str) -> None:
-    memory_id = turned.store(user, SECRET, "SENSITIVE")
-    before = turned.point(memory_id)
-    document, clock = turned.document(), FakeClock(turned.keys.clock.now_ms())
-    async with turned.sweeper(document, clock) as sweeper:
-        with turned.keys.away():
-            await sweeper.sweep(AGENT)
-        assert turned.point(memory_id) == before
-        clock.move(ms=600_000)
-        await sweeper.sweep(AGENT)
-
-        assert key_of(turned.point(memory_id)) != key_of(before)
-        assert turned.read(user, memory_id)["content"] == SECRET
 
 
 async def test_what_others_wrote_into_the_collection_is_left(turned: Turned, user: str) -> None:

@@ -137,13 +137,6 @@ def test_a_sensitive_memory_is_in_no_index_by_meaning_or_words_and_others_are_fo
     assert set(found) == {ids["PERSONAL"], ids["PROFESSIONAL"], after}
 
 
-def test_an_object_may_let_zones_be_found(client: httpx.Client, zoned: Stack, user: str) -> None:
-    ids = [store(client, user, f"{zone} likes pangolins", zone, agent=SEEN) for zone in ("SENSITIVE", "PERSONAL")]
-
-    assert set(search(client, user, "pangolins", agent=SEEN)) == set(ids)
-    assert list(point(zoned, ids[1], SEEN)["vector"]) != list(point(zoned, ids[0], SEEN)["vector"])
-
-
 @pytest.mark.parametrize(
     ("agent", "said", "field"),
     [
@@ -158,28 +151,6 @@ def test_a_zone_that_an_agent_does_not_take_is_refused(
     answer = client.post(f"/v1/agents/{agent}/memories", json={"user_id": user, "content": "c"} | said)
 
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
-
-
-def test_what_is_said_again_in_a_zone_is_one_memory_and_plainly_another(
-    client: httpx.Client, zoned: Stack, user: str
-) -> None:
-    first, again = (store(client, user, SECRET, "PERSONAL") for _ in range(2))
-    plain = store(client, user, SECRET, None)
-
-    assert first == again != plain
-    rows = [point(zoned, memory_id)["payload"] for memory_id in (first, plain)]
-    assert rows[0]["contentHash"] != rows[1]["contentHash"]
-    assert set(rows[0]["lookupIds"]).isdisjoint(rows[1]["lookupIds"])
-
-
-def test_the_same_idempotency_key_gives_the_same_memory(client: httpx.Client, user: str) -> None:
-    body = {"user_id": user, "content": SECRET, "zone": "SENSITIVE"}
-    headers = {"Idempotency-Key": f"once-{user}"}
-    ids = {client.post(f"/v1/agents/{SEEN}/memories", json=body, headers=headers).json()["id"] for _ in range(2)}
-    other = client.post(f"/v1/agents/{SEEN}/memories", json=body | {"content": "other"}, headers=headers)
-
-    assert len(ids) == 1
-    assert other.status_code == 409
 
 
 def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
@@ -212,23 +183,6 @@ def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
     assert {one["id"]: one["locked"] for one in page}[ids[0]] is True
     assert pinned.json()["importance"] == 0.9
     assert read(client, user, ids[0])["content"] == "PERSONAL likes pangolins"
-
-
-def test_no_keys_are_made_in_the_place_of_lost_ones_and_a_backup_brings_all_back(
-    client: httpx.Client, keys: Keys, user: str
-) -> None:
-    memory_id = store(client, user, SECRET, "PERSONAL")
-
-    with keys.lost():
-        asked = {"user_id": f"{user}-new", "content": "c", "zone": "PERSONAL"}
-        refused = client.post(f"/v1/agents/{SEALED}/memories", json=asked)
-        assert read(client, user, memory_id)["locked"] is True
-
-    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/keys-unavailable")
-    keys.let_known_ones_age()
-    assert read(client, user, memory_id)["content"] == SECRET
-    other = store(client, asked["user_id"], "c", "PERSONAL")
-    assert read(client, asked["user_id"], other)["content"] == "c"
 
 
 def test_an_api_that_starts_while_keys_are_away_serves_all_else_and_opens_them_later(
@@ -438,15 +392,6 @@ def test_a_deleted_key_leaves_nothing_that_can_be_read(client: httpx.Client, zon
         assert shown["locked"] is (zone != "PROFESSIONAL")
     # A new memory of the same user has a new key.
     assert read(client, user, store(client, user, SECRET, "PERSONAL"))["content"] == SECRET
-
-
-def test_the_key_of_an_organisation_goes_by_itself(client: httpx.Client, user: str) -> None:
-    memory_id = store(client, user, SECRET, "PROFESSIONAL", agent=SEEN)
-
-    answer = client.post(f"/v1/agents/{SEEN}/forget", json={"crypto": True, "zone": "PROFESSIONAL"})
-
-    assert (answer.status_code, answer.json()["keys_deleted"]) == (200, ["PROFESSIONAL"])
-    assert read(client, user, memory_id, agent=SEEN)["locked"] is True
 
 
 @pytest.mark.parametrize("zones", [{"organisation": "other"}, None], ids=["another organisation", "no zones any more"])

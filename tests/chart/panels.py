@@ -1,7 +1,7 @@
 """Ask a Prometheus that scrapes a real operator and API every query of the dashboard, and print what each returns.
 
 By hand: it needs a Prometheus, which nothing here builds (Debian's package `prometheus` has one).
-`KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all | head -n 1)" .venv/bin/python -m tests.chart.panels`
+`KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all)" .venv/bin/python -m tests.chart.panels`
 
 Exit status 1 where a query returns no series. Meanwhile memories are stored and searched, a snapshot is proven, and
 Qdrant first answers nothing and is then away: without a failure there would be no series of failures.

@@ -60,53 +60,44 @@ def newer(folder: pathlib.Path) -> pathlib.Path:
     return copy
 
 
-def test_a_release_upgrades_the_definitions_and_leaves_them_with_their_objects(
+def short_names(definition: Document) -> set[str]:
+    return set(definition["spec"]["names"]["shortNames"])
+
+
+def test_definitions_are_upgraded_rolled_back_left_with_their_objects_and_taken_up_again(
     cluster: ControlPlane, tmp_path: pathlib.Path
 ) -> None:
+    def objects() -> list[str]:
+        return [found["metadata"]["name"] for found in cluster.http.get(CONNECTIONS).json()["items"]]
+
     notes = run(cluster, INSTALL)
+    assert f"kubectl -n {NAMESPACE} rollout status deployment/agentmemory-operator deployment/agentmemory-api" in notes
     run(cluster, LABEL)
     first = served(cluster).json()
     connection = {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": {"name": "main"}}
     made = cluster.http.post(CONNECTIONS, json={**connection, "spec": {"url": "http://qdrant:6333"}})
+    assert made.status_code == 201, made.text
+
     run(cluster, UPGRADE, chart=newer(tmp_path))
     second = cluster.http.get(CRD).json()
-    run(cluster, UNINSTALL)
-
-    assert made.status_code == 201, made.text
-    assert f"kubectl -n {NAMESPACE} rollout status deployment/agentmemory-operator deployment/agentmemory-api" in notes
-    assert set(second["spec"]["names"]["shortNames"]) - set(first["spec"]["names"]["shortNames"]) == {"newer"}
-    assert second["metadata"]["uid"] == first["metadata"]["uid"]
-    assert cluster.http.get(DEPLOYMENT).status_code == 404
-    assert cluster.http.get(CRD).json()["metadata"]["uid"] == first["metadata"]["uid"]
-    assert [found["metadata"]["name"] for found in cluster.http.get(CONNECTIONS).json()["items"]] == ["main"]
-
-
-def test_a_release_that_is_rolled_back_has_its_definitions_again_and_every_object(
-    cluster: ControlPlane, tmp_path: pathlib.Path
-) -> None:
-    run(cluster, INSTALL)
-    first = served(cluster).json()
-    connection = {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": {"name": "main"}}
-    cluster.http.post(CONNECTIONS, json={**connection, "spec": {"url": "http://qdrant:6333"}}).raise_for_status()
-    run(cluster, UPGRADE, chart=newer(tmp_path))
-
     run(cluster, ROLL_BACK.removesuffix(" --wait"))  # no pod becomes ready here
+    third = cluster.http.get(CRD).json()
 
-    found = cluster.http.get(CRD).json()
-    assert found["spec"]["names"]["shortNames"] == first["spec"]["names"]["shortNames"]
-    assert found["metadata"]["uid"] == first["metadata"]["uid"]
-    assert [one["metadata"]["name"] for one in cluster.http.get(CONNECTIONS).json()["items"]] == ["main"]
+    assert short_names(second) - short_names(first) == {"newer"}
+    assert short_names(third) == short_names(first)
+    assert objects() == ["main"]
 
-
-def test_what_an_earlier_release_left_is_taken_up_by_the_next(cluster: ControlPlane) -> None:
-    run(cluster, INSTALL)
-    uid = served(cluster).json()["metadata"]["uid"]
     run(cluster, UNINSTALL)
-
+    left = cluster.http.get(CRD).json()
+    assert cluster.http.get(DEPLOYMENT).status_code == 404
+    assert objects() == ["main"]
     run(cluster, INSTALL)
 
-    assert cluster.http.get(CRD).json()["metadata"]["uid"] == uid
+    assert {one["metadata"]["uid"] for one in (first, second, third, left, cluster.http.get(CRD).json())} == {
+        first["metadata"]["uid"]
+    }
     assert cluster.http.get(DEPLOYMENT).status_code == 200
+    assert objects() == ["main"]
 
 
 def state_of_qdrant(cluster: ControlPlane) -> tuple[str, str, Document]:

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND
-from tests.e2e.installed import Installed, RunningCluster
 from tests.e2e.kind import CLUSTER, CONFIG, IMAGE
 from tests.support.programs import ROOT, built, clean_environment
 
@@ -65,35 +64,6 @@ def test_kind_takes_the_config_and_asks_the_engine_for_nodes(tmp_path: pathlib.P
     assert "docker inspect --type=image kindest/node:" in log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "why"),
-    [
-        ("role: worker", "role: slave", "not a valid node role"),
-        ("nodes:", "node:", "field node not found"),
-        ("kind.x-k8s.io/v1alpha4", "kind.x-k8s.io/v1", "unknown apiVersion"),
-    ],
-)
-def test_kind_would_refuse_a_wrong_config(
-    tmp_path: pathlib.Path, log: pathlib.Path, right: str, wrong: str, why: str
-) -> None:
-    engine = stand_in(tmp_path / "bin", "docker", log, script=ENGINE)
-    config = tmp_path / "kind.yaml"
-    config.write_text(CONFIG.read_text().replace(right, wrong))
-
-    assert why in make_cluster(config, engine, tmp_path / "kubeconfig")
-    assert "inspect" not in log.read_text()
-
-
-def test_without_a_container_engine_it_is_skipped_in_one_line() -> None:
-    done = run(*COMMAND, path="/nowhere")
-
-    assert (done.returncode, done.stdout, done.stderr) == (
-        0,
-        "e2e-kind: skipped, because neither docker nor podman answers here\n",
-        "",
-    )
-
-
 def test_a_step_that_fails_is_named_and_the_cluster_goes(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
     """The image is loaded before the chart is installed, which fails here."""
     path = stand_in(tmp_path / "bin", "docker", log)
@@ -120,13 +90,3 @@ def test_a_step_that_fails_is_named_and_the_cluster_goes(tmp_path: pathlib.Path,
     assert called[2].endswith(f" {IMAGE} .")
     assert "--wait" in called[5]
     assert [call for call in called if call.startswith("kind") and CLUSTER not in call] == []
-
-
-def test_a_cluster_that_runs_is_reached_by_its_kubeconfig(installed: Installed) -> None:
-    """As the one of kind would be."""
-    with RunningCluster(installed.control_plane.kubeconfig) as cluster:
-        name = cluster.create_namespace("reached-")
-        seen = installed.control_plane.http.get(f"/api/v1/namespaces/{name}")
-
-    assert seen.status_code == 200
-    assert cluster.url == installed.control_plane.url

@@ -69,15 +69,6 @@ def test_a_pipeline_s_commands_are_ours_and_end_as_it_expects(path: Any) -> None
     assert ends == {"validate": (0, True), "plan": (2, True)}
 
 
-@of_each_pipeline
-def test_a_pipeline_s_scripts_are_shell(path: Any) -> None:
-    found = scripts(path)
-    assert len(found) >= 3
-    for script in found:
-        done = subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True)
-        assert done.returncode == 0, (script, done.stderr)
-
-
 def test_a_fork_s_pull_request_meets_no_secret() -> None:
     workflow = yaml.safe_load(PIPELINES[0].read_text())
     # YAML 1.1 reads the key `on` as true.

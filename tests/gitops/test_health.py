@@ -29,18 +29,6 @@ def test_there_is_a_health_for_each_kind() -> None:
     assert set(expressions()) == kinds
 
 
-def test_what_every_kind_shares_is_the_same_in_each() -> None:
-    """Argo CD loads each script by itself, so none can be a library of the others."""
-    heads = {path.read_text().partition("-- Up to here")[0].partition("\n")[2] for path in ARGO.glob("*/health.lua")}
-    actions = ARGO / "AgentMemory" / "actions"
-    scripts = [(actions / name).read_text() for name in ("discovery.lua", "approve/action.lua")]
-    waiting = {re.findall(r"^local APPROVABLE.*?^local (?=digest|leaves)", one, re.M | re.S)[0] for one in scripts}
-
-    assert len(heads) == 1
-    assert len(heads.pop()) > 1000
-    assert len(waiting) == 1
-
-
 def test_each_reason_of_conditions_md_that_keeps_an_agent_out_of_sync_has_an_outcome() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+)\|", (ROOT / "docs" / "conditions.md").read_text(), flags=re.MULTILINE)
     documented = {reason for reason, where in rows if "InSync=False" in where}
@@ -138,9 +126,3 @@ def test_a_condition_that_stands_twice_is_not_believed() -> None:
     ready = case.status["conditions"][0]
     twice = says() | {"conditions": [{**ready, "status": "False"}, *case.status["conditions"]]}
     assert healths("AgentMemory", [case.document | {"status": twice}])[0]["status"] == "Degraded"
-
-
-def test_what_comes_before_the_kind_s_own_part_is_the_same_in_each_file() -> None:
-    """Argo CD gives a script nothing to share."""
-    heads = {path.read_text().partition("\n")[2].partition("-- Up to here")[0] for path in ARGO.glob("*/health.lua")}
-    assert len(heads) == 1

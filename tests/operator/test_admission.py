@@ -71,14 +71,6 @@ def test_a_good_manifest_is_taken(control_plane: ControlPlane, namespace: str, c
     assert answer.status_code == 201, answer.text
 
 
-def test_nothing_that_a_preset_decides_is_written_into_a_spec(control_plane: ControlPlane, namespace: str) -> None:
-    case = ManifestCase("smallest", manifest(), ())
-
-    stored = send(control_plane, namespace, case).json()
-
-    assert stored["spec"] == {"connectionRef": {"name": "main"}}
-
-
 @pytest.mark.parametrize(
     ("agents", "is_taken"),
     [
@@ -182,13 +174,6 @@ def test_kubectl_get_shows_the_columns(
     done = control_plane.kubectl("get", resource, "-n", namespace, *(["-o", "wide"] if wide else []))
 
     assert done.stdout.splitlines()[0].split() == headings.split()
-
-
-def test_all_kinds_are_one_category(control_plane: ControlPlane) -> None:
-    done = control_plane.kubectl("api-resources", "--categories=memory", "-o", "name")
-
-    plurals = ("agentmemories", "memoryrestores", "memorysnapshots", "qdrantconnections")
-    assert sorted(done.stdout.split()) == [f"{plural}.agentmemory.dev" for plural in plurals]
 
 
 def test_a_full_status_is_kept_as_written(control_plane: ControlPlane, namespace: str) -> None:

@@ -64,41 +64,6 @@ def test_an_approval_of_another_plan_is_refused_with_the_digest_of_this_one(work
     assert workspace.physicals() == [workspace.physical]
 
 
-def test_a_rebuild_that_is_never_allowed_is_held_whatever_is_approved(workspace: Workspace) -> None:
-    workspace.create_ready(changePolicy="Never")
-    workspace.patch(embedding={"dimensions": 16})
-    workspace.wait_condition("InSync", "False/RebuildNotAllowed")
-
-    status, _, error = run(workspace.control_plane, "approve", AGENT, "-n", workspace.namespace)
-
-    assert status == 1
-    assert "no plan is waiting for approval (RebuildNotAllowed" in error
-    assert approved(workspace) is None
-
-
-def test_vectors_that_callers_sent_are_not_rebuilt_for_other_dimensions(workspace: Workspace) -> None:
-    workspace.create_ready(changePolicy="Apply")
-    workspace.store_points(3)
-
-    workspace.patch(embedding={"dimensions": 16})
-
-    condition = workspace.wait_condition("InSync", "False/CannotRebuild")
-    assert "callers send the vectors" in condition["message"]
-    assert workspace.physicals() == [workspace.physical]
-
-
-def test_what_is_empty_is_rebuilt_unasked(workspace: Workspace) -> None:
-    workspace.create_ready()
-
-    workspace.patch(embedding={"dimensions": 16})
-
-    second = f"{workspace.alias}__2"
-    wait_until(lambda: workspace.aliases() == {workspace.alias: second}, seconds=30, what="the move")
-    workspace.wait_ready(seconds=20)
-    assert approved(workspace) is None
-    assert workspace.config()["params"]["vectors"]["size"] == 16
-
-
 def test_the_command_shows_what_it_approves_and_refuses_what_nobody_looked_at(workspace: Workspace) -> None:
     workspace.create_ready()
     workspace.store_points(1)

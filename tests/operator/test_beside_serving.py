@@ -15,7 +15,7 @@ from tests.support.programs import Program, free_port
 from tests.support.web.http_server import HOST
 from tests.support.web.s3_server import BUCKET, KEY
 
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.faults]
 
 STORED = 30
 # It goes on for minutes: what is waited for is late by design.

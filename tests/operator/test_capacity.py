@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -72,16 +71,6 @@ def create(workspace: Workspace, name: str, **spec: object) -> None:
     workspace.create(name, agent=f"{workspace.slug}-{name}", **spec)
 
 
-def test_a_server_tells_how_full_it_is(workspace: Workspace, server: Server) -> None:
-    workspace.connect(url=server.url)
-
-    wait_near(workspace, "False/RoomLeft")
-
-    status = workspace.status(CONNECTION, "QdrantConnection")
-    used = status["capacity"]["memoryMaps"]
-    assert 0 < used["used"] < used["limit"]
-
-
 def test_a_server_that_fills_up_is_told_before_new_agents_are_refused(workspace: Workspace, server: Server) -> None:
     server.says(7_200, 10_000)
     workspace.connect(url=server.url)
@@ -104,40 +93,6 @@ def test_a_server_that_fills_up_is_told_before_new_agents_are_refused(workspace:
 
     workspace.wait_ready("second")
     assert "LittleRoomLeft" in workspace.events(CONNECTION)
-
-
-def test_a_server_that_does_not_tell_is_unknown_until_the_spec_says_it(workspace: Workspace, server: Server) -> None:
-    server.tells_nobody()
-    workspace.connect(url=server.url)
-    assert "spec.capacity.maxMemoryMaps" in wait_near(workspace, "Unknown/CapacityUnknown")
-    create(workspace, "first")
-    workspace.wait_ready("first")
-
-    workspace.patch(CONNECTION, kind="QdrantConnection", capacity={"maxMemoryMaps": 1_000})
-    wait_near(workspace, "False/RoomLeft")
-    for name in ("second", "third"):
-        create(workspace, name)
-
-    workspace.wait_ready("second")
-    workspace.wait_condition("Stalled", "True/ServerFull", name="third")
-    status = workspace.status(CONNECTION, "QdrantConnection")
-    assert status["capacity"]["isEstimated"] is True
-
-
-def test_a_quiet_server_writes_nothing(workspace: Workspace, server: Server) -> None:
-    server.says(5_000, 10_000)
-    workspace.connect(url=server.url)
-    wait_near(workspace, "False/RoomLeft")
-    before = workspace.must_get(CONNECTION, "QdrantConnection")["metadata"]["resourceVersion"]
-
-    for used in (5_040, 4_990, 5_060):
-        server.says(used, 10_000)
-        time.sleep(0.8)
-    assert workspace.must_get(CONNECTION, "QdrantConnection")["metadata"]["resourceVersion"] == before
-
-    server.says(5_500, 10_000)
-
-    wait_used(workspace, 5_500)
 
 
 def test_creating_and_deleting_in_a_loop_comes_to_an_end(workspace: Workspace, server: Server) -> None:

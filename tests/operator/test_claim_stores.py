@@ -141,17 +141,6 @@ class TestConfigMaps:
 
         assert await kubernetes.store().load() == changed
 
-    @pytest.mark.parametrize("written", ["no JSON", "[]", "{}", '{"namespace": 3}'])
-    async def test_what_people_wrote_there_and_is_no_claim_is_none(self, kubernetes: Kubernetes, written: str) -> None:
-        store = kubernetes.store()
-        await store.load()
-        await store.save(SET)
-
-        kubernetes.patch(part_of("agent-1"), {"agent-1": written})
-
-        found = await kubernetes.store().load()
-        assert found.claims.keys() == SET.claims.keys() - {"agent-1"}
-
     async def test_a_claim_in_the_part_of_another_slug_is_none(self, kubernetes: Kubernetes) -> None:
         store = kubernetes.store()
         await store.load()

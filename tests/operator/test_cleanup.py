@@ -85,18 +85,6 @@ def test_a_run_that_would_remove_too_large_a_share_waits_for_an_approval(workspa
     assert "held" not in last(workspace)
 
 
-def test_a_schedule_is_followed_and_one_that_cannot_be_is_told(workspace: Workspace) -> None:
-    workspace.create_ready(types=FACTS, lifecycle={"schedule": "* * * * *", "timeZone": "Europe/Berlin"})
-    due = datetime.datetime.fromisoformat(workspace.status()["nextCleanupTime"])
-    assert (due - datetime.datetime.now(datetime.UTC)).total_seconds() < 70
-
-    workspace.patch(lifecycle={"timeZone": "Europe/Berlun"})
-
-    told = workspace.wait_condition("Stalled", "True/ScheduleRejected")["message"]
-    assert told.startswith("spec.lifecycle.timeZone: 'Europe/Berlun' is not an IANA time zone")
-    assert "nextCleanupTime" not in workspace.status()
-
-
 def test_one_run_makes_up_for_many_missed_ones(workspace: Workspace) -> None:
     workspace.create_ready(types=FACTS)
     store(workspace, old=3, new=0)

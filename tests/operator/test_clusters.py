@@ -121,26 +121,3 @@ def test_a_killed_operator_is_gone_on_for(agent: Workspace, operators: Operators
     agent.wait_ready(seconds=MOVED_WITHIN_S)
 
     assert counts(agent) == [2, 2, 2, 2, 2]
-
-
-def test_a_replica_that_was_lost_is_made_again(agent: Workspace) -> None:
-    ask_for(agent, 2)
-    agent.wait_ready(seconds=MOVED_WITHIN_S)
-    peer = next(iter(replicas(agent)[0]))
-    dropped = {"drop_replica": {"shard_id": 0, "peer_id": peer}}
-    agent.qdrant.post(f"/collections/{agent.alias}/cluster", json=dropped).raise_for_status()
-
-    wait_until(lambda: counts(agent)[:3] == [2, 2, 2], seconds=MOVED_WITHIN_S, what="the replica")
-    agent.wait_ready()
-
-
-def test_more_replicas_than_peers_are_refused_with_both_numbers(agent: Workspace) -> None:
-    ask_for(agent, 4)
-
-    condition = agent.wait_condition("Stalled", "True/InvalidSpec")
-
-    assert "replicationFactor 4" in condition["message"]
-    assert "in the cluster (3)" in condition["message"]
-    assert counts(agent) == [1, 1, 1, 1, 1]
-    ask_for(agent, 1)
-    agent.wait_ready()

@@ -37,23 +37,6 @@ def shell(control_plane: ControlPlane, command: str) -> str:
 
 
 class TestStatus:
-    def test_it_shows_conditions_collection_and_figures(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        status, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace, "--full")
-
-        assert status == 0
-        assert told.startswith(f"AgentMemory {workspace.namespace}/memory: ready\n")
-        assert f"physical     {workspace.physical}" in told
-        assert "embedding.dimensions" in told
-
-    def test_programs_get_the_status_as_it_is(self, workspace: Workspace) -> None:
-        found = workspace.create_ready()
-
-        for output, load in (("json", json.loads), ("yaml", yaml.safe_load)):
-            _, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace, "-o", output)
-            assert load(told)["status"] == found["status"]
-
     def test_the_namespace_is_the_context_s(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
         workspace.create_ready()
         config = yaml.safe_load(workspace.control_plane.kubeconfig.read_text())
@@ -141,15 +124,6 @@ class TestOrphans:
         for name in (left, plain):
             workspace.qdrant.delete(f"/collections/{name}")
 
-    def test_looking_changes_nothing(self, workspace: Workspace, proxy: Proxy) -> None:
-        workspace.create_ready()
-        workspace.delete()
-
-        _, told, _ = run(workspace.control_plane, "orphans", "--qdrant", proxy.url)
-
-        assert workspace.physical in told
-        assert proxy.mutations() == []
-
     def test_a_server_out_of_reach_is_told_with_the_way_out(self, workspace: Workspace) -> None:
         workspace.connect(url="http://127.0.0.1:9")
 
@@ -214,19 +188,6 @@ class TestPlan:
         assert refused == 1
         assert error.startswith("agentmemory: Qdrant answered 401")
         assert "right" not in error
-
-    def test_what_was_approved_in_the_cluster_is_held_no_more(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
-        workspace.create_ready()
-        workspace.store_points(3)
-        other = self.manifest(workspace, index={"distance": "Dot"})
-        held, plan = self.planned(workspace, tmp_path, other)
-        workspace.annotate(approve_plan=plan["digest"])
-        approved, carried_out = self.planned(workspace, tmp_path, other)
-
-        assert (held, plan["outcome"]) == (3, "held")
-        assert (approved, carried_out["outcome"], carried_out["digest"]) == (2, "changes", plan["digest"])
 
     def test_a_connection_of_the_files_stands_above_that_of_the_cluster(
         self, workspace: Workspace, tmp_path: pathlib.Path

@@ -37,15 +37,6 @@ def tls_url(authority: Authority, tmp_path: pathlib.Path) -> Iterator[str]:
 
 
 class TestTls:
-    def test_an_authority_from_a_secret_makes_the_server_usable(
-        self, workspace: Workspace, authority: Authority, tls_url: str
-    ) -> None:
-        workspace.create_secret("qdrant-ca", **{"ca.crt": authority.pem})
-        workspace.connect(url=tls_url, tls=TLS)
-        workspace.create()
-
-        workspace.wait_ready()
-
     def test_a_wrong_authority_is_told_on_both_objects_and_the_right_one_is_enough(
         self, workspace: Workspace, authority: Authority, tls_url: str, tmp_path: pathlib.Path
     ) -> None:
@@ -59,15 +50,6 @@ class TestTls:
         workspace.change_secret("qdrant-ca", **{"ca.crt": authority.pem})
 
         workspace.wait_ready()
-
-    def test_what_is_no_certificate_is_named(self, workspace: Workspace, tls_url: str) -> None:
-        workspace.create_secret("qdrant-ca", **{"ca.crt": "s3cret"})
-
-        workspace.connect(url=tls_url, tls=TLS)
-
-        condition = workspace.wait_condition("Stalled", "True/InvalidCA", name=CONNECTION, of="QdrantConnection")
-        assert "spec.tls.caSecretRef" in condition["message"]
-        assert "s3cret" not in condition["message"]
 
 
 def is_served(api: httpx.Client, workspace: Workspace) -> bool:
@@ -137,14 +119,3 @@ class TestGoingAway:
         workspace.connect()
         workspace.wait_ready()
         assert workspace.status()["collection"] == before
-
-    def test_a_deleted_connection_holds_the_deletion_of_no_object(self, workspace: Workspace) -> None:
-        workspace.create_ready(deletionPolicy="Delete")
-        workspace.delete(CONNECTION, "QdrantConnection")
-        workspace.wait_condition("Ready", "False/ConnectionNotFound")
-
-        workspace.delete()
-
-        workspace.wait_gone()
-        assert "ConnectionNotFound" in workspace.events() or "CollectionKept" in workspace.events()
-        assert workspace.physicals() == [workspace.physical]

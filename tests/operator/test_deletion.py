@@ -41,26 +41,8 @@ class TestRetain:
         assert workspace.config()["metadata"]["agentmemory"]["uid"] == found["metadata"]["uid"]
         assert workspace.physicals() == [workspace.physical]
 
-    def test_the_finalizer_follows_the_policy(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        workspace.patch(deletionPolicy="Delete")
-        wait_until(lambda: "finalizers" in workspace.must_get()["metadata"], seconds=5, what="the finalizer")
-
-        workspace.patch(deletionPolicy="Retain")
-        wait_until(lambda: "finalizers" not in workspace.must_get()["metadata"], seconds=5, what="no finalizer")
-
 
 class TestDelete:
-    def test_an_empty_collection_goes_with_its_object(self, workspace: Workspace) -> None:
-        workspace.create_ready(deletionPolicy="Delete")
-
-        workspace.delete()
-
-        workspace.wait_gone()
-        assert workspace.physicals() == []
-        assert workspace.aliases() == {}
-
     @pytest.mark.parametrize("annotations", [{}, confirm_delete("agent_memory_another")], ids=["none", "another's"])
     def test_memories_are_kept_without_their_confirmation_and_the_object_is_released(
         self, workspace: Workspace, annotations: dict[str, str]
@@ -103,25 +85,6 @@ class TestDelete:
         workspace.wait_gone()
         assert workspace.physicals() == []
 
-    def test_an_object_whose_connection_went_first_is_released(self, workspace: Workspace) -> None:
-        workspace.create_ready(deletionPolicy="Delete")
-        workspace.delete("main", "QdrantConnection")
-        workspace.wait_condition("Stalled", "True/ConnectionNotFound")
-
-        workspace.delete()
-
-        workspace.wait_gone()
-        assert "there is no QdrantConnection" in workspace.events()[KEPT]
-        assert workspace.physicals() == [workspace.physical]
-
-    def test_an_object_that_never_got_its_collection_is_released(self, workspace: Workspace) -> None:
-        workspace.create(deletionPolicy="Delete")
-        workspace.wait_condition("Stalled", "True/ConnectionNotFound")
-
-        workspace.delete()
-
-        workspace.wait_gone()
-
     def test_finalizers_of_others_outlive_ours(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Delete")
         workspace.hold("example.com/other")
@@ -158,66 +121,6 @@ class TestOwnership:
         assert condition["message"] == f"agent {workspace.slug!r} is taken: choose another spec.agent"
         workspace.wait_ready()
         assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
-
-    def test_the_slug_does_not_pass_on_while_the_collection_is_left(
-        self, workspace: Workspace, other: Workspace
-    ) -> None:
-        workspace.create_ready()
-        wait_for_next_second(workspace)
-        other.connect()
-        other.create()
-        other.wait_condition("Stalled", "True/SlugTaken")
-
-        workspace.delete()
-        workspace.wait_gone()
-
-        other.request_pass()
-        told = lambda: "it still has memories" in other.status()["conditions"][0]["message"]  # noqa: E731
-        wait_until(told, seconds=10, what="what is left")
-        assert other.wait_condition("Stalled", "True/SlugTaken")
-        assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
-
-    def test_the_slug_passes_on_whole_when_the_collection_goes_too(
-        self, workspace: Workspace, other: Workspace
-    ) -> None:
-        workspace.create_ready(deletionPolicy="Delete")
-        wait_for_next_second(workspace)
-        other.connect()
-        other.create()
-        other.wait_condition("Stalled", "True/SlugTaken")
-
-        workspace.delete()
-
-        other.wait_ready()
-        assert workspace.config()["metadata"]["agentmemory"]["namespace"] == other.namespace
-
-    def test_the_younger_one_deletes_nothing_of_the_older(self, workspace: Workspace, other: Workspace) -> None:
-        workspace.create_ready()
-        wait_for_next_second(workspace)
-        other.connect()
-        other.create(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
-        other.hold("agentmemory.dev/collection")
-
-        other.delete()
-
-        other.wait_gone()
-        assert workspace.physicals() == [workspace.physical]
-        told = other.events()[KEPT]
-        assert f"agent {workspace.slug!r} is taken" in told
-        assert f"{workspace.namespace}/" not in told
-
-    def test_a_collection_of_another_cluster_is_left_alone(self, workspace: Workspace) -> None:
-        marker = {"clusterId": "elsewhere", "namespace": workspace.namespace, "name": "memory"}
-        body = {"vectors": {"size": 8, "distance": "Dot"}, "metadata": {"agentmemory": marker}}
-        workspace.qdrant.put(f"/collections/{workspace.physical}", json=body).raise_for_status()
-
-        workspace.connect()
-        workspace.create()
-        condition = workspace.wait_condition("Stalled", "True/CollectionNotOwned")
-
-        assert "belongs to another namespace or cluster" in condition["message"]
-        assert workspace.collection(workspace.physical)["config"]["params"]["vectors"]["distance"] == "Dot"  # type: ignore[index]
-        assert workspace.aliases() == {}
 
 
 def wait_for_next_second(workspace: Workspace) -> None:

@@ -84,9 +84,3 @@ async def test_a_flood_is_bounded_and_nothing_of_it_is_lost_from_the_count(
     await events.post("AgentMemory", subject, NEWS)
 
     assert ("Qdrant cannot be reached", 11) in found(control_plane, subject.namespace)
-
-
-async def test_an_event_that_cannot_be_posted_is_dropped(transport: KubernetesTransport) -> None:
-    gone = Metadata(name="memory", namespace="no-such-namespace", uid="u")
-
-    await KubernetesEvents(transport).post("AgentMemory", gone, NEWS)

@@ -18,8 +18,8 @@ from tests.support.web.qdrant_proxy import Proxy
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 2.0, "resync_s": 1.0}
+
 BACK_WITHIN_S = 10.0
-OPENAI = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"name": "openai", "key": "token"}}
 
 
 class TestMissingParts:
@@ -41,85 +41,6 @@ class TestMissingParts:
 
         workspace.create_secret("qdrant-key", **{"api-key": "s3cret"})
 
-        workspace.wait_ready()
-
-    def test_a_missing_secret_of_the_embedding_is_named_and_its_creation_is_enough(self, workspace: Workspace) -> None:
-        workspace.connect()
-        workspace.create(embedding=OPENAI)
-        condition = workspace.wait_condition("Stalled", "True/SecretNotFound")
-        assert f"Secret {workspace.namespace}/openai with key 'token'" in condition["message"]
-        assert workspace.physicals() == []
-
-        workspace.create_secret("openai", token="s3cret")
-
-        workspace.wait_ready()
-
-    def test_a_secret_without_the_key_is_as_missing(self, workspace: Workspace) -> None:
-        workspace.create_secret("openai", other="s3cret")
-        workspace.connect()
-
-        workspace.create(embedding=OPENAI)
-
-        workspace.wait_condition("Stalled", "True/SecretNotFound")
-
-    def test_no_secret_is_ever_logged(self, workspace: Workspace, quick_operator: ForkedOperator) -> None:
-        workspace.create_secret("qdrant-key", key="do-not-print-me")
-        workspace.connect(apiKeySecretRef={"name": "qdrant-key", "key": "key"}, url=f"http://127.0.0.1:{free_port()}")
-        workspace.create()
-
-        workspace.wait_condition("Ready", "False/QdrantUnavailable")
-
-        assert "do-not-print-me" not in quick_operator.log
-
-
-class TestRefusingServers:
-    def test_a_wrong_key_is_told_on_both_objects_and_the_right_one_is_enough(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
-        program, url = start_qdrant(tmp_path / "qdrant", api_key="right")
-        with running(program):
-            workspace.create_secret("qdrant-key", key="wrong")
-            workspace.connect(url=url, apiKeySecretRef={"name": "qdrant-key", "key": "key"})
-            workspace.create()
-            workspace.wait_condition("Stalled", "True/QdrantRejected")
-            workspace.wait_condition("Stalled", "True/QdrantRejected", name=CONNECTION, of="QdrantConnection")
-
-            workspace.change_secret("qdrant-key", key="right")
-
-            workspace.wait_ready()
-
-    def test_a_server_that_is_too_old_gets_no_collection_until_it_is_upgraded(
-        self, workspace: Workspace, proxy: Proxy
-    ) -> None:
-        proxy.version = "1.17.0"
-        workspace.connect(url=proxy.url)
-        condition = workspace.wait_condition("Stalled", "True/QdrantTooOld", name=CONNECTION, of="QdrantConnection")
-        assert "1.17.0 is older than 1.18" in condition["message"]
-        workspace.create()
-        workspace.wait_condition("Stalled", "True/QdrantTooOld")
-        assert proxy.mutations() == []
-
-        proxy.version = None
-
-        workspace.wait_ready(seconds=BACK_WITHIN_S)
-
-    def test_a_server_that_ignores_a_change_stalls_the_object_without_a_storm_of_calls(
-        self, workspace: Workspace, proxy: Proxy
-    ) -> None:
-        workspace.connect(url=proxy.url)
-        workspace.create()
-        workspace.wait_ready()
-        proxy.swallowed = frozenset({"PATCH"})
-
-        workspace.patch(index={"hnsw": {"m": 24}})
-        condition = workspace.wait_condition("Stalled", "True/ChangeIgnored")
-        proxy.calls.clear()
-        time.sleep(3)
-
-        assert "UpdateHnsw" in condition["message"]
-        # One PATCH for the graph and one for the marker, each pass; a pass a second.
-        assert len(proxy.mutations()) <= 2 * 4, proxy.calls
-        proxy.swallowed = frozenset()
         workspace.wait_ready()
 
 
@@ -157,19 +78,6 @@ class TestOutages:
 
         proxy.is_down = False
         workspace.wait_ready(seconds=BACK_WITHIN_S)
-
-    def test_a_change_made_during_an_outage_is_applied_after_it(self, workspace: Workspace, proxy: Proxy) -> None:
-        workspace.connect(url=proxy.url)
-        workspace.create()
-        workspace.wait_ready()
-        proxy.is_down = True
-        workspace.patch(index={"hnsw": {"m": 24}})
-        workspace.wait_condition("Ready", "False/QdrantUnavailable")
-
-        proxy.is_down = False
-        workspace.wait_ready(seconds=BACK_WITHIN_S)
-
-        assert workspace.config()["hnsw_config"]["m"] == 24
 
     def test_a_deletion_waits_for_the_server_and_releases_the_object_after_the_deadline(
         self, workspace: Workspace, proxy: Proxy
@@ -218,17 +126,6 @@ class TestOutages:
 
 
 class TestLostCollections:
-    def test_an_empty_collection_that_was_deleted_is_made_anew_under_a_new_name(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-        workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
-
-        workspace.request_pass()
-
-        second = f"{workspace.alias}__2"
-        wait_until(lambda: workspace.status()["collection"]["physical"] == second, seconds=20, what=second)
-        assert workspace.aliases() == {workspace.alias: second}
-        assert workspace.physicals() == [second]
-
     def test_a_collection_lost_with_its_memories_is_told_and_nothing_takes_its_place(
         self, workspace: Workspace
     ) -> None:
@@ -244,16 +141,6 @@ class TestLostCollections:
         assert "3 points" in condition["message"]
         workspace.look()
         assert workspace.physicals() == []
-
-    def test_an_alias_that_somebody_dropped_comes_back(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-        drop = {"actions": [{"delete_alias": {"alias_name": workspace.alias}}]}
-        workspace.qdrant.post("/collections/aliases", json=drop).raise_for_status()
-
-        workspace.request_pass()
-
-        wait_until(lambda: workspace.aliases() == {workspace.alias: workspace.physical}, seconds=5, what="the alias")
-        assert workspace.physicals() == [workspace.physical]
 
 
 class TestTies:

@@ -8,12 +8,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
-import jwt
 import pytest
 
 from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
@@ -21,7 +18,7 @@ from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.connections.rules.handover import slot_of
 from agentmemory_operator.connections.rules.secret_hosts import goes_to
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.workspace import MERGE, SIZE, Workspace
+from tests.support.cluster.workspace import SIZE, Workspace
 from tests.support.pages import commands_of
 from tests.support.patience import wait_until
 from tests.support.programs import ROOT, free_port, running, start_qdrant
@@ -36,7 +33,6 @@ PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "resync_s": 1.0}
 KEY, NEW_KEY = "a key of at least thirty-two characters", "another key of thirty-two characters"
 KEY_REF = {"name": "qdrant-key", "key": "api-key"}
 VECTOR = [1.0] * SIZE
-UNPROVEN: Any = {"verify_signature": False}
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +79,6 @@ def slot(workspace: Workspace) -> str:
 
 def secret_of(workspace: Workspace) -> httpx.Response:
     return workspace.control_plane.http.get(f"{SECRETS}/{SECRET_PREFIX}{workspace.slug}")
-
-
-def ends_at(token: str) -> int:
-    return int(jwt.decode(token, options=UNPROVEN)["exp"])
 
 
 def test_the_api_works_with_a_token_that_opens_its_agents_points_only(
@@ -139,18 +131,6 @@ def test_an_application_reads_its_agents_points_with_the_token_and_qdrants_own_c
     assert run("python examples/qdrant-client/read.py", QDRANT_TOKEN=token) == "billing: 'pays by invoice'\nfact: 1\n"
 
 
-def test_a_token_that_has_ended_is_replaced_and_the_api_goes_on(guarded: Workspace, api: httpx.Client) -> None:
-    ended = QdrantTokens().mint(KEY, guarded.alias, expires_at_s=int(time.time()) - 600)
-    body = {"stringData": {slot(guarded): ended}}
-    path = f"{SECRETS}/{SECRET_PREFIX}{guarded.slug}"
-    guarded.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
-
-    guarded.request_pass()
-
-    wait_until(lambda: ends_at(handed_over(guarded)) > time.time() + 3600, seconds=10, what="another token")
-    assert is_served(api, guarded)
-
-
 def test_a_key_that_is_rotated_replaces_the_tokens(
     control_plane: ControlPlane, api: httpx.Client, tmp_path: pathlib.Path
 ) -> None:
@@ -170,48 +150,6 @@ def test_a_key_that_is_rotated_replaces_the_tokens(
         assert QdrantTokens().expiry_s(handed_over(workspace), NEW_KEY, workspace.alias)
         workspace.qdrant.headers["api-key"] = NEW_KEY
         workspace.clean()
-
-
-def test_a_server_without_tokens_is_reached_with_its_key_and_status_says_so(
-    control_plane: ControlPlane, api: httpx.Client, tmp_path: pathlib.Path
-) -> None:
-    program, url = start_qdrant(tmp_path, api_key=KEY)
-    with running(program):
-        workspace = agent_on(control_plane, url)
-        wait_until(lambda: is_served(api, workspace), seconds=10, what="the agent in the API")
-
-        assert workspace.status()["access"]["qdrant"] == "Key"
-        assert handed_over(workspace) == KEY
-        workspace.clean()
-
-
-def test_a_suspended_agent_goes_on_being_served(guarded: Workspace, api: httpx.Client) -> None:
-    guarded.patch(suspend=True)
-    guarded.control_plane.http.delete(f"{SECRETS}/{SECRET_PREFIX}{guarded.slug}").raise_for_status()
-    guarded.request_pass()
-
-    wait_until(lambda: secret_of(guarded).status_code == 200, seconds=10, what="the Secret")
-    assert is_served(api, guarded)
-
-
-def test_what_an_agent_had_is_taken_back_when_it_is_gone(guarded: Workspace) -> None:
-    assert secret_of(guarded).status_code == 200
-
-    guarded.delete()
-
-    wait_until(lambda: secret_of(guarded).status_code == 404, seconds=10, what="the end of the Secret")
-
-
-def test_people_are_told_that_nobody_may_read_any_more(guarded: Workspace) -> None:
-    assert guarded.status()["access"]["readers"] == 0
-    subject = {"kind": "ServiceAccount", "namespace": guarded.namespace, "name": "bot", "verbs": ["read"]}
-    guarded.patch(access={"subjects": [subject]})
-    wait_until(lambda: guarded.status()["access"]["readers"] == 1, seconds=10, what="a reader")
-
-    guarded.patch(access={"subjects": []})
-
-    wait_until(lambda: "NobodyMayRead" in guarded.events(kind="Normal"), seconds=10, what="the event")
-    assert "Add a subject with the verb read" in guarded.events(kind="Normal")["NobodyMayRead"]
 
 
 def test_an_embedding_key_that_is_rotated_reaches_the_api(workspace: Workspace, api: httpx.Client) -> None:

@@ -245,29 +245,3 @@ def test_leader_and_standby_are_both_ready_and_tell_which_of_them_works(
     assert {"agentmemory_queue_length", "agentmemory_objects", "agentmemory_leader"} <= set(gauges)
     # What is so of all objects is exported once.
     assert [name for name in gauges if name.startswith("agentmemory_") and name in second] == ["agentmemory_leader"]
-
-
-def test_a_typo_of_one_tenant_is_no_trouble_of_the_operator(
-    control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
-) -> None:
-    options = ("--lease-namespace", workspace.namespace, "--namespace", workspace.namespace, "--health-port", "0")
-    with contextlib.ExitStack() as stack:
-        leader = start_operator(control_plane, tmp_path, *options, name="leader")
-        stack.callback(leader.kill)
-        workspace.create(connectionRef={"name": "mian"})
-        workspace.wait_condition("Ready", "False/ConnectionNotFound", seconds=STARTED_WITHIN_S)
-        url = leader.wait_for(r"health (http://\S+)")[1]
-        started = time.monotonic()
-        before = _oldest_s(url)
-        # A stalled object is looked at again every 30 s, and whenever it changes.
-        while time.monotonic() - started < 6:
-            workspace.request_pass()
-            time.sleep(0.5)
-        after = _oldest_s(url)
-
-    assert after < before + 6
-
-
-def _oldest_s(url: str) -> float:
-    metrics = httpx.get(f"{url}/metrics").text
-    return float(re.findall(r"^agentmemory_oldest_success_seconds (\S+)$", metrics, re.M)[0])

@@ -17,12 +17,10 @@ from tests.support.web.services import FakeOpenAI
 
 pytestmark = pytest.mark.usefixtures("operator")
 
-Json = dict[str, Any]
 EFFECT_WITHIN_S = 1.0
 EVERYTHING_PASSES = {"scoreThreshold": -1, "minSimilarity": -1}
 QUERY, ALIKE, UNLIKE = [1.0] * 8, [1.0] * 8, [1.0] * 4 + [-0.5] * 4
 RECENCY_ONLY = '{"spec":{"scoring":{"weights":{"similarity":0,"recency":1,"utility":0}}}}'
-WORDS = {"provider": "wordllama", "dimensions": 256}
 
 
 class Agent:
@@ -103,32 +101,6 @@ def test_a_new_object_is_served_as_soon_as_it_is_ready_and_a_deleted_one_no_more
 
     workspace.delete()
     wait_until(lambda: agent.describe().status_code == 404, seconds=5, what="404")
-
-
-def test_an_agent_whose_collection_is_not_there_yet_is_answered_with_wait(workspace: Workspace, agent: Agent) -> None:
-    workspace.create()
-    wait_until(lambda: agent.search(vector=QUERY).status_code != 404, seconds=5, what="the agent in the API")
-
-    answer = agent.search(vector=QUERY)
-
-    assert answer.status_code == 503
-    assert int(answer.headers["Retry-After"]) >= 1
-
-
-def test_new_dimensions_that_are_held_leave_search_and_store_as_they_were(workspace: Workspace, agent: Agent) -> None:
-    workspace.create_ready(embedding=WORDS, scoring=EVERYTHING_PASSES)
-    wait_served(agent)
-    agent.store("the printer in the office is broken")
-
-    workspace.patch(embedding={"dimensions": 128})
-    workspace.wait_condition("InSync", "False/AwaitingApproval")
-    agent.store("the invoice of March is paid")
-    answer = agent.search(query="which device does not work?")
-
-    assert answer.json()["generation"] == 2
-    assert answer.json()["results"][0]["content"] == "the printer in the office is broken"
-    assert len(answer.json()["results"]) == 2
-    assert workspace.config()["params"]["vectors"]["size"] == 256
 
 
 def test_a_model_of_the_same_size_that_is_held_is_not_asked(workspace: Workspace, agent: Agent) -> None:

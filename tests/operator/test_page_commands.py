@@ -3,14 +3,13 @@
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import pytest
 import yaml
 
 from tests.support.cluster.workspace import OLD_CLUSTER, OLD_UID, Workspace
-from tests.support.pages import commands_to_run, manifests_of
+from tests.support.pages import commands_to_run, manifests_of, run_said
 from tests.support.programs import clean_environment
 from tests.support.spec.documents import Document
 
@@ -62,9 +61,7 @@ def run(command: str, workspace: Workspace, folder: pathlib.Path) -> None:
     programs = [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     environment = clean_environment() | {"KUBECONFIG": str(folder / "kubeconfig"), "PATH": os.pathsep.join(programs)}
     environment |= {"KUBERC": "off"}
-    done = subprocess.run(
-        said, shell=True, capture_output=True, text=True, env=environment, cwd=folder, timeout=COMMAND_S
-    )
+    done = run_said(said, env=environment, cwd=folder, timeout=COMMAND_S)
     # A plan that would change something ends with 2.
     assert done.returncode == (2 if " plan " in said else 0), f"{said}: {done.stdout}{done.stderr}"
 

@@ -63,13 +63,3 @@ def test_one_is_paused_and_goes_on_to_its_end(workspace: Workspace, tmp_path: pa
     *_, watched = run_page(workspace, PAGE, "Pause and go on", folder=tmp_path)
 
     assert f"Rebuild of {workspace.namespace}/memory: done" in watched
-
-
-def test_one_is_cancelled_and_nothing_of_it_stays(workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    paused(workspace)
-
-    run_page(workspace, PAGE, "Cancel", folder=tmp_path)
-
-    # The copy goes first: a status that says it is gone is true whoever is killed between.
-    wait_until(lambda: rebuild_of(workspace).get("state") == "Stopped", seconds=20, what="the end of the rebuild")
-    assert workspace.physicals() == [workspace.physical]

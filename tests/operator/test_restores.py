@@ -45,21 +45,6 @@ class TestRestore:
         workspace.wait_condition("RolledBack", "True/RolledBack", name="undo", of="MemoryRestore")
         assert workspace.stored() == POINTS + 3
 
-    def test_a_lost_collection_is_ready_again_after_the_restore(self, workspace: Workspace) -> None:
-        """No pass has seen its memories, the snapshot has: it is not made anew empty."""
-        workspace.create_ready()
-        workspace.store_points(POINTS)
-        take_snapshot(workspace)
-        workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
-        workspace.request_pass()
-        workspace.wait_condition("Stalled", "True/CollectionLost")
-
-        workspace.create_restore("undo", SOURCE)
-
-        wait_restored(workspace)
-        workspace.wait_ready(seconds=10)
-        assert workspace.stored() == POINTS
-
     def test_an_agent_begins_with_a_snapshot_where_it_says_so(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(POINTS)
@@ -73,31 +58,3 @@ class TestRestore:
         assert answer.json()["result"]["count"] == POINTS
         uid = workspace.must_get("clone")["metadata"]["uid"]
         wait_restored(workspace, f"clone-bootstrap-{uid[:8]}")
-
-    def test_the_same_restore_applied_again_is_already_applied(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-        workspace.store_points(POINTS)
-        take_snapshot(workspace)
-        workspace.create_restore("undo", SOURCE)
-        wait_restored(workspace)
-        workspace.delete("undo", "MemoryRestore")
-        wait_until(lambda: workspace.get("undo", "MemoryRestore") is None, seconds=8, what="the end of undo")
-
-        workspace.create_restore("undo", SOURCE)
-
-        workspace.wait_condition("AlreadyApplied", "True/AlreadyApplied", name="undo", of="MemoryRestore")
-        assert workspace.aliases() == {workspace.alias: f"{workspace.alias}__2"}
-
-    def test_a_restore_whose_agent_is_deleted_midway_leaves_nothing(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-        workspace.store_points(POINTS)
-        take_snapshot(workspace)
-        workspace.delete()
-        workspace.wait_gone()
-
-        workspace.create_restore("undo", SOURCE)
-
-        workspace.wait_condition("Progressing", "True/AgentMemoryNotFound", name="undo", of="MemoryRestore")
-        assert workspace.physicals() == [workspace.physical]
-        workspace.delete("undo", "MemoryRestore")
-        wait_until(lambda: workspace.get("undo", "MemoryRestore") is None, seconds=8, what="the end of undo")

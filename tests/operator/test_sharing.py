@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.support.cluster.operators import start_api
-from tests.support.cluster.workspace import MERGE, Workspace
+from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import running, start_qdrant
 from tests.support.spec.documents import allowing
@@ -28,12 +28,6 @@ def infra(workspace: Workspace) -> Iterator[Workspace]:
 def refer(workspace: Workspace, infra: Workspace) -> None:
     """Create the agent with a reference to the other namespace's connection."""
     workspace.create(connectionRef={"name": "main", "namespace": infra.namespace})
-
-
-def label(workspace: Workspace, **labels: str | None) -> None:
-    path = f"/api/v1/namespaces/{workspace.namespace}"
-    body = {"metadata": {"labels": labels}}
-    workspace.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
 
 
 def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(workspace: Workspace, infra: Workspace) -> None:
@@ -59,31 +53,6 @@ def test_a_connection_that_no_longer_allows_a_namespace_stalls_its_objects_and_k
 
     workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
     assert workspace.physicals() == [workspace.physical]
-
-
-def test_labels_of_the_namespace_decide_where_the_connection_asks_for_them(
-    workspace: Workspace, infra: Workspace
-) -> None:
-    label(workspace, tier="gold")
-    infra.connect(**allowing({"matchLabels": {"tier": "gold"}}))
-    refer(workspace, infra)
-    workspace.wait_ready()
-
-    infra.patch("main", kind="QdrantConnection", **allowing({"matchLabels": {"tier": "silver"}}))
-
-    condition = workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
-    assert "label the namespace tier=silver" in condition["message"]
-
-
-def test_one_namespace_is_named_by_the_label_that_kubernetes_gives_it(workspace: Workspace, infra: Workspace) -> None:
-    named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [workspace.namespace]}
-    infra.connect(**allowing({"matchExpressions": [named]}))
-    refer(workspace, infra)
-    workspace.wait_ready()
-
-    infra.patch("main", kind="QdrantConnection", **allowing({"matchExpressions": [named | {"operator": "NotIn"}]}))
-
-    workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
 
 
 def test_the_key_is_read_where_the_connection_is(

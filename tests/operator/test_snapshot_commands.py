@@ -52,16 +52,6 @@ def test_a_snapshot_is_made_waited_for_and_listed(workspace: Workspace) -> None:
     assert "same disk" in line
 
 
-def test_kubectl_shows_what_is_asked_first(workspace: Workspace) -> None:
-    have_snapshot(workspace)
-
-    heading, cells = kubectl(workspace, "get", "msnap")
-    size = workspace.status("one", "MemorySnapshot")["sizeBytes"]
-
-    assert heading == ["NAME", "AGENT-MEMORY", "SUCCEEDED", "VERIFIED", "POINTS", "BYTES", "AGE"]
-    assert cells[:6] == ["one", "memory", "True", "True", "7", str(size)]
-
-
 def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     have_snapshot(workspace)
     path = tmp_path / "one.snapshot"
@@ -71,15 +61,6 @@ def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: path
     status = workspace.status("one", "MemorySnapshot")
     assert hashlib.sha256(path.read_bytes()).hexdigest() == status["sha256"]
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_snapshot_is_verified_once_more_on_request(workspace: Workspace) -> None:
-    have_snapshot(workspace, verify="None")
-
-    told = do(workspace, "snapshot", "verify", "memory", "one", "--wait")
-
-    assert told.startswith(f"verification of MemorySnapshot {workspace.namespace}/one requested\n")
-    assert do(workspace, "snapshot", "list", "memory").splitlines()[1].split()[5] == "yes"
 
 
 def test_deleting_removes_the_bytes_of_a_retained_snapshot_too(workspace: Workspace) -> None:

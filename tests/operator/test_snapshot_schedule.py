@@ -94,18 +94,6 @@ def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_res
     again.kill()
 
 
-def test_a_snapshot_that_somebody_deleted_is_not_made_again(workspace: Workspace, pair: list[ForkedOperator]) -> None:
-    workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
-    slot = claim_missed(workspace, pair)
-
-    workspace.delete(slot, "MemorySnapshot")
-    wait_until(lambda: not snapshots(workspace), seconds=10, what="the end of the snapshot")
-    workspace.request_pass()
-    workspace.wait_ready()
-
-    assert snapshots(workspace) == []
-
-
 def test_the_agent_outlives_nothing_of_its_snapshots(workspace: Workspace, pair: list[ForkedOperator]) -> None:
     """No owner: what is deleted with the agent, or pruned by GitOps, is the agent alone."""
     workspace.create_ready(snapshots={"schedule": THRICE_DAILY})

@@ -1,20 +1,14 @@
 """More than one snapshot on a live cluster: how many are under way at once, and which of them go."""
 
-import itertools
 import json
-import pathlib
 import threading
-import zlib
 from typing import Any
 
 import pytest
 
 from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE
-from agentmemory_operator.spec.schedule import LARGEST_SPREAD_MS
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import Workspace, conditions_of
 from tests.support.patience import wait_until
-from tests.support.programs import free_port, running, start_qdrant
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -84,34 +78,3 @@ def test_those_that_no_rule_keeps_go_with_their_files_and_a_pinned_one_stays(wor
     assert workspace.names("MemorySnapshot") == ["by-hand", "first", "third"]
     assert {item["name"] for item in left} == {files[name] for name in ("by-hand", "first", "third")}
     assert "second is removed: no rule keeps it" in workspace.events(kind="Normal")["SnapshotRemoved"]
-
-
-def early_slug(namespace: str) -> str:
-    """Return an agent's name whose share of the minutes over which a herd is spread is under half a second."""
-    names = (f"{namespace}-{number}" for number in itertools.count())
-    return next(name for name in names if zlib.crc32(name.encode()) % (LARGEST_SPREAD_MS + 1) < 500)
-
-
-def test_an_upgraded_qdrant_asks_for_a_snapshot_that_it_can_restore(
-    control_plane: ControlPlane, namespace: str, tmp_path: pathlib.Path
-) -> None:
-    port, kind = free_port(), "MemorySnapshot"
-    older, url = start_qdrant(tmp_path, port=port)
-    with running(older):
-        workspace = Workspace(control_plane, namespace, url, claims=early_slug(namespace))
-        workspace.create_ready(snapshots={"schedule": "0 0 1 1 *", "verify": "Checksum"})
-        workspace.create_snapshot("by-hand", verify="Checksum")
-        workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="by-hand", of=kind, seconds=30)
-        workspace.wait_condition("SnapshotFresh", "True/SnapshotRecent", seconds=20)
-        older.stop()
-
-    newer, _ = start_qdrant(tmp_path, port=port, version="1.19.2")
-    with running(newer):
-        made = "memory-qdrant-1-19-2"
-        wait_until(lambda: workspace.get(made, kind), seconds=60, what="a snapshot of the new version")
-        workspace.wait_condition("Succeeded", "True/SnapshotTaken", name=made, of=kind, seconds=30)
-        told = workspace.wait_condition("SnapshotFresh", "True/SnapshotRecent", seconds=20)
-        assert made in told["message"]
-        assert "cannot restore the existing snapshots" in workspace.events(kind="Normal")["SnapshotDue"]
-        assert workspace.names(kind) == ["by-hand", made]
-        workspace.clean()

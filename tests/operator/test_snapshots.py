@@ -33,29 +33,6 @@ def test_a_snapshot_is_made_proven_and_on_record(workspace: Workspace) -> None:
     )
 
 
-def test_its_deletion_takes_the_file_along_where_that_is_asked_for(workspace: Workspace) -> None:
-    workspace.create_ready()
-    for name, policy in (("kept", "Retain"), ("gone", "Delete")):
-        workspace.create_snapshot(name, deletionPolicy=policy)
-        workspace.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of=KIND, seconds=20)
-    kept = workspace.status("kept", KIND)["name"]
-
-    for name in ("kept", "gone"):
-        workspace.delete(name, KIND)
-        wait_until(lambda name=name: workspace.get(name, KIND) is None, seconds=10, what=f"the end of {name}")
-
-    assert files_of(workspace) == [kept]
-
-
-def test_a_snapshot_applied_before_its_agent_waits_for_it(workspace: Workspace) -> None:
-    workspace.create_snapshot("early")
-    workspace.wait_condition("Succeeded", "Unknown/AgentMemoryNotFound", name="early", of=KIND)
-
-    workspace.create_ready()
-
-    workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="early", of=KIND, seconds=30)
-
-
 class TestLastSnapshot:
     def test_the_collection_goes_once_the_last_snapshot_is_proven(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Snapshot")
@@ -71,15 +48,3 @@ class TestLastSnapshot:
         assert (workspace.physicals(), workspace.aliases()) == ([workspace.physical], {})
         assert files_of(workspace) == [status["name"]]
         assert status["points"]["after"] == 4
-
-    def test_a_namespace_that_is_deleted_is_not_held_up_and_the_collection_is_kept(self, workspace: Workspace) -> None:
-        workspace.create_ready(deletionPolicy="Snapshot")
-        workspace.store_points(4)
-        workspace.control_plane.http.delete(f"/api/v1/namespaces/{workspace.namespace}")
-
-        # Nothing here deletes what lies in a namespace, as a cluster's controller would.
-        workspace.delete()
-        workspace.wait_gone(seconds=15)
-
-        assert workspace.stored() == 4
-        assert workspace.names(KIND) == []

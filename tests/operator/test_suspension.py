@@ -36,16 +36,6 @@ def test_a_suspended_object_is_left_alone_until_it_is_resumed(workspace: Workspa
     assert "Suspended" not in conditions_of(workspace.must_get())
 
 
-def test_an_object_that_is_created_suspended_gets_no_collection(workspace: Workspace) -> None:
-    workspace.connect()
-    workspace.create(suspend=True)
-
-    workspace.wait_condition("Suspended", "True/Suspended")
-
-    assert workspace.physicals() == []
-    assert conditions_of(workspace.must_get())["Ready"] == "Unknown/Suspended"
-
-
 def test_a_pass_that_is_asked_for_runs_once(workspace: Workspace, proxy: Proxy) -> None:
     workspace.connect(url=proxy.url)
     workspace.create()

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.support.cluster.workspace import (
-    CONNECTION,
     OLD_CLUSTER,
     OLD_UID,
     Workspace,
@@ -42,30 +41,6 @@ class TestTakeover:
 
         check_taken(workspace)
 
-    @pytest.mark.parametrize("owner", [{"clusterId": OLD_CLUSTER}, {"namespace": "elsewhere"}])
-    def test_what_is_another_namespace_s_the_owner_of_the_connection_gives(
-        self, workspace: Workspace, owner: dict[str, str]
-    ) -> None:
-        leave_behind(workspace, **owner)
-        workspace.create(annotations={"agentmemory.dev/takeover": OLD_UID})
-        condition = workspace.wait_condition("Stalled", "True/CollectionNotOwned")
-        assert OLD_UID not in condition["message"]
-        assert "foreignOwner" not in workspace.status()
-
-        given = {"agent": workspace.slug, "fromUid": OLD_UID, "toNamespace": workspace.namespace}
-        workspace.patch(CONNECTION, kind="QdrantConnection", takeovers=[given])
-
-        check_taken(workspace)
-
-    def test_the_annotation_with_another_uid_takes_nothing_over(self, workspace: Workspace) -> None:
-        leave_behind(workspace, name="another")
-        workspace.create(annotations={"agentmemory.dev/takeover": "5c9a7f3e-0000-4000-8000-000000000002"})
-
-        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
-
-        assert marker_of(workspace)["uid"] == OLD_UID
-        assert "CollectionTakenOver" not in workspace.events(kind="Normal")
-
 
 def check_taken(workspace: Workspace) -> None:
     """Pass once the object has the collection, and all that it held."""
@@ -87,23 +62,6 @@ def takeover(workspace: Workspace, *options: str) -> tuple[int, str]:
 
 
 class TestRebuiltCluster:
-    def test_the_command_lists_and_then_takes_over_what_the_old_cluster_had(self, workspace: Workspace) -> None:
-        leave_behind(workspace, clusterId=f"{OLD_CLUSTER}-{workspace.slug}")
-        workspace.create()
-        wait_asked(workspace)
-        options = ("--all", "--cluster-id", f"{OLD_CLUSTER}-{workspace.slug}")
-
-        listed = takeover(workspace, *options)
-
-        assert listed[0] == 0
-        for words in ("NAMESPACE", workspace.namespace, workspace.alias, OLD_UID, "Nothing was changed"):
-            assert words in listed[1]
-        assert "takeovers" not in workspace.must_get(CONNECTION, "QdrantConnection")["spec"]
-        assert takeover(workspace, *options, "--yes")[0] == 0
-        assert workspace.wait_ready()["status"]["collection"]["points"] == 3
-        allowed = workspace.must_get(CONNECTION, "QdrantConnection")["spec"]["takeovers"]
-        assert allowed == [{"fromClusterId": f"{OLD_CLUSTER}-{workspace.slug}"}]
-
     @pytest.mark.parametrize("owner", [{"clusterId": "other"}, {"clusterId": OLD_CLUSTER, "name": "another"}])
     def test_all_leaves_alone_what_is_not_the_same_object_of_that_cluster(
         self, workspace: Workspace, owner: dict[str, str]
@@ -116,23 +74,6 @@ class TestRebuiltCluster:
 
         assert (code, told.strip()) == (0, "No AgentMemory is blocked by a collection of that cluster.")
         assert marker_of(workspace)["uid"] == OLD_UID
-
-    def test_one_object_is_taken_over_by_name(self, workspace: Workspace) -> None:
-        leave_behind(workspace, name="another")
-        workspace.create()
-        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
-
-        assert takeover(workspace, "memory", "-n", workspace.namespace, "--yes")[0] == 0
-
-        workspace.wait_ready()
-
-    def test_an_object_that_is_refused_nothing_is_an_error(self, workspace: Workspace) -> None:
-        workspace.create_ready()
-
-        code, told = takeover(workspace, "memory", "-n", workspace.namespace)
-
-        assert code == 1
-        assert "is not blocked by such a collection" in told
 
     @pytest.mark.parametrize("options", [(), ("memory", "--all"), ("--all",)])
     def test_what_is_meant_has_to_be_said(self, workspace: Workspace, options: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster.workspace import Workspace, conditions_of
+from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -29,20 +29,3 @@ def test_the_second_reindex_waits_for_the_first_and_comes_by_itself(workspace: W
         assert found["config"]["hnsw_config"]["m"] == 24
     told = [workspace.events(name, kind="Normal").get("ReindexQueued", "") for name in ("memory", OTHER)]
     assert sum("is first" in message for message in told) == 1
-
-
-def test_a_claim_that_a_killed_operator_left_behind_over_a_green_collection_blocks_nobody(workspace: Workspace) -> None:
-    workspace.create_ready()
-    workspace.create(OTHER, agent=f"{workspace.slug}-2")
-    workspace.wait_ready(OTHER)
-    workspace.store_points(3, f"{workspace.alias}-2")
-    path = f"/apis/agentmemory.dev/v1alpha1/namespaces/{workspace.namespace}/agentmemories/memory/status"
-    left = {"status": {"reindexSince": "2026-01-01T00:00:00Z"}}
-    merge = {"content-type": "application/merge-patch+json"}
-    workspace.control_plane.http.patch(path, json=left, headers=merge).raise_for_status()
-
-    workspace.patch(OTHER, index={"hnsw": {"m": 24}})
-
-    found = wait_until(lambda: conditions_of(workspace.must_get(OTHER)).get("InSync"), seconds=5, what="a status")
-    assert found in ("True/Converged", "False/Indexing")
-    workspace.wait_ready(OTHER)

@@ -13,7 +13,7 @@ from agentmemory_operator.adapters.kubernetes.zone_keys import KEY, PREFIX, Kube
 from agentmemory_operator.errors import KeysUnavailable, TransientError
 from agentmemory_operator.zones.keyring import FRESH_MS, AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import LEVELS, SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at
-from agentmemory_operator.zones.rules.shards import ENTRY_BYTES, SHARD_BYTES, Shard, shard_to_text
+from agentmemory_operator.zones.rules.shards import Shard, shard_to_text
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import shell
 from tests.support.cluster.workspace import MERGE
@@ -57,23 +57,6 @@ def secret_of(ring: Ring, name: str = "0") -> str:
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda found: found.__name__)
 async def test_it_is_a_store_of_shards(shards: KubernetesKeyShards, behaviour: Behaviour) -> None:
     await behaviour(shards, a_ring())
-
-
-async def test_a_full_shard_fits_a_secret_and_takes_no_other_key(shards: KubernetesKeyShards) -> None:
-    ring, scope = a_ring(), scope_hash("PERSONAL", "ada")
-    *closed, name = (shard_at(scope, level) for level in range(LEVELS))
-    for lower in closed:
-        await shards.write(Shard(ring=ring, name=lower, is_closed=True))
-    entry = next(iter(a_shard(ring, name).entries.values()))
-    full = Shard(ring=ring, name=name, entries={new_key_id(name): entry for _ in range(SHARD_BYTES // ENTRY_BYTES)})
-    assert full.is_full
-    version = await shards.write(full)
-
-    with pytest.raises(KeysUnavailable, match="no room"):
-        await Keyring(shards, FakeClock()).writing(AgentKeys(ring, FakeWrapping()), "PERSONAL", "ada")
-
-    read = await shards.read(ring, name)
-    assert (read.version, read.entries) == (version, full.entries)
 
 
 @pytest.mark.parametrize("data", [{}, {KEY: base64.b64encode(b"{}").decode()}, {"other": "eA=="}])

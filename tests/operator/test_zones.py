@@ -133,36 +133,6 @@ def test_another_wrapping_key_takes_over_while_memories_are_read(
     assert all(value not in str(workspace.must_get()) for value in (first, second, *secret["data"].values()))
 
 
-def test_who_takes_the_key_of_before_away_too_early_is_told_which_one_is_missing(
-    workspace: Workspace, agent: Agent
-) -> None:
-    first = new_wrapping_key()
-    workspace.create_secret("zones", key=first)
-    agent.create()
-    agent.wait_for("KeysAvailable")
-    assert agent.store("told in confidence") == 201
-    workspace.change_secret("zones", key=new_wrapping_key())
-
-    agent.wait_for("KeysUnreadable")
-    message = workspace.wait_condition("KeysUnavailable", "True/KeysUnreadable")["message"]
-    assert wrapping_of(first).fingerprint in message
-    workspace.change_secret("zones", **{"key.previous": first})
-    agent.wait_for("KeysAvailable")
-
-
-def test_keys_that_somebody_deletes_are_missed(workspace: Workspace, agent: Agent) -> None:
-    workspace.create_secret("zones", key=new_wrapping_key())
-    agent.create()
-    agent.wait_for("KeysAvailable")
-    assert agent.store("told in confidence") == 201
-    wait_until(lambda: told(workspace).get("shards") == 1, seconds=30, what="the count")
-    for secret in agent.keys.secrets():
-        path = f"/api/v1/namespaces/{secret['metadata']['namespace']}/secrets/{secret['metadata']['name']}"
-        workspace.control_plane.http.delete(path).raise_for_status()
-
-    agent.wait_for("KeysLost")
-
-
 @pytest.mark.parametrize(("policy", "is_left"), [("Delete", False), ("Retain", True)])
 def test_keys_go_with_a_confirmed_deletion_alone(
     workspace: Workspace, agent: Agent, policy: str, is_left: bool

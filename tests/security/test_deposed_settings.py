@@ -15,7 +15,7 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import control_plane, qdrant_url
 from tests.support.cluster.operators import start_api, start_operator
 from tests.support.cluster.tenants import Account
-from tests.support.cluster.workspace import AGENT, MERGE, Workspace
+from tests.support.cluster.workspace import AGENT, Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import Program, running
 
@@ -155,41 +155,3 @@ def test_access_that_cannot_be_read_lets_nobody_in_until_it_can(site: SharedAgen
     site.workspace.patch(access={"subjects": [site.subject("bot", "read")]})
     site.wait(boss=NONE, bot=READS, late=NONE)
     site.workspace.wait_ready()
-
-
-def test_who_is_taken_out_of_a_suspended_object_is_out(site: SharedAgent) -> None:
-    site.workspace.patch(suspend=True, access={"subjects": [site.subject("boss", "read")]})
-    site.wait(boss=READS, bot=NONE, late=NONE)
-    wait_until(lambda: site.workspace.status()["access"]["readers"] == 1, seconds=SEEN_WITHIN_S, what="1 reader")
-
-    site.workspace.patch(access={"subjects": []}, **TYPO)
-    site.wait(boss=NONE, bot=NONE, late=NONE)
-
-
-def test_who_is_taken_out_of_an_object_that_is_being_deleted_is_out(site: SharedAgent) -> None:
-    path = f"/apis/agentmemory.dev/v1alpha1/namespaces/{site.workspace.namespace}/agentmemories/{AGENT}"
-    held = {"metadata": {"finalizers": ["example.com/hold"]}}
-    site.workspace.control_plane.http.patch(path, json=held, headers=MERGE).raise_for_status()
-    site.workspace.delete()
-    site.wait(boss=ALL, bot=ALL, late=NONE)
-
-    site.workspace.patch(access={"subjects": [site.subject("bot", "read")]}, **TYPO)
-    site.wait(boss=NONE, bot=READS, late=NONE)
-
-
-@pytest.mark.parametrize("spec", [[], "gone", {}], ids=["a list", "a word", "empty"])
-def test_a_spec_that_is_nothing_of_the_kind_lets_nobody_in(site: SharedAgent, spec: object) -> None:
-    site.put(spec)
-
-    site.wait(boss=NONE, bot=NONE, late=NONE)
-
-
-def test_an_object_that_was_never_valid_is_not_served(site: SharedAgent) -> None:
-    site.workspace.delete()
-    site.wait(boss=NONE, bot=NONE, late=NONE)
-
-    everything = {"subjects": [site.subject("boss", "read", "write", "admin")]}
-    site.workspace.create(access=everything, **TYPO)
-    site.workspace.wait_condition("Stalled", "True/InvalidSpec")
-
-    assert site.standing() == {"boss": NONE, "bot": NONE, "late": NONE}

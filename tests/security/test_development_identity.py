@@ -183,18 +183,6 @@ def test_a_user_token_outlives_a_start_and_opens_its_user_alone(home: Home, secr
 class TestFile:
     """The id is whole or not there, and nobody's but the owner's to read."""
 
-    def test_it_is_kept_from_start_to_start_and_read_by_nobody_else(self, home: Home) -> None:
-        with home.dev() as stack:
-            stack.wait_served()
-            first, owners = home.id, stack.owners()
-        with home.dev() as stack:
-            stack.wait_served()
-
-        assert home.id == first
-        assert set(owners.values()) == {first}
-        assert stat.S_IMODE(home.file.stat().st_mode) == 0o600
-        assert [path.name for path in home.data.glob("cluster-id*")] == ["cluster-id"]
-
     def test_lost_it_leaves_the_collections_alone_and_the_start_says_what_to_write(self, home: Home) -> None:
         with home.dev() as stack:
             stack.wait_served()

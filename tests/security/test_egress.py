@@ -231,6 +231,19 @@ CLIENTS = [
 EVERY_CLIENT = pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__name__)
 
 
+def pairs(clients: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return each client with two of the values, and each value with two clients at least."""
+    turns = max(len(clients), len(values))
+    of = [(place % len(clients), place % len(values)) for place in range(turns)]
+    of += [(place % len(clients), (place + 1) % len(values)) for place in range(turns)]
+    return [(clients[client], values[value]) for client, value in of]
+
+
+def named(value: Any) -> str:
+    """Return the name of a client, or the beginning of a value."""
+    return value.__name__ if callable(value) else repr(value)[:24]
+
+
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that fail are asked again for a moment, not for ten seconds."""
@@ -238,8 +251,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestRedirects:
-    @EVERY_CLIENT
-    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    @pytest.mark.parametrize(("ask", "status"), pairs(CLIENTS, [301, 302, 303, 307, 308]), ids=named)
     async def test_nobody_follows_one_with_body_or_key(
         self, ask: Callable[[str], Awaitable[None]], status: int
     ) -> None:
@@ -276,24 +288,29 @@ PAGE = b"<html>internal admin page\x1b[31m root:hunter2\r\n</html>"
 SECRETS = ("hunter2", "root", "\x1b", "\n", KEY, TEXT, "ACCESS-ID")
 
 
+BODIES = [
+    PAGE,
+    b'{"error": "root:hunter2"}',
+    b'{"status": "root:hunter2"}',
+    b'{"status": {"error": {"root": "hunter2"}}}',
+    b'{"error": {"message": "root:hunter2 ' + TEXT.encode() + b'", "code": "root hunter2"}}',
+    b"<Page><Code>Root</Code><Message>root:hunter2</Message></Page>",
+    b"<Error><Code>root:hunter2</Code><Message>root:hunter2</Message></Error>",
+    b"<?xml version='1.0' encoding='root'?><Error/>",
+    b"\xff\xfe\x00root:hunter2",
+    b"[" * 100_000,
+]
+
+
 class TestWords:
-    @EVERY_CLIENT
-    @pytest.mark.parametrize("status", [400, 404, 500])
     @pytest.mark.parametrize(
-        "body",
+        ("ask", "status", "body"),
         [
-            PAGE,
-            b'{"error": "root:hunter2"}',
-            b'{"status": "root:hunter2"}',
-            b'{"status": {"error": {"root": "hunter2"}}}',
-            b'{"error": {"message": "root:hunter2 ' + TEXT.encode() + b'", "code": "root hunter2"}}',
-            b"<Page><Code>Root</Code><Message>root:hunter2</Message></Page>",
-            b"<Error><Code>root:hunter2</Code><Message>root:hunter2</Message></Error>",
-            b"<?xml version='1.0' encoding='root'?><Error/>",
-            b"\xff\xfe\x00root:hunter2",
-            b"[" * 100_000,
+            (ask, (400, 404, 500)[(turn + place) % 3], body)
+            for place, body in enumerate(BODIES)
+            for turn, ask in enumerate(CLIENTS)
         ],
-        ids=["page", "error", "status", "object", "openai", "xml", "code", "encoding", "bytes", "deep"],
+        ids=named,
     )
     async def test_what_is_no_envelope_of_the_service_s_own_is_not_repeated(
         self, ask: Callable[[str], Awaitable[None]], status: int, body: bytes, monkeypatch: pytest.MonkeyPatch
@@ -529,14 +546,17 @@ def egress(
 
 
 class TestAddresses:
-    @EVERY_CLIENT
     @pytest.mark.parametrize(
-        "host",
-        [
-            *("169.254.169.254", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]"),
-            *("[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "0.0.0.0", "[::]", "[fe80::1]", "224.0.0.1"),
-            *("metadata.google.internal", "evil.example.com", "EVIL.example.com"),
-        ],
+        ("ask", "host"),
+        pairs(
+            CLIENTS,
+            [
+                *("169.254.169.254", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]"),
+                *("[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "0.0.0.0", "[::]", "[fe80::1]", "224.0.0.1"),
+                *("metadata.google.internal", "evil.example.com", "EVIL.example.com"),
+            ],
+        ),
+        ids=named,
     )
     async def test_no_client_connects_to_an_address_that_is_never_connected_to(
         self, ask: Callable[[str, Egress], Awaitable[None]], host: str
@@ -562,8 +582,11 @@ class TestAddresses:
         assert "192.168.7.9" not in str(raised.value)
         assert "AGENTMEMORY_ALLOWED_HOSTS" in str(raised.value)
 
-    @EVERY_CLIENT
-    @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.0.1."])
+    @pytest.mark.parametrize(
+        ("ask", "host"),
+        pairs(CLIENTS, ["2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.0.1."]),
+        ids=named,
+    )
     async def test_another_spelling_of_an_address_is_no_way_around(
         self, ask: Callable[[str, Egress], Awaitable[None]], host: str
     ) -> None:

@@ -1,22 +1,17 @@
 """A tenant that may write every status of its namespace gets nothing of another's by it, and takes nothing away."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.spec.kinds.agent_memory import GROUP
-from tests.support.cluster.operators import LEADING
 from tests.support.cluster.tenants import Rights, Tenant
-from tests.support.cluster.workspace import AGENT, CONNECTION, MERGE, Workspace, conditions_of
+from tests.support.cluster.workspace import AGENT, CONNECTION, Workspace, conditions_of
 from tests.support.patience import wait_until
 from tests.support.spec.documents import Document
 
 SECRET, OWN = "the safe opens with 4711", "beta likes tea"
-LONG_AGO = "2020-01-01T00:00:00Z"
 ENDED_WITHIN_S, FORGOTTEN_S = 30.0, 6.0
 
 
@@ -84,21 +79,6 @@ class TwoTenants:
     def now(self) -> str:
         return self.beta.seen.server_time()
 
-    @contextmanager
-    def operator_away(self) -> Iterator[None]:
-        """Have an operator that knows of what is done meanwhile only how it ended."""
-        program = self.beta.platform.operator
-        program.stop()
-        try:
-            yield
-        finally:
-            program.restart(LEADING)
-
-    def hold(self, kind: str, name: str, finalizer: str) -> None:
-        """Have beta write a finalizer of ours."""
-        body = {"metadata": {"finalizers": [f"{GROUP}/{finalizer}"]}}
-        self.beta.http.patch(self.beta.seen.path(kind, name), json=body, headers=MERGE).raise_for_status()
-
     def wait_forgotten(self) -> None:
         """Wait for passes over what has ended: until then the operator goes by what it has just written itself."""
         time.sleep(FORGOTTEN_S)
@@ -149,40 +129,6 @@ def test_what_a_forged_snapshot_names_is_not_restored(scene: TwoTenants) -> None
     assert scene.beta.bot.found(scene.own_slug) == {OWN}
 
 
-def test_the_deletion_of_a_forged_snapshot_leaves_the_file_of_another(scene: TwoTenants) -> None:
-    """Of a snapshot whose status it did not write itself, an operator that has just started knows no more than that."""
-    done = {"type": "Succeeded", "status": "True", "reason": "SnapshotTaken", "message": "made"}
-    with scene.operator_away():
-        scene.beta.apply("MemorySnapshot", "forged", {"agentMemoryRef": {"name": AGENT}, "deletionPolicy": "Delete"})
-        scene.hold("MemorySnapshot", "forged", "snapshot")
-        told = {"conditions": [done | {"lastTransitionTime": LONG_AGO}], "startTime": LONG_AGO}
-        scene.beta.patch_status("MemorySnapshot", "forged", scene.forged() | told)
-    scene.beta.annotate("forged", of="MemorySnapshot", verify_requested_at="now")
-    scene.wait_ended("MemorySnapshot", "forged", "Unknown/CollectionNotOwned", of="Verified")
-
-    scene.beta.delete("forged", "MemorySnapshot")
-
-    wait_until(
-        lambda: "forged" not in scene.beta.seen.names("MemorySnapshot"),
-        seconds=ENDED_WITHIN_S,
-        what="the end of the forged snapshot",
-    )
-    assert "SnapshotKept" in scene.beta.seen.events("forged")
-    scene.check_unharmed()
-
-
-def test_a_snapshot_that_seems_to_be_under_way_makes_no_file_of_anothers(scene: TwoTenants) -> None:
-    begun = {"step": "Create", "attempts": 0, "newestBefore": 0, "points": {"before": 1}, "startTime": scene.now}
-    told = {name: value for name, value in scene.forged().items() if name not in ("name", "locations")}
-
-    with scene.operator_away():
-        scene.beta.apply("MemorySnapshot", "forged", {"agentMemoryRef": {"name": AGENT}, "verify": "None"})
-        scene.beta.patch_status("MemorySnapshot", "forged", told | begun)
-
-    scene.wait_ended("MemorySnapshot", "forged", "False/CollectionNotOwned")
-    scene.check_unharmed()
-
-
 def test_a_rollback_leads_to_no_collection_that_only_a_status_names(scene: TwoTenants) -> None:
     beta = scene.beta
     beta.apply("MemorySnapshot", "own", {"agentMemoryRef": {"name": AGENT}, "verify": "None"})
@@ -199,62 +145,6 @@ def test_a_rollback_leads_to_no_collection_that_only_a_status_names(scene: TwoTe
     scene.wait_ended("MemoryRestore", "undo", "False/CollectionNotOwned", of="RolledBack")
     assert scene.aliases()[f"agent_memory_{scene.own_slug}"] == restored
     scene.check_unharmed()
-
-
-@pytest.mark.parametrize("has_ended", [False, True])
-def test_a_restore_that_seems_to_have_made_anothers_collection_removes_nothing(
-    scene: TwoTenants, has_ended: bool
-) -> None:
-    beta = scene.beta
-    scene.restore("forged", "none")
-    failed = {"type": "Succeeded", "status": "False", "reason": "SnapshotRefused", "message": "it failed"}
-    told = {"physical": scene.physical, "connection": scene.connection, "startTime": LONG_AGO}
-    told |= {"steps": [{"name": "Recover", "startTime": LONG_AGO}]}
-    told |= {"conditions": [failed | {"lastTransitionTime": LONG_AGO}]} if has_ended else {}
-    # Held as one is that has something to clean up.
-    scene.hold("MemoryRestore", "forged", "restore")
-    beta.patch_status("MemoryRestore", "forged", told)
-
-    beta.annotate("forged", of="MemoryRestore", takeover="now")
-    beta.delete("forged", "MemoryRestore")
-
-    wait_until(
-        lambda: "forged" not in beta.seen.names("MemoryRestore"),
-        seconds=ENDED_WITHIN_S,
-        what="the end of the forged restore",
-    )
-    scene.check_unharmed()
-
-
-def test_the_deletion_of_an_agent_deletes_nothing_that_its_status_names(scene: TwoTenants) -> None:
-    beta, extra = scene.beta, f"{scene.slug}-c"
-    confirmed = {f"{GROUP}/confirm-delete": f"agent_memory_{extra}"}
-    beta.claim(scene.infra, extra, name="extra", deletionPolicy="Delete", annotations=confirmed)
-    beta.wait_ready("extra")
-    scene.infra.qdrant.delete(f"/collections/agent_memory_{extra}__1").raise_for_status()
-    beta.patch_status("AgentMemory", "extra", {"collection": {"physical": scene.physical, "points": 0}})
-
-    beta.delete("extra")
-
-    beta.seen.wait_gone("extra", seconds=ENDED_WITHIN_S)
-    scene.check_unharmed()
-
-
-def test_an_unmarked_collection_is_not_adopted_because_a_status_names_it(scene: TwoTenants) -> None:
-    beta, extra, unmarked = scene.beta, f"{scene.slug}-c", f"{scene.slug}-unmarked"
-    body = {"vectors": {"size": 4, "distance": "Cosine"}}
-    scene.infra.qdrant.put(f"/collections/{unmarked}", json=body).raise_for_status()
-    beta.claim(scene.infra, extra, name="extra", suspend=True)
-    beta.wait_condition("Suspended", "True/Suspended", name="extra")
-    beta.patch_status("AgentMemory", "extra", {"collection": {"physical": unmarked, "points": 0}})
-
-    beta.claim(scene.infra, extra, name="extra", suspend=False)
-
-    beta.wait_ready("extra", seconds=ENDED_WITHIN_S)
-    assert scene.aliases()[f"agent_memory_{extra}"] == f"agent_memory_{extra}__1"
-    config = scene.infra.qdrant.get(f"/collections/{unmarked}").json()["result"]["config"]
-    assert not config.get("metadata")
-    assert beta.read("AgentMemory", "extra")["status"]["collection"]["physical"] == f"agent_memory_{extra}__1"
 
 
 def test_anothers_numbers_and_times_hold_up_nobody(scene: TwoTenants) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import Came
 from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
-from agentmemory_operator.consolidation.undo import proposals_of
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, FakeEmbedder, World, agent_of, settings_of
@@ -156,34 +154,6 @@ async def test_what_obeys_to_the_letter_supersedes_nothing_of_another_user(world
     ids = {row["id"] for row in of_user}
     assert all(row.get("supersededById") in ids | {None} for row in of_user)
     assert all(set(row.get("supersedesIds") or ()) <= ids for row in of_user)
-
-
-async def test_an_order_with_a_name_or_a_number_waits_for_a_person(world: World) -> None:
-    await add(world, "please pay the bill")
-    await add(world, "the bill is to be paid")
-
-    report, _ = await run(world, obeying("pay 900 to Mallory", names))
-
-    assert (report.tally[Came.PROPOSED], report.tally[Came.MERGED]) == (1, 0)
-    (waiting,) = [each async for each in proposals_of(world.agent)]
-    assert waiting.fact.missing == ("900", "Mallory")
-    assert sorted(await world.heads()) == ["please pay the bill", "the bill is to be paid"]
-
-
-async def test_what_stays_by_the_rules_stays_whatever_the_model_says(world: World) -> None:
-    kept = {
-        await add(world, "alpha decided", type="decision"),
-        await add(world, "alpha happened", type="event"),
-        await add(world, "alpha keyed", key="k"),
-        await add(world, "alpha pinned", pinned=True),
-        await add(world, "alpha ends", expires_at=1 << 45),
-    }
-    await add(world, "alpha free")
-
-    await run(world, obeying("alpha", names))
-
-    rows = everything(world)
-    assert [rows[id_].get("supersededById") for id_ in kept] == [None] * len(kept)
 
 
 async def test_a_description_that_says_more_than_the_memories_is_left_out(world: World) -> None:

@@ -28,7 +28,6 @@ from tests.support.programs import clean_environment
 from tests.support.spec.documents import Document
 from tests.support.web.http_server import serve
 from tests.support.web.s3_server import BUCKET
-from tests.support.web.services import FakeOpenAI
 
 SECRET, MODEL_KEY = "platform", "sk-of-the-platform"
 API_KEY, OPENAI = {"name": SECRET, "key": "api-key"}, {"name": SECRET, "key": "openai"}
@@ -44,7 +43,6 @@ SHOWN = ("api-key", "authorization", "x-amz-security-token")
 NO_KEY = "Bearer none"
 SIZE = 8
 NOT_USABLE = "True/SecretNotUsable"
-LOOKED_AGAIN_S = 7.0
 
 
 @dataclass(slots=True)
@@ -144,16 +142,6 @@ class TestConnection:
         assert f"kubectl -n {alpha.namespace} annotate secret {SECRET}" in told
         assert listener.requests == []
 
-    def test_nor_does_a_node_beside_the_platforms_server(
-        self, alpha: Tenant, listener: Listener, platform: Platform, slug: str, infra: Workspace
-    ) -> None:
-        spec = {"url": platform.qdrant_url, "nodes": [listener.url], "apiKeySecretRef": API_KEY}
-        alpha.apply("QdrantConnection", "mine", spec)
-        alpha.claim(infra, slug, connectionRef={"name": "mine"})
-        alpha.apply("MemorySnapshot", "s", {"agentMemoryRef": {"name": AGENT}})
-
-        assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "mine", "QdrantConnection"))
-
     def test_a_url_that_changes_after_the_handover_gets_nothing_of_the_api(
         self, alpha: Tenant, listener: Listener, platform: Platform, slug: str, infra: Workspace
     ) -> None:
@@ -177,35 +165,6 @@ class TestEmbedding:
         assert_refused_and_not_sent(listener, lambda: is_refused(alpha), meanwhile=lambda: ask(alpha, slug))
         told = alpha.wait_condition("Stalled", NOT_USABLE)["message"]
         assert listener.url.removeprefix("http://") in told
-
-    def test_nor_of_the_operator_that_embeds_anew(
-        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
-    ) -> None:
-        embedding = {"provider": "wordllama", "dimensions": 64}
-        alpha.claim(infra, slug, embedding=embedding)
-        alpha.wait_ready()
-        wait_until(lambda: ask(alpha, slug) == 200, seconds=15, what="the agent in the API")
-        stored = alpha.bot.http.post(f"{slug}/memories", json={"user_id": "u", "content": "the printer is broken"})
-        assert stored.status_code == 201, stored.text
-
-        alpha.claim(infra, slug, embedding=openai_at(listener.url), changePolicy="Apply")
-
-        assert_refused_and_not_sent(listener, lambda: is_refused(alpha))
-
-    def test_a_url_that_changes_after_the_handover_gets_nothing(
-        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
-    ) -> None:
-        service = FakeOpenAI()
-        with serve(service.app()) as url:
-            list_hosts(alpha, f"{url.removeprefix('http://')}")
-            alpha.claim(infra, slug, embedding=openai_at(url))
-            alpha.wait_ready()
-            wait_until(lambda: ask(alpha, slug) == 200, seconds=15, what="an answer")
-            assert f"Bearer {MODEL_KEY}" in service.keys
-
-            alpha.claim(infra, slug, embedding=openai_at(listener.url))
-
-            assert_refused_and_not_sent(listener, lambda: is_refused(alpha), meanwhile=lambda: ask(alpha, slug))
 
     def test_what_a_status_and_a_qdrant_of_the_tenants_own_name_gets_nothing(
         self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace, qdrant_url: str
@@ -237,34 +196,6 @@ class TestStorage:
         alpha.apply("MemorySnapshot", "s", {"agentMemoryRef": {"name": AGENT}, "verify": "None"})
 
         assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "s", "MemorySnapshot"))
-
-    @pytest.mark.parametrize("kind", ["MemoryRestore", "MemorySnapshot"])
-    def test_nor_where_a_snapshot_is_taken_from_there(
-        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace, kind: str
-    ) -> None:
-        alpha.create_served(infra, slug, "one")
-        place = {"s3": s3_at(listener.url, key="a.snapshot", sha256="0" * 64)}
-        spec: Document = {"target": {"name": AGENT}, "source": place}
-        if kind == "MemorySnapshot":
-            spec = {"agentMemoryRef": {"name": AGENT}, "import": place}
-
-        alpha.apply(kind, "s", spec)
-
-        assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "s", kind))
-
-    def test_nor_where_a_status_says_that_a_copy_lies_there(self, alpha: Tenant, listener: Listener, slug: str) -> None:
-        alpha.apply("MemorySnapshot", "s", {"agentMemoryRef": {"name": "nobody"}, "deletionPolicy": "Delete"})
-        alpha.wait_condition("Succeeded", "Unknown/AgentMemoryNotFound", name="s", of="MemorySnapshot")
-        # Until a second look the operator goes by what it wrote itself.
-        time.sleep(LOOKED_AGAIN_S)
-
-        lies = {"type": "S3", "endpoint": listener.url, "bucket": BUCKET, "secret": SECRET, "key": f"{slug}/a.snapshot"}
-        alpha.patch_status("MemorySnapshot", "s", {"locations": [lies]})
-        time.sleep(1)
-        alpha.delete("s", "MemorySnapshot")
-
-        gone = lambda: alpha.seen.get("s", "MemorySnapshot") is None  # noqa: E731 - it reads as an argument
-        assert_refused_and_not_sent(listener, gone)
 
 
 def test_what_is_told_says_nothing_of_the_secret_but_that_it_is_there(

@@ -158,32 +158,6 @@ class TestAnothersCopy:
 
         site.check_refused(RESTORE, "undo")
 
-    def test_is_not_taken_in_by_its_key(self, site: SharedBucket) -> None:
-        asked = {"agentMemoryRef": {"name": AGENT}, "import": site.source(), "deletionPolicy": "Delete"}
-        site.beta.apply(SNAPSHOT, "taken", asked, annotations=site.takeover)
-
-        site.check_refused(SNAPSHOT, "taken")
-        site.beta.delete("taken", SNAPSHOT)
-        wait_until(lambda: site.beta.seen.get("taken", SNAPSHOT) is None, seconds=15, what="the end of taken")
-        site.check_untouched()
-
-    @EVERYTHING
-    def test_is_not_restored_by_a_status_that_names_it(self, site: SharedBucket) -> None:
-        site.forge()
-
-        restore(site.beta, {"snapshotRef": {"name": "nightly"}}, annotations=site.takeover)
-
-        site.check_refused(RESTORE, "undo")
-
-    @EVERYTHING
-    def test_is_not_read_to_verify_a_status_that_names_it(self, site: SharedBucket) -> None:
-        site.forge()
-
-        site.beta.annotate("nightly", of=SNAPSHOT, verify_requested_at="now")
-
-        site.beta.wait_condition("Verified", "Unknown/SourceNotAllowed", name="nightly", of=SNAPSHOT)
-        site.check_untouched()
-
     @EVERYTHING
     def test_does_not_go_with_an_object_whose_status_names_it(self, site: SharedBucket) -> None:
         site.forge()
@@ -194,29 +168,6 @@ class TestAnothersCopy:
         wait_until(lambda: site.beta.seen.get("nightly", SNAPSHOT) is None, seconds=15, what="the end of nightly")
         site.check_untouched()
         assert "does not belong to this MemorySnapshot" in site.beta.seen.events("nightly")["SnapshotKept"]
-
-    @EVERYTHING
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda key: key.replace("/", "/./", 1),
-            lambda key: key.replace("/", "/x/../", 1),
-            lambda key: f"{key}/../{key.rpartition('/')[2]}",
-            lambda key: key.replace("/", "%2f", 1),
-            lambda key: key.replace("/", "//", 1),
-        ],
-        ids=["a dot", "two dots", "two dots at its end", "an escape", "an empty segment"],
-    )
-    def test_is_not_reached_by_another_spelling_of_its_key(
-        self, site: SharedBucket, change: Callable[[str], str]
-    ) -> None:
-        site.forge(change)
-
-        restore(site.beta, {"snapshotRef": {"name": "nightly"}}, annotations=site.takeover)
-
-        end = ended(site.beta, RESTORE, "undo")
-        assert (end["status"], end["reason"]) in NO, end
-        site.check_untouched()
 
 
 @pytest.mark.parametrize("rights", BOTH)

@@ -50,15 +50,6 @@ def test_no_question_is_asked_twice() -> None:
     assert len({talk["id"] for talk in TALKS}) == len(TALKS)
 
 
-def test_the_english_set_is_large_and_of_both_kinds() -> None:
-    talks = json.loads((OWN / "dialogues.json").read_text(encoding="utf-8"))["conversations"]
-    with_assistant = [talk for talk in talks if any(turn["speaker"] == "Assistant" for turn in talk["turns"])]
-
-    assert len(talks) >= 6
-    assert 3 <= len(with_assistant) <= len(talks) - 3
-    assert sum(len(talk["questions"]) for talk in talks) >= 150
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_page_counts_what_there_is(file: Any) -> None:
     read = read_set(file)
@@ -66,15 +57,6 @@ def test_the_page_counts_what_there_is(file: Any) -> None:
     row = next(line for line in page.splitlines() if line.startswith(f"| `{file.name}`"))
 
     assert row.endswith(f"| {len(read.memories)} | {len(read.questions)} |")
-
-
-def test_what_an_assistant_said_has_its_role() -> None:
-    read = read_set(OWN / "dialogues.json")
-
-    assert {memory["speaker"] for memory in read.memories if memory["role"] == "assistant"} == {"Assistant"}
-    assert {memory["session_id"].rpartition("-")[0] for memory in read.memories} == {
-        question.user_id for question in read.questions
-    }
 
 
 def test_evidence_that_was_not_found_counts() -> None:
@@ -100,13 +82,6 @@ def test_a_ranking_is_compared_with_the_one_that_it_names() -> None:
 
     assert first == ("standard", "1.000", "1.000", "1.000", "", "", "")
     assert second[4:] == ("standard", "-1.000 (-1.000 to -1.000)", "-1.000 (-1.000 to -1.000)")
-
-
-def test_each_ranking_is_compared_with_one_that_is_measured() -> None:
-    names = [variant.name for variant in variants()]
-
-    assert len(set(names)) == len(names)
-    assert {variant.beside for variant in variants() if variant.beside} <= set(names)
 
 
 @pytest.mark.parametrize("texts", read_sentences(), ids=lambda texts: texts["language"])

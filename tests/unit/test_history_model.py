@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.history.clients import UNSENT
-from tests.support.cluster.history.journal import Entry, HistoryJournal, each_once, outcome_of
 from tests.support.cluster.history.model import History, Kind, Operation, Outcome, Span, Timeline, violations
-from tests.support.cluster.history.nemesis import BREAKS, MOVES, Schedule
 from tests.support.cluster.history.rows import Kill, Row, chain_violations, count_violations
 
 U = "u"
@@ -269,53 +266,3 @@ def test_accesses_before_a_restore_may_lie_in_another_collection() -> None:
     told = [bool(count_violations(history, rows(row("a", accesses=n)), [], 30, {})) for n in range(5)]
 
     assert told == [True, False, False, False, True]
-
-
-def test_accesses_of_those_that_had_its_id_may_be_a_memory_s() -> None:
-    history = History([store("a", 1), search(2, "a"), forget(3), store("b", 4), search(5, "b")], at_rest())
-    same = {"b": frozenset({"a", "b"})}
-    told = [bool(count_violations(history, rows(row("b", accesses=n)), [], 9, same)) for n in range(4)]
-
-    assert told == [True, False, False, True]
-
-
-ANSWERS = [
-    (Kind.STORE, 201, Outcome.OK),
-    (Kind.DELETE, 204, Outcome.OK),
-    (Kind.STORE, 409, Outcome.REFUSED),
-    (Kind.STORE, 429, Outcome.REFUSED),
-    (Kind.STORE, 503, Outcome.REFUSED),
-    (Kind.STORE, UNSENT, Outcome.REFUSED),
-    (Kind.FORGET, 503, Outcome.UNKNOWN),
-    (Kind.STORE, 504, Outcome.UNKNOWN),
-    (Kind.STORE, 500, Outcome.UNKNOWN),
-    (Kind.STORE, None, Outcome.UNKNOWN),
-]
-
-
-@pytest.mark.parametrize(("kind", "status", "outcome"), ANSWERS)
-def test_what_an_answer_says_of_a_write(kind: Kind, status: int | None, outcome: Outcome) -> None:
-    assert outcome_of(kind, status) is outcome
-
-
-def test_a_seed_gives_one_schedule_and_another_seed_another() -> None:
-    assert Schedule.of(7) == Schedule.of(7) != Schedule.of(8)
-    assert {move for move, _ in Schedule.of(7).moves[: len(MOVES)]} == set(MOVES)
-    assert {each.what for each in Schedule.of(7).breaks[: len(BREAKS)]} == set(BREAKS)
-
-
-def test_an_excerpt_has_what_concerns_a_memory_and_what_was_done_to_the_parts() -> None:
-    journal = HistoryJournal(begun=0)
-    journal.name("1", "a")
-    journal.events.append((2.5, "kill engine"))
-    for operation in (store("a", 1), refused("b", 2), store("c", 2), search(3, "a", "b", "c")):
-        journal.add(Entry(operation, "1" if operation.content == "b" else None))
-    [found] = each_once(violations(journal.history(at_rest())), lambda each: each.content)
-
-    told = journal.excerpt(found)
-
-    assert [part in told for part in ("409", "api-0 b of ['a']", "kill engine", "api-0 c")] == [True, True, True, False]
-
-
-def test_a_refusal_of_one_attempt_takes_back_nothing_that_an_earlier_one_may_have_done() -> None:
-    assert violations(History([replace(refused("a", 1), outcome=Outcome.UNKNOWN), search(5, "a")], at_rest())) == []

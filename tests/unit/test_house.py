@@ -90,8 +90,8 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
 BUDGETS = {
     "code lines of operator/": 54_600,
     "modules of operator/": 587,
-    "lines of tests": 114_300,
-    "lines of tests/support": 13_400,
+    "lines of tests": 111_800,
+    "lines of tests/support": 12_400,
     "packages that make demo installs": 95,
 }
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

@@ -76,21 +76,3 @@ def test_without_a_runner_it_says_what_it_needs(plugin: tuple[dict[str, Any], pa
 
     assert done.returncode == 1
     assert done.stderr.startswith("kubectl agentmemory needs uv or pipx on the PATH")
-
-
-def test_the_same_sources_give_the_same_archive(tmp_path: pathlib.Path) -> None:
-    manifests = []
-    for name in ("one", "two"):
-        assert packed(tmp_path / name).returncode == 0
-        manifests.append((tmp_path / name / "agentmemory.yaml").read_text())
-
-    assert manifests[0] == manifests[1]
-
-
-def test_a_homepage_that_krew_would_not_open_is_refused(tmp_path: pathlib.Path) -> None:
-    done = packed(tmp_path, "git@example.com:agentmemory.git")
-
-    assert (done.returncode, done.stderr) == (
-        1,
-        "krew/pack.sh: HOMEPAGE git@example.com:agentmemory.git is no https:// URL\n",
-    )

@@ -1,10 +1,8 @@
 """What the repository's layout promises."""
 
-import operator
 import pathlib
 import re
 import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -42,22 +40,6 @@ def texts() -> dict[str, str]:
 
 def test_the_folder_operator_is_no_package() -> None:
     assert not (ROOT / "operator" / "__init__.py").exists()
-
-
-def test_operator_is_the_standard_library_s_from_the_root_too() -> None:
-    assert operator.add(1, 1) == 2
-
-    code = "import operator; print(operator.add(1, 1), operator.__file__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-
-    assert done.stdout.startswith("2 ")
-    assert str(ROOT) not in done.stdout.replace(sys.prefix, "")
-
-
-def test_no_module_has_the_name_of_a_drawer() -> None:
-    names = {pathlib.PurePath(name).stem for name in tracked() if name.startswith(("devserver/", "operator/"))}
-
-    assert names.isdisjoint({"utils", "util", "helpers", "common", "manager", "misc"})
 
 
 def test_no_tracked_file_names_a_folder_of_one_machine() -> None:

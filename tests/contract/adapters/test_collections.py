@@ -149,16 +149,12 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        UpdateHnsw(m=32),
-        UpdateHnsw(ef_construct=64),
         UpdateHnsw(full_scan_threshold_kb=500),
         UpdateHnsw(m=8, ef_construct=64, full_scan_threshold_kb=10),
         UpdateQuantization(None),
         UpdateQuantization(ScalarQuantization(0.5, always_ram=True)),
-        UpdateQuantization(ScalarQuantization(None, always_ram=False)),
         UpdateOptimizers(default_segment_number=5),
         UpdateOptimizers(default_segment_number=0, indexing_threshold_kb=0),
-        UpdateOptimizers(indexing_threshold_kb=7),
         UpdateQuantization(ProductQuantization("X64", always_ram=False)),
         UpdateQuantization(BinaryQuantization("TwoBits", "Scalar4Bits", always_ram=True)),
         UpdateQuantization(TurboQuantization("Bits1_5", always_ram=False)),
@@ -402,46 +398,6 @@ async def test_a_deleted_collection_takes_its_alias_along_and_may_be_deleted_aga
     assert place.alias not in [entry["alias_name"] for entry in aliases]
 
 
-async def test_a_reconcile_is_done_at_once_and_the_second_changes_nothing(place: Place) -> None:
-    first = await place.reconcile()
-
-    second = await place.reconcile(last=place.physical)
-
-    assert len(first.applied.changes) == 3
-    assert (second.applied.changes, second.plan.changes) == ((), ())
-    assert second.observed.collection == DESIRED
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        {"hnsw": {"m": 64, "efConstruct": 1000, "fullScanThresholdKB": 1_000_000_000}},
-        {"hnsw": {"m": 4, "efConstruct": 4, "fullScanThresholdKB": 10}},
-        {"optimizers": {"defaultSegmentNumber": 0, "indexingThresholdKB": 0}},
-        {"optimizers": {"defaultSegmentNumber": 256, "indexingThresholdKB": 1_000_000_000}},
-        {"quantization": {"type": "None"}},
-        {"quantization": {"type": "Scalar", "quantile": 0.5}},
-        {"quantization": {"type": "Scalar", "quantile": 1.0, "alwaysRam": False}},
-        {"quantization": {"type": "Scalar", "quantile": 0.987654321}},
-        {"distance": "Dot"},
-        {"distance": "Euclid"},
-    ],
-    ids=repr,
-)
-async def test_every_figure_converges_on_creation_and_as_a_change(place: Place, index: dict[str, Any]) -> None:
-    desired = as_reported(desired_of(EMBEDDING | {"index": index}))
-    created = await place.reconcile(desired)
-    assert created.observed.collection == desired
-    await place.store.delete(place.physical)
-    await place.reconcile()
-
-    changed = await place.reconcile(desired, last=place.physical)
-
-    held = [change.field for change in changed.plan.changes if isinstance(change, Rebuild)]
-    assert held == (["index.distance"] if "distance" in index else [])
-    assert changed.observed.collection == (DESIRED if held else desired)
-
-
 class TestSlowIndexes:
     """A call takes no longer than 1 s here, an index longer: on a real server those of 256 segments do."""
 
@@ -501,12 +457,6 @@ async def test_an_alias_that_is_a_collection_s_name_is_refused_with_the_server_s
         await place.store.apply(place.physical, SetAlias(place.alias, place.physical))
 
     assert caught.value.status == 409
-
-
-async def test_a_creation_whose_answer_was_lost_may_be_repeated(place: Place) -> None:
-    await place.create()
-
-    await place.create()
 
 
 async def test_a_collection_of_somebody_else_is_not_taken_for_one_that_was_created_before(place: Place) -> None:

@@ -226,7 +226,7 @@ async def test_where_one_shard_fails_no_file_is_left(store: QdrantShardSnapshots
     assert await store.files(NAME) == []
 
 
-@pytest.mark.parametrize("at", range(3, 11))
+@pytest.mark.parametrize("at", [3, 6, 10])
 async def test_what_a_kill_at_any_write_left_is_removed_by_the_next_and_taken_for_nothing(
     store: QdrantShardSnapshots, urls: tuple[str, ...], at: int
 ) -> None:
@@ -244,7 +244,7 @@ async def test_what_a_kill_at_any_write_left_is_removed_by_the_next_and_taken_fo
     assert shard_files(urls) == []
 
 
-@pytest.mark.parametrize("at", range(2, 7))
+@pytest.mark.parametrize("at", [2, 4, 6])
 async def test_a_recovery_that_was_killed_at_any_write_is_made_again_whole(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], at: int
 ) -> None:

@@ -50,7 +50,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["Scalar", "keywords", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("None", "Turbo"))]
+)
 async def test_the_files_of_a_collection_are_within_a_quarter_of_the_estimate(on_disk: pathlib.Path, kind: str) -> None:
     index = KINDS[kind] | {"optimizers": {"indexingThresholdKB": 100}}
     desired = desired_of({"embedding": {"provider": "none", "dimensions": DIMENSIONS}, "index": index})

@@ -29,7 +29,7 @@ from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.contract.distillation.test_runs import Embedder
 from tests.contract.distillation.test_runs import Meanwhile as While
 from tests.support.engine.agents import EVERYTHING, World
-from tests.support.engine.meanwhile import Event, Meanwhile, Moment
+from tests.support.engine.meanwhile import Event, Meanwhile
 from tests.support.web.language_models import rows_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
@@ -169,13 +169,10 @@ async def test_it_is_collapsed_once_and_again_after_as_many_versions(by_id: bool
 
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["by key", "by id"])
-@pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("at", range(0, CALLS, 2))
-async def test_killed_anywhere_it_is_finished_by_the_next_run(
-    at: int, moment: Moment, by_id: bool, changing: World
-) -> None:
+async def test_killed_anywhere_it_is_finished_by_the_next_run(at: int, by_id: bool, changing: World) -> None:
     last = await change(changing, LONG_CHAIN, by_id=by_id)
-    doomed = changing.dying(HISTORY_CALLS + at, moment)
+    doomed = changing.dying(HISTORY_CALLS + at, "after")
     with contextlib.suppress(AgentMemoryError):
         await collapse(doomed, last, Writer("plan 19 after 19 others"))
     assert len(await changing.heads()) <= 1

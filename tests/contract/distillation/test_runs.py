@@ -24,7 +24,6 @@ from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import SIZE, World, vector_of
-from tests.support.engine.meanwhile import Moment
 from tests.support.web.language_models import rows_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
@@ -116,13 +115,10 @@ async def test_a_conversation_that_nobody_has_read_is_found(talking: World) -> N
     assert await due(talking.agent) == [stored.last]
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("at", range(CALLS))
-async def test_killed_anywhere_it_is_begun_again_and_nothing_is_stored_twice(
-    at: int, moment: Moment, talking: World
-) -> None:
+async def test_killed_anywhere_it_is_begun_again_and_nothing_is_stored_twice(at: int, talking: World) -> None:
     stored = await say(talking)
-    doomed = talking.dying(at, moment)
+    doomed = talking.dying(at, "after")
     with contextlib.suppress(AgentMemoryError):
         await distil(doomed, stored.last, Reader())
     calls: int = cast(Any, doomed.agent.store).calls

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("keeps_vectors")
 # One more than the longest protocol has: `crash` checks that none reaches the last.
 CALLS = 11
 crash = partial(outcome_of_crash, calls=CALLS)
-CRASHES = [pytest.param(at, moment, id=f"{moment} call {at}") for at in range(CALLS) for moment in ("before", "after")]
+# What is stored before a call is what is stored after the one before it.
+CRASHES = [(0, "before"), *((at, "after") for at in range(CALLS))]
 
 
 async def sweep(world: World) -> int:
@@ -50,7 +51,8 @@ async def test_a_crash_while_superseding_leaves_one_head_and_loses_no_version(
     assert at < CALLS - 1 or isinstance(outcome, StoredMemory)
 
 
-@pytest.mark.parametrize(("at", "moment"), CRASHES)
+@pytest.mark.parametrize("at", range(CALLS))
+@pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_store_that_ends_in_503_wrote_nothing_that_is_read_later(world: World, at: int, moment: Moment) -> None:
     old = await world.add("old")
 

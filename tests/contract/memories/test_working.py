@@ -18,7 +18,7 @@ from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
-from tests.support.engine.meanwhile import Event, Meanwhile, Moment, writes
+from tests.support.engine.meanwhile import Event, Meanwhile, writes
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -146,12 +146,11 @@ async def test_writers_of_several_processes_at_once_never_leave_more_than_there_
     assert sorted([*gone, *await contents(mind)]) == sorted(f"thought {n}" for n in range(30))
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("at", range(3))
-async def test_a_crash_leaves_the_old_memory_or_the_new_one_in_its_place(mind: World, at: int, moment: Moment) -> None:
+async def test_a_crash_leaves_the_old_memory_or_the_new_one_in_its_place(mind: World, at: int) -> None:
     for content in "abcd":
         await keep(mind, content)
-    doomed = mind.dying(at, moment)
+    doomed = mind.dying(at, "after")
 
     with pytest.raises(TransientError):
         await keep(doomed, "e")
@@ -252,13 +251,12 @@ async def test_types_that_last_a_session_are_the_object_s_to_name(mind: World) -
     assert await mind.heads() == ["elsewhere"]
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("at", range(0, 10, 3))
-async def test_an_end_that_a_crash_cut_short_is_finished_by_the_next(mind: World, at: int, moment: Moment) -> None:
+async def test_an_end_that_a_crash_cut_short_is_finished_by_the_next(mind: World, at: int) -> None:
     for content in "ab":
         await keep(mind, content)
     await mind.add("stored", type="working", session_id="s")
-    doomed = mind.dying(at, moment)
+    doomed = mind.dying(at, "after")
 
     with pytest.raises(TransientError):
         await doomed.working.end(doomed.agent, SESSION)

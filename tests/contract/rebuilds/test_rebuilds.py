@@ -69,7 +69,7 @@ async def test_killed_at_every_call_it_is_gone_on_with_by_the_next_operator(qdra
     moment = -2
     while True:
         # Every call and every answer are tried in tests/faults.
-        moment += 5
+        moment += 7
         world = RebuildWorld(qdrant_url)
         await world.create_agent(POINTS, changePolicy="Apply")
         world.change(index={"distance": "Dot"})

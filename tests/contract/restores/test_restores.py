@@ -346,17 +346,6 @@ class TestRefusals:
         assert world.condition(key, "Succeeded") == "False/DeadlineExceeded"
         world.check_untouched(key)
 
-    async def test_it_goes_on_once_there_is_space(self, world: RestoreWorld) -> None:
-        world.fails["recover"] = world.fails["upload"] = StoreUnavailable("no space left on device")
-        key = world.restore()
-        with pytest.raises(TransientError):
-            await world.restores.run(key)
-
-        world.fails.clear()
-        await world.run(key)
-
-        assert world.condition(key, "Succeeded") == "True/Restored"
-
 
 class TestDeletions:
     async def test_a_restore_deleted_midway_leaves_nothing(self, world: RestoreWorld) -> None:
@@ -556,18 +545,6 @@ class TestRollback:
         assert world.count() == POINTS + 5
         assert world.status(key)["previousCollection"]["physical"] == f"{world.alias}__2"
         assert "agentmemoryPrevious" not in world.metadata(world.physical)
-
-    async def test_a_second_rollback_does_nothing(self, world: RestoreWorld) -> None:
-        await world.run(key := world.restore())
-        world.annotate(key, {"agentmemory.dev/rollback": "yes"})
-        await world.run(key)
-        status = world.status(key)
-
-        world.annotate(key, {"agentmemory.dev/rollback": "again"})
-        await world.run(key)
-
-        assert world.status(key) == status
-        assert world.aliases() == {world.alias: world.physical}
 
     async def test_one_that_was_taken_back_is_not_applied_again(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore(annotations={"agentmemory.dev/rollback": "yes"}))

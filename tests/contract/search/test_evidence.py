@@ -46,9 +46,15 @@ async def search(world: World, query: str, **more: Any) -> SearchAnswer:
     )
 
 
-@pytest.mark.parametrize("query", QUESTIONS)
-@pytest.mark.parametrize("fusion", [Fusion(), Fusion(method="RRF", keyword_weight=0.5)])
-@pytest.mark.parametrize("evidence", [BY_MATCH.evidence, ALL, EvidenceWeights()])
+@pytest.mark.parametrize(
+    ("query", "fusion", "evidence"),
+    [
+        *((query, Fusion(), ALL) for query in QUESTIONS),
+        *((QUESTIONS[0], Fusion(method="RRF", keyword_weight=0.5), weights) for weights in (ALL, BY_MATCH.evidence)),
+        (QUESTIONS[1], Fusion(), BY_MATCH.evidence),
+        (QUESTIONS[2], Fusion(method="RRF", keyword_weight=0.5), EvidenceWeights()),
+    ],
+)
 async def test_the_terms_give_the_score(world: World, query: str, fusion: Fusion, evidence: EvidenceWeights) -> None:
     world.rank_by(replace(EVERYTHING, fusion=fusion, evidence=evidence))
 

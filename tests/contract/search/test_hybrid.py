@@ -51,15 +51,21 @@ async def test_words_decide_where_they_have_all_the_weight(world: World) -> None
     assert [found.score for found in answer.results[3:]] == [0.0] * 5
 
 
-@pytest.mark.parametrize("language", ["english", "none", "chinese", "japanese", "korean", "thai"])
 @pytest.mark.parametrize(
-    ("content", "query"),
+    ("language", "content", "query"),
     [
-        ("我每天早上喝咖啡", "咖啡"),
-        ("私は茶を飲む", "茶"),
-        ("커피를 매일 마셔요", "커피가 좋아"),
-        ("ฉันดื่มกาแฟทุกเช้า", "กาแฟ"),
-        ("新しいiPhoneを買った", "IPHONE"),
+        *(
+            (language, content, query)
+            for content, query, own in [
+                ("我每天早上喝咖啡", "咖啡", "chinese"),
+                ("私は茶を飲む", "茶", "japanese"),
+                ("커피를 매일 마셔요", "커피가 좋아", "korean"),
+                ("ฉันดื่มกาแฟทุกเช้า", "กาแฟ", "thai"),
+            ]
+            for language in ("english", own)
+        ),
+        ("none", "我每天早上喝咖啡", "咖啡"),
+        ("japanese", "新しいiPhoneを買った", "IPHONE"),
     ],
 )
 async def test_text_without_spaces_is_found_by_words(qdrant_url: str, language: str, content: str, query: str) -> None:
@@ -81,12 +87,18 @@ async def test_without_weight_for_words_the_order_is_that_of_meaning(world: Worl
     assert contents(await search(world)) == contents(await search(world, hybrid=False))
 
 
-@pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
 @pytest.mark.parametrize(
-    "fusion",
-    [Fusion(), Fusion(keyword_weight=0.2), Fusion(method="RRF", keyword_weight=0.5), Fusion(method="RRF", k=2)],
+    ("distance", "fusion", "candidates"),
+    [
+        ("Cosine", Fusion(), None),
+        ("Cosine", Fusion(method="RRF", keyword_weight=0.5), 3),
+        ("Dot", Fusion(keyword_weight=0.2), 3),
+        ("Dot", Fusion(method="RRF", k=2), None),
+        ("Euclid", Fusion(keyword_weight=0.2), None),
+        ("Euclid", Fusion(), 3),
+        ("Euclid", Fusion(method="RRF", k=2), 3),
+    ],
 )
-@pytest.mark.parametrize("candidates", [None, 3])
 async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None) -> None:
     source = KeywordSource(language="english", window=2)
     async with open_world(qdrant_url, keyword=source, distance=distance) as world:

@@ -52,9 +52,15 @@ class CountingStore:
 TERMS = ("recency", "utility")
 
 
-@pytest.mark.parametrize("distance", ["Cosine", "Euclid", "Dot"])
 @pytest.mark.parametrize(
-    "weights", [Weights(0.5, 0.3, 0.2), Weights(LEAST_SHARE, 0.9, 0.05), Weights(0.02, 0.9, 0.08), Weights(0, 1, 0)]
+    ("distance", "weights"),
+    [
+        ("Cosine", Weights(0.5, 0.3, 0.2)),
+        ("Cosine", Weights(0.02, 0.9, 0.08)),
+        ("Euclid", Weights(LEAST_SHARE, 0.9, 0.05)),
+        ("Dot", Weights(LEAST_SHARE, 0.9, 0.05)),
+        ("Dot", Weights(0, 1, 0)),
+    ],
 )
 async def test_terms_are_those_that_explain_shows(qdrant_url: str, distance: str, weights: Weights) -> None:
     async with open_world(qdrant_url, distance=distance) as world:

@@ -517,15 +517,6 @@ class TestImport:
 
 
 class TestDeletion:
-    async def test_the_bytes_of_a_retained_one_stay(self, world: JobWorld) -> None:
-        await world.create_agent()
-        key = await made(world, passes_of(world))
-
-        world.delete(key)
-
-        assert world.table.get(key) is None
-        assert len(world.files()) == 1
-
     async def test_the_bytes_of_a_deleted_one_go(self, world: JobWorld) -> None:
         await world.create_agent()
         passes = passes_of(world)
@@ -650,16 +641,6 @@ class Hidden:
             return [] if self.is_on else await listed(physical)
 
         store.files = files
-
-
-async def test_two_snapshots_of_one_collection_have_files_of_their_own(world: JobWorld) -> None:
-    await world.create_agent()
-    passes = passes_of(world)
-
-    keys = [await made(world, passes, name) for name in ("one", "two")]
-
-    assert len({world.status(key)["name"] for key in keys}) == 2
-    assert len(world.files()) == 2
 
 
 async def test_the_connection_s_trouble_is_waited_for(world: JobWorld) -> None:

@@ -354,16 +354,6 @@ async def test_a_spec_of_any_kind_reaches_the_passes_and_is_refused_there(folder
         parse_agent_memory(event[1])
 
 
-async def test_dates_are_text_as_in_kubernetes(folder: Folder) -> None:
-    (folder.path / "a.yaml").write_text(yaml.safe_dump(manifest()) + "extra: 2026-01-01\n")
-    folder.write("b.yaml", manifest("b", spec={"since": "x"}))
-    (folder.path / "b.yaml").write_text((folder.path / "b.yaml").read_text().replace("since: x", "since: 2026-01-01"))
-
-    events = await folder.start()
-
-    assert events[1][1]["spec"] == {"since": "2026-01-01"}
-
-
 @pytest.mark.parametrize(
     "reference", [{"name": "infra/main"}, {"name": "a" * 300}, {"name": "main", "namespace": "../x"}]
 )
@@ -445,13 +435,6 @@ async def test_a_secret_leaves_with_its_manifest(folder: Folder) -> None:
     folder.adapter.scan()
 
     assert await folder.adapter.read_secret("agents", "keys") is None
-
-
-async def test_the_status_folder_never_holds_a_secret(folder: Folder) -> None:
-    folder.write("s.yaml", secret(stringData={"k": "s3cret"}), manifest())
-    await folder.start()
-
-    assert list(folder.status_files()) == ["default.a.agentmemory.json"]
 
 
 async def test_events_are_logged_by_their_weight(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:

@@ -205,14 +205,6 @@ def test_the_oldest_of_several_objects_has_the_slug(world: WatchedDirectory, ord
     assert world.directory.list() == []
 
 
-def test_removing_what_is_not_there_is_nothing(world: WatchedDirectory) -> None:
-    world.directory.remove("bot", "1")
-    world.put()
-    world.directory.remove("bot", "other")
-
-    assert [settings.slug for settings in world.directory.list()] == ["bot"]
-
-
 async def test_an_upgraded_server_is_known_at_once_and_the_collection_is_not_read_for_it(
     world: WatchedDirectory,
 ) -> None:
@@ -250,15 +242,6 @@ async def test_a_collection_without_the_keywords_asked_for_is_not_read_with_each
         await world.directory.open("bot")
 
     assert world.store.described == 1
-
-
-async def test_whether_secrets_are_scrubbed_follows_the_object(world: WatchedDirectory) -> None:
-    world.put(scrubs_secrets=True)
-    scrubbing = await world.directory.open("bot")
-    world.put(scrubs_secrets=False)
-    keeping = await world.directory.open("bot")
-
-    assert (scrubbing.secret_rules, keeping.secret_rules) == (OWN_RULES, ())
 
 
 async def test_ids_are_made_of_the_agent_that_the_memories_were_first_stored_for(world: WatchedDirectory) -> None:

@@ -334,14 +334,6 @@ class TestWhereItGoes:
             with pytest.raises(TransientError, match="or not for the host it is sent to"):
                 await secrets.read(*reference, to=goes_to(url))
 
-    async def test_a_path_and_what_else_says_nothing_of_the_host_may_change(self) -> None:
-        bench = Bench()
-        await bench.hand_over(embedding=EMBEDDING)
-
-        found = await HandedOverSecrets(bench.store, "probe").read(*OPENAI, to=goes_to("https://API.openai.com./v2"))
-
-        assert found == "sk"
-
     async def test_what_was_handed_over_as_a_certificate_is_no_key(self) -> None:
         bench = Bench()
         await bench.hand_over()
@@ -541,15 +533,3 @@ async def test_the_key_of_a_language_model_is_handed_over_for_its_service_alone(
     await bench.hand_over(consolidation={"model": model})
 
     assert bench.values[slot_of(MODEL, goes_to("https://llm.example"))] == "sk-llm"
-
-
-async def test_the_key_of_a_language_model_goes_to_no_host_that_its_secret_does_not_list() -> None:
-    bench = Bench()
-    bench.secrets.values = {**bench.secrets.values, MODEL: "sk-llm"}
-    bench.secrets.hosts = {**bench.secrets.hosts, ("agents", "llm"): "llm.example"}
-    model = {"model": "m", "baseURL": "https://evil.example/v1", "secretRef": {"name": "llm", "key": "token"}}
-
-    with pytest.raises(SecretNotUsable, match=r"evil\.example"):
-        await bench.hand_over(consolidation={"model": model})
-
-    assert "sk-llm" not in bench.values.values()

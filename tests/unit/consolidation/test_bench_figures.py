@@ -99,13 +99,6 @@ async def test_of_a_perfect_model_every_figure_is_perfect() -> None:
     assert min(figures.to_merge, figures.contradictions, figures.superseded, figures.facts) > 10
 
 
-async def test_a_lazy_model_loses_recall_alone() -> None:
-    figures = await figures_of("lazy")
-
-    assert 0 < figures.merged_rightly == figures.merged < figures.to_merge
-    assert (figures.contradictions_told, figures.invented, figures.lost) == (0, 0, 0)
-
-
 async def test_what_a_lying_model_invents_is_seen_and_not_planned() -> None:
     figures = await figures_of("lying")
 
@@ -114,30 +107,9 @@ async def test_what_a_lying_model_invents_is_seen_and_not_planned() -> None:
     assert figures.told_wrongly == figures.told > 0
 
 
-async def test_a_forgetful_model_loses_sources() -> None:
-    figures = await figures_of("forgetful")
-
-    assert 0 < figures.lost < figures.superseded
-    assert figures.invented == 0
-
-
-async def test_a_model_that_obeys_the_memories_merges_wrongly() -> None:
-    figures = await figures_of("injecting")
-
-    assert figures.merged_rightly < figures.merged / 4
-    assert figures.told == 0
-
-
 @pytest.mark.parametrize("mode", ["nonsense", "hanging", "overflowing"])
 async def test_a_model_that_answers_nothing_usable_changes_nothing(mode: str) -> None:
     figures = await figures_of(mode)
 
     assert figures.unusable == figures.calls > 0
     assert (figures.merged, figures.told, figures.facts) == (0, 0, 0)
-
-
-def test_groups_are_the_same_for_a_seed_and_their_details_their_own() -> None:
-    assert groups(12, seed=3) == groups(12, seed=3) != groups(12, seed=4)
-    names = [group.memories[0].content.split()[0:2] for group in MADE]
-    assert len({tuple(name) for name in names}) > len(MADE) / 2
-    assert all(memory.details for group in MADE if group.label == "merge" for memory in group.memories)

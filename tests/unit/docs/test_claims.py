@@ -1,7 +1,6 @@
 """Each row of the pages on faults and on other operators, and each claim on security, has a test that shows it."""
 
 import itertools
-import pathlib
 import re
 
 import pytest
@@ -10,7 +9,7 @@ import yaml
 from tests.support.pages import DOCS, names_in
 
 CLAIMS = yaml.safe_load((DOCS.parent / "tests" / "golden" / "claims.yaml").read_text())
-SHOWN = [(page, entry) for page, sections in CLAIMS.items() for entries in sections.values() for entry in entries]
+SHOWN = {page: [entry for entries in sections.values() for entry in entries] for page, sections in CLAIMS.items()}
 NOT_SHOWN = {"tested on real nodes", "public image"}
 """What other operators have and this one does not yet."""
 
@@ -40,21 +39,19 @@ def test_the_table_has_the_rows_of_the_page_in_their_order(page: str, section: s
     assert [entry["row"] for entry in CLAIMS[page][section]] == stated(page)[section]
 
 
-def test_no_table_of_faults_is_left_out() -> None:
-    assert {section for section, rows in stated("faults").items() if rows} == CLAIMS["faults"].keys()
+@pytest.mark.parametrize("page", SHOWN)
+def test_a_row_is_shown_by_tests_that_exist(page: str) -> None:
+    named = {test: test.partition("::") for entry in SHOWN[page] for test in entry["tests"]}
 
-
-@pytest.mark.parametrize(("page", "entry"), SHOWN, ids=lambda value: value if isinstance(value, str) else value["row"])
-def test_a_row_is_shown_by_tests_that_exist(page: str, entry: dict[str, list[str]]) -> None:
-    named = [test.partition("::") for test in entry["tests"]]
-
-    assert bool(named) is not (page == "comparison" and entry["row"] in NOT_SHOWN)
-    assert [path for path, _, _ in named if not (DOCS.parent / path).is_file()] == []
-    assert [name for path, _, name in named if name and name not in names_in(path)] == []
+    assert {entry["row"] for entry in SHOWN[page] if not entry["tests"]} == (
+        NOT_SHOWN if page == "comparison" else set()
+    )
+    assert [test for test, (path, _, _) in named.items() if not (DOCS.parent / path).is_file()] == []
+    assert [test for test, (path, _, name) in named.items() if name and name not in names_in(path)] == []
 
 
 def shown_by(page: str) -> set[str]:
-    return {test for of, entry in SHOWN if of == page for test in entry["tests"]}
+    return {test for entry in SHOWN[page] for test in entry["tests"]}
 
 
 @pytest.mark.parametrize(
@@ -71,19 +68,3 @@ def test_every_file_of_hostile_tests_shows_a_claim() -> None:
     files = {str(path.relative_to(DOCS.parent)) for path in (DOCS.parent / "tests" / "security").glob("test_*.py")}
 
     assert files - named == {"tests/security/test_development_identity.py"}, "of one's own machine"
-
-
-def test_no_page_for_users_names_a_test() -> None:
-    """How something is tested is for those who change it: CONTRIBUTING.md, tests/README.md, docs/architecture.md."""
-    pages = [path for path in DOCS.glob("*.md") if path.name != "architecture.md"]
-    told = {path.name: re.findall(r"tests/\w[\w/]*\.(?:py|yaml)", path.read_text()) for path in pages}
-
-    assert {name: paths for name, paths in told.items() if paths} == {}
-
-
-def test_the_development_server_s_table_names_its_tests() -> None:
-    text = pathlib.Path(DOCS.parent / "devserver" / "README.md").read_text()
-    named = re.findall(r"`(devserver/tests/\w+\.py)::(\w+)`", text)
-
-    assert len(named) > 5
-    assert [name for path, name in named if name not in names_in(path)] == []

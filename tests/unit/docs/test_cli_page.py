@@ -25,25 +25,17 @@ VERBS: dict[str, Any] = get_command(command_line()).commands  # type: ignore[att
 # What needs neither server nor cluster is run.
 OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0, "preset": 0}
 DIGEST = r"\b[0-9a-f]{12}\b"
-ELSEWHERE = {"takeover": "adopt.md"}
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS))
-def test_every_verb_has_an_example(verb: str) -> None:
-    page = (DOCS / ELSEWHERE.get(verb, "cli.md")).read_text()
+def test_an_example_names_a_verb_and_options_that_exist() -> None:
+    for command in COMMANDS:
+        _, verb, *arguments = shlex.split(command)
+        taken = VERBS[verb]
+        if hasattr(taken, "commands"):
+            taken = taken.commands[arguments[0]]
 
-    assert f"agentmemory {verb}" in page
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_example_names_a_verb_and_options_that_exist(command: str) -> None:
-    _, verb, *arguments = shlex.split(command)
-    taken = VERBS[verb]
-    if hasattr(taken, "commands"):
-        taken = taken.commands[arguments[0]]
-
-    options = {option for parameter in taken.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    assert {word.partition("=")[0] for word in arguments if word.startswith("-")} <= options
+        options = {option for parameter in taken.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        assert {word.partition("=")[0] for word in arguments if word.startswith("-")} <= options, command
 
 
 @pytest.mark.parametrize("command", commands_to_run("offline")["docs/cli.md"])
@@ -54,19 +46,6 @@ def test_an_example_that_needs_nothing_works(command: str, monkeypatch: pytest.M
     done = CliRunner().invoke(command_line(), [verb, *arguments])
 
     assert done.exit_code == OFFLINE[verb], done.output
-
-
-def test_the_plan_of_the_quickstart_makes_its_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    _, *arguments = shlex.split(next(command for command in COMMANDS if " plan -f examples" in command))
-
-    done = CliRunner().invoke(command_line(), arguments)
-
-    assert done.exit_code == 2, done.output
-    assert "create collection agent_memory_support-bot__1" in done.output
-    told = " ".join(done.output.split())
-    for figure in ("m 16", "efConstruct 128", "quantization Scalar (quantile 0.99)", "segments", "indexes: "):
-        assert figure in told
 
 
 async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None:
@@ -107,7 +86,7 @@ def test_every_option_that_the_page_names_exists() -> None:
     assert len(named & known) > 30
 
 
-@pytest.mark.parametrize("columns", ["40", "80", "200"])
+@pytest.mark.parametrize("columns", ["40"])
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_help_breaks_no_word(verb: str, columns: str) -> None:
     done = CliRunner().invoke(command_line(), [verb, "--help"], env={"COLUMNS": columns})

@@ -7,14 +7,10 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from agentmemory_operator.adapters.kubernetes.cluster import WATCH_TIMEOUT_S
 from agentmemory_operator.collections.rules.capacity import NEW_AGENTS, need_of
 from agentmemory_operator.collections.rules.collection import Collection
-from agentmemory_operator.entrypoints.api.edge import STALE_HEADER, STALE_S
 from agentmemory_operator.entrypoints.cli.commands import build_cli
 from agentmemory_operator.entrypoints.cli.composition import Verbs
-from agentmemory_operator.runtime.metrics import FAILED, GONE
-from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.presets.table import Optimizers
 from tests.support.metrics import api_metrics, described, operator_metrics
 
@@ -47,23 +43,11 @@ def test_every_metric_is_explained_with_its_labels() -> None:
     }
 
 
-def test_the_outcomes_that_are_no_reason_are_explained() -> None:
-    assert not {GONE, FAILED} & set(Reason)
-    assert f"`{GONE}`" in PAGE
-    assert f"`{FAILED}`" in PAGE
-
-
 def test_every_option_of_the_operator_is_explained() -> None:
     cli = cast(TyperGroup, typer.main.get_command(build_cli(cast(Verbs, Anything()))))
     options = {name for option in cli.commands["operator"].params for name in option.opts}
 
     assert set(re.findall(r"^\| `(--[a-z-]+)", PAGE, re.M)) == options
-
-
-def test_the_warning_of_old_settings_is_named_with_its_age() -> None:
-    assert f"for more than {STALE_S:.0f} s every answer under `/v1` carries `{STALE_HEADER}`" in " ".join(PAGE.split())
-    assert f"every {WATCH_TIMEOUT_S} s" in PAGE
-    assert WATCH_TIMEOUT_S < STALE_S
 
 
 class Anything:

@@ -9,9 +9,7 @@ import yaml
 from agentmemory_operator.entrypoints.api.requests import MemoryIn, SearchIn
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, MemoryOut
 from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, TOMBSTONE_KEY
-from agentmemory_operator.spec.expression.tree import Const, Decay, Values, Var
-from agentmemory_operator.spec.expression.variables import AGE_DAYS
-from agentmemory_operator.spec.presets import PRESETS, RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets import PRESETS
 from tests.support.pages import DOCS
 
 TESTS = pathlib.Path(__file__).parents[2]
@@ -45,19 +43,11 @@ def test_a_section_names_every_type_of_its_preset(preset: str) -> None:
     assert {type_.name for type_ in PRESETS[preset][-1].types} <= named
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_section_names_every_index_of_its_preset_s_own(preset: str) -> None:
-    own = set(PRESETS[preset][-1].payload_indexes) - set(RETRIEVAL_INDEXES)
+def test_the_tests_that_show_a_row_exist() -> None:
+    named = {name: name.split(": ") for names in SHOWN.values() for name in names}
 
-    assert [field for field, _ in own if f"`{field}`" not in SECTIONS[preset]] == []
-
-
-@pytest.mark.parametrize("row", SHOWN, ids=": ".join)
-def test_the_tests_that_show_a_row_exist(row: tuple[str, str]) -> None:
-    named = [name.split(": ") for name in SHOWN[row]]
-
-    assert named
-    assert [name for file, name in named if f"def {name}(" not in (TESTS / file).read_text()] == []
+    assert all(SHOWN.values())
+    assert [told for told, (file, name) in named.items() if f"def {name}(" not in (TESTS / file).read_text()] == []
 
 
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset not in ("none", "standard")])
@@ -67,16 +57,6 @@ def test_what_works_of_a_design_is_shown_by_tests_and_nothing_else_is(preset: st
     assert {state for _, state in rows} <= STATES
     assert [row for row, state in rows if state == "works"] == [row for of, row in SHOWN if of == preset]
     assert len(rows) >= 10
-
-
-def test_the_table_of_what_is_left_is_what_the_formula_gives() -> None:
-    rows = re.findall(r"^\| ([a-z, ]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.M)
-    half_lives = {name: float(days) for names, days, *_ in rows for name in names.split(", ")}
-
-    assert half_lives == {type_.name: type_.half_life_days for type_ in PRESETS["cortex"][-1].types}
-    for _, days, *left in rows:
-        recency = Decay(Var(AGE_DAYS), Const(float(days)))
-        assert left == [f"{recency.evaluate(Values('', {AGE_DAYS: age})):.4f}" for age in (30.0, 90.0, 180.0, 365.0)]
 
 
 def test_the_table_of_names_has_the_names_of_points_and_of_the_api() -> None:

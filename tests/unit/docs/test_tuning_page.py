@@ -14,7 +14,6 @@ from agentmemory_operator.collections.rules.estimate import (
     layout_of,
     profile_layout,
 )
-from agentmemory_operator.collections.rules.outgrown import STEPS, Step
 from tests.support.pages import DOCS
 from tests.support.spec.plans import desired_of
 
@@ -47,15 +46,3 @@ def test_a_row_is_what_the_estimate_says(row: tuple[str, ...]) -> None:
 
 def test_every_layout_has_its_rows() -> None:
     assert len(ROW.findall(PAGE)) == 12
-
-
-def test_copies_save_ram_only_where_vectors_are_on_disk() -> None:
-    cached, cold = layout_of(LARGE), replace(layout_of(LARGE), is_cold=True)
-    plain = replace(cached, quantization=None)
-
-    assert estimate(cached, 100_000).ram > estimate(plain, 100_000).ram > estimate(cold, 100_000).ram
-
-
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.reason)
-def test_every_step_of_outgrowing_is_there(step: Step) -> None:
-    assert f"| `{step.reason}` | {step.memories:,} |" in PAGE

@@ -1,21 +1,115 @@
 """Texts that users meet are without the words that CONTRIBUTING.md rules out."""
 
-from collections.abc import Callable, Iterator
+import ast
+import pathlib
+import re
+from collections.abc import Callable, Container, Iterator
+from typing import Any
 
 import pytest
+import yaml
+from typer.main import get_command
 
-from tests.support.words import (
-    ROOT,
-    Text,
-    chart_texts,
-    command_texts,
-    crd_texts,
-    http_texts,
-    page_texts,
-    pattern_of,
-    source_texts,
-    words_not_used,
+from tests.support.command_line import command_line
+from tests.support.spec.golden import LOADER
+from tests.support.web.endpoints import DOCUMENT
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SOURCES = (ROOT / "operator", ROOT / "client" / "agentmemory_client", ROOT / "devserver" / "qdrant_devserver")
+CHART = ROOT / "charts" / "agentmemory-operator"
+# Instructions to language models, a list of stop words, and the texts of tools for models.
+NOT_FOR_USERS = re.compile(
+    r"(consolidation/rules/answer|distillation/rules/answers|memories/rules/(words|tools))[.]py"
 )
+# Up to three words stand for the dots of an entry like `what ... of`.
+_ANY_WORDS = r"(?! kind)(?: [\w-]+){1,3} "
+
+Text = tuple[str, str]
+
+
+def words_not_used() -> dict[str, str]:
+    """Return what the table of words in CONTRIBUTING.md rules out, each with what to write for it."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| not | but |\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()[1:]]
+    return {word: instead for not_used, instead in rows for word in re.findall(r"`([^`]+)`", not_used)}
+
+
+def pattern_of(words: dict[str, str]) -> re.Pattern[str]:
+    """Return an expression for any of the words, whole and in upper or lower case."""
+    spelt = [re.escape(word).replace(r"\ ", " ").replace(r" \.\.\. ", _ANY_WORDS) for word in words]
+    return re.compile(rf"\b(?:{'|'.join(sorted(spelt, key=len, reverse=True))})(?:(?<=\W)|(?!\w))", re.I)
+
+
+def crd_texts() -> Iterator[Text]:
+    """Yield the descriptions and the messages of all CRDs, each with the path to it."""
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
+        yield from texts_in(yaml.load(path.read_text(), Loader=LOADER), ("description", "message"), path.stem)
+
+
+def texts_in(node: Any, names: Container[str], path: str) -> Iterator[Text]:
+    """Yield the texts that stand under some names in a document, each with the path to it."""
+    if isinstance(node, dict):
+        for name, child in node.items():
+            if name in names and isinstance(child, str):
+                yield path, child
+            else:
+                yield from texts_in(child, names, f"{path}.{name}")
+    elif isinstance(node, list):
+        for child in node:
+            yield from texts_in(child, names, path)
+
+
+def command_texts() -> Iterator[Text]:
+    """Yield the help of the command line, of its commands and of their options."""
+    yield from _helps("agentmemory", get_command(command_line()))
+
+
+def _helps(name: str, command: Any) -> Iterator[Text]:
+    yield name, command.help or ""
+    for parameter in command.params:
+        yield f"{name} {max(parameter.opts, key=len)}", getattr(parameter, "help", None) or ""
+    for verb, below in getattr(command, "commands", {}).items():
+        yield from _helps(f"{name} {verb}", below)
+
+
+def http_texts() -> Iterator[Text]:
+    """Yield what the OpenAPI document says of the API."""
+    yield from texts_in(DOCUMENT, ("description", "summary", "title"), "openapi")
+
+
+def page_texts(*pages: pathlib.Path) -> Iterator[Text]:
+    """Yield the prose of pages, a paragraph at a time; blocks of code show what other texts give."""
+    for path in pages:
+        prose = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.M | re.S)
+        for paragraph in re.split(r"\n\s*\n", re.sub(r"`[^`\n]*`", "``", prose)):
+            yield str(path.relative_to(ROOT)), " ".join(paragraph.split())
+
+
+def chart_texts() -> Iterator[Text]:
+    """Yield what the chart's files tell people, and the comments of the Makefile."""
+    for path in (CHART / "values.yaml", ROOT / "Makefile"):
+        yield str(path.relative_to(ROOT)), " ".join(re.findall(r"#+ (.*)", path.read_text()))
+    for name in ("values.schema.json", "files/alerts.yaml", "files/dashboard.json"):
+        # Alerts are templates of Prometheus inside, and JSON is YAML.
+        document = yaml.load((CHART / name).read_text(), Loader=LOADER)
+        yield from texts_in(document, ("description", "summary", "title"), name)
+    yield from page_texts(CHART / "templates" / "NOTES.txt")
+
+
+def source_texts() -> Iterator[Text]:
+    """Yield the sentences in the code: what it prints, logs, raises and reports, but no docstrings."""
+    files = sorted(file for folder in SOURCES for file in folder.rglob("*.py"))
+    for path in (file for file in files if not NOT_FOR_USERS.search(str(file))):
+        tree = ast.parse(path.read_text())
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                pieces = [part.value if isinstance(part, ast.Constant) else "X" for part in node.values]
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", "".join(map(str, pieces))
+            elif isinstance(node, ast.Constant) and " " in str(node.value) and id(node) not in docs | parts:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", str(node.value)
+
 
 NOT_USED = pattern_of(words_not_used())
 
@@ -53,27 +147,3 @@ def test_texts_that_users_meet_are_without_words_that_are_not_used(area: str) ->
 
 def test_each_command_and_option_has_a_help() -> None:
     assert [place for place, text in command_texts() if not text] == []
-
-
-def test_the_list_of_words_names_what_to_write_for_each() -> None:
-    words = words_not_used()
-
-    assert len(words) > 20
-    assert [word for word, instead in words.items() if not instead] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("What becomes of a change that needs a new collection.", ["What becomes of"]),
-        ("What is left of the confidence.", ["What is left of"]),
-        ("Whom it is for; whomever.", ["Whom"]),
-        ("The base URL, as http://qdrant:6333.", ["as http://"]),
-        ("The base URL, for example http://qdrant:6333.", []),
-        ("What it is; one of these.", []),
-        ("Points are read anew.", ["anew"]),
-        ("A renewal.", []),
-    ],
-)
-def test_a_word_is_found_whole_and_across_others(text: str, found: list[str]) -> None:
-    assert NOT_USED.findall(text) == found

@@ -48,7 +48,7 @@ def is_refused(document: bytes) -> bool:
     return False
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=200)
 @given(VALUES, st.booleans())
 def test_a_document_is_refused_exactly_where_a_key_is_repeated(value: Any, escapes: bool) -> None:
     event(f"repeated: {repeats(value)}")

@@ -390,7 +390,7 @@ def test_the_name_of_a_file_shows_as_what_it_is(tmp_path: pathlib.Path) -> None:
         ("scoring: {model: Wieghted}", 'spec.scoring.model: "Wieghted": give .*; did you mean Weighted?'),
     ],
 )
-@pytest.mark.parametrize("verb", ["validate", "plan"])
+@pytest.mark.parametrize("verb", ["validate"])
 def test_what_was_likely_meant_is_asked(tmp_path: pathlib.Path, verb: str, spec: str, message: str) -> None:
     (tmp_path / "a.yaml").write_text(
         "apiVersion: agentmemory.dev/v1alpha1\nkind: AgentMemory\nmetadata: {name: a}\n"

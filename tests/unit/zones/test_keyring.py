@@ -12,7 +12,7 @@ from agentmemory_operator.zones import keyring as module
 from agentmemory_operator.zones.keyring import FRESH_MS, MOST_SHARDS, AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.known_shards import ATTEMPTS
 from agentmemory_operator.zones.known_wrapping import LOOK_AGAIN_MS
-from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at, shard_of_key
+from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, shard_of_key
 from agentmemory_operator.zones.rules.shards import Shard
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
@@ -397,20 +397,6 @@ async def test_a_key_under_an_unknown_wrapping_key_is_away_and_not_gone() -> Non
     assert ".previous" in str(error)
 
 
-async def test_a_shard_that_is_lost_while_it_is_known_is_not_made_again() -> None:
-    replicas = Replicas()
-    for number in range(SHARD_KEYS + 40):
-        await replicas.writing(f"user-{number}")
-    replicas.shards.texts.clear()
-    replicas.shards.versions.clear()
-
-    keys = replace(replicas.keys, has_sealed=has_sealed)
-    known = {shard.name[:1] for (_, _), seen in replicas.one._shards._seen.items() if (shard := seen.shard)}
-    assert known == {"0", "1"}
-    assert "backup" in str(await unavailable(replicas.one.writing(keys, PERSONAL, "user-of-a-known-shard")))
-    assert replicas.shards.texts == {}
-
-
 async def test_a_first_key_that_another_replica_makes_meanwhile_is_not_taken_for_lost() -> None:
     replicas = Replicas()
 
@@ -421,23 +407,6 @@ async def test_a_first_key_that_another_replica_makes_meanwhile_is_not_taken_for
     key = await replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
     assert key == await replicas.writing(by=replicas.other)
-
-
-async def test_writers_go_on_as_soon_as_lost_keys_are_brought_back() -> None:
-    replicas = Replicas()
-    key = await replicas.writing()
-    kept = replicas.shards.texts.copy(), replicas.shards.versions.copy()
-    replicas.shards.texts.clear()
-    replicas.shards.versions.clear()
-
-    async def has_sealed() -> bool:
-        return True
-
-    keys = replace(replicas.keys, has_sealed=has_sealed)
-    await unavailable(replicas.other.writing(keys, PERSONAL, "ada"))
-    replicas.shards.texts, replicas.shards.versions = kept
-
-    assert await replicas.other.writing(keys, PERSONAL, "ada") == key
 
 
 async def test_what_is_no_id_is_absent_and_asks_nobody() -> None:
@@ -550,15 +519,6 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     ring = replicas.one
     assert (len(ring._open), len(ring._wrapping._known)) == (3, 2)
     assert 0 < len(ring._shards._seen) <= 3
-
-
-async def test_a_shard_says_by_its_name_whose_keys_it_has() -> None:
-    replicas = Replicas()
-    await replicas.writing()
-
-    assert shard_at(scope_hash(PERSONAL, "ada"), 0) in await replicas.shards.list_names(RING)
-    await replicas.shards.delete(RING)
-    assert await replicas.shards.list_names(RING) == []
 
 
 async def test_looking_for_a_key_makes_none() -> None:

@@ -1,6 +1,5 @@
 """The keys of an object's zones are looked after: the condition, the count, another wrapping key."""
 
-import re
 from typing import Any
 
 import pytest
@@ -11,14 +10,13 @@ from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destina
 from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.kinds.conditions import condition_of
 from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring
 from agentmemory_operator.zones.rules.health import TROUBLES
 from agentmemory_operator.zones.upkeep import COUNTED_MS, LOOK_S, SETTLED_S, TROUBLE_S, KeyUpkeep
 from agentmemory_operator.zones.wrapping import wrapping_keys
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeHandoverStore, FakeSecrets
 from tests.support.metrics import samples_of
-from tests.support.pages import DOCS
 from tests.support.spec.documents import memory_document
 from tests.support.zones import FakeKeyShards, FakeWrapping, agent_keys, keyring, new_wrapping_key
 
@@ -26,7 +24,6 @@ KEY = Key(AGENT_MEMORY, "agents", "probe")
 RING = Ring("agents", "probe")
 SECRET, PREVIOUS = ("agents", "zones", "key"), ("agents", "zones", "key.previous")
 ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
-CONDITIONS = (DOCS / "conditions.md").read_text()
 SETTLED_MS = int(SETTLED_S * 1000)
 
 
@@ -257,20 +254,6 @@ async def test_what_a_pass_counted_stands_beside_what_a_look_did_until_a_pass_sa
     assert "toReseal" not in bench.status["zones"]
 
 
-async def test_a_shard_that_is_gone_is_named() -> None:
-    bench = Bench()
-    await bench.fill(*(f"user-{number}" for number in range(SHARD_KEYS + 2)))
-    await bench.look()
-    _, gone, *_ = await bench.shards.list_names(RING)
-    del bench.shards.texts[RING, gone], bench.shards.versions[RING, gone]
-    bench.clock.move(ms=COUNTED_MS)
-
-    await bench.look()
-
-    assert bench.condition == ("True", "KeysLost")
-    assert f"data key shards are missing (among them {gone})" in bench.message
-
-
 async def test_who_no_longer_leads_says_nothing() -> None:
     bench = Bench()
     bench.shards.error = LeadershipLost("another leads")
@@ -391,16 +374,6 @@ async def test_keys_under_a_wrapping_key_that_is_gone_are_told_with_the_way_out(
     assert bench.condition == ("False", "KeysAvailable")
 
 
-async def test_a_failed_pass_still_says_how_the_keys_are() -> None:
-    bench = Bench()
-    await bench.look()
-
-    bench.write({"conditions": [{"type": "Ready", "status": "False"}, {"type": "Reconciling", "status": "True"}]})
-
-    assert bench.condition == ("False", "KeysAvailable")
-    assert "zones" in bench.status
-
-
 @pytest.mark.parametrize(
     "after",
     [{"metadata": {"deletionTimestamp": "2026-01-02T00:00:00Z"}}, {"index": {"hnsw": {"m": 1}}}],
@@ -464,17 +437,6 @@ async def test_shards_that_are_gone_are_told_until_they_are_back(is_new: bool) -
     assert (bench.condition, bench.status["zones"]["keys"]) == (("False", "KeysAvailable"), 2)
 
 
-async def test_a_first_key_is_counted_at_the_next_look() -> None:
-    bench = Bench()
-    await bench.look()
-    assert bench.status["zones"]["keys"] == 0
-    await bench.fill("ada")
-
-    await bench.look()
-
-    assert bench.status["zones"]["keys"] == 1
-
-
 async def test_a_key_of_before_that_cannot_be_read_now_is_not_taken_for_one_that_is_gone() -> None:
     bench = Bench()
     await bench.look()
@@ -504,9 +466,3 @@ async def test_agents_whose_keys_are_away_are_counted_by_the_reason() -> None:
     await bench.look()
 
     assert samples_of(gauge)['agentmemory_zone_keys_unavailable{reason="WrappingKeyMissing"}'] == 1
-
-
-async def test_every_reason_of_the_condition_but_one_is_counted() -> None:
-    told = {Reason(reason) for reason in re.findall(r"^\| `(\w+)` \| KeysUnavailable=True", CONDITIONS, re.M)}
-
-    assert told == set(TROUBLES)

@@ -135,9 +135,9 @@ EVERY_FIGURE = {
 @pytest.mark.parametrize(
     ("spec", "created", "updated"),
     [
-        ({"preset": "standard"}, "c03346e5487e", None),
+        ({"preset": "standard"}, "a90612a760c6", None),
         ({"preset": "cortex"}, "c8f64b803275", None),
-        ({"preset": "cognitive"}, "195505c71869", None),
+        ({"preset": "cognitive"}, "bb993d16eec3", None),
         ({"preset": "none"}, "8e2579ae040b", None),
         ({"index": {"profile": "HighRecall", "expectedMemories": 5_000_000}}, "a8489bb4c3a7", "d0176511a53b"),
         ({"index": EVERY_FIGURE}, "3ff879fa2ff6", "9ad93b550470"),
