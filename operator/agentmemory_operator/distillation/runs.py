@@ -34,6 +34,7 @@ from agentmemory_operator.distillation.rules.answers import (
     MAX_HEAD_CHARS,
     TASK,
     DistilledFact,
+    distilled_types,
     newest_of,
     parts_of,
     read_answer,
@@ -42,7 +43,6 @@ from agentmemory_operator.distillation.rules.answers import (
     schema_of,
     version_rows,
 )
-from agentmemory_operator.distillation.rules.turns import distilled_types
 from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound, StoreUnavailable
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, bury
 from agentmemory_operator.memories.history import read_history

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.collapse import DISTILLATION
-from agentmemory_operator.distillation.rules.turns import distilled_types, turn_type
+from agentmemory_operator.distillation.rules.answers import distilled_types, turn_type
 from agentmemory_operator.memories.point_pages import change_row, read_memories, read_row
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Selection, both, visible
 from agentmemory_operator.memories.rules.record import DISTIL_DUE_KEY, DISTIL_END_KEY, EDIT_KEY, Payload
