@@ -126,6 +126,8 @@ class KnownShards:
         turn, at_ms = next(self._turns), self._clock.now_ms()
         try:
             version = await self._store.write(wanted)
+        except Conflict:
+            raise
         except TransientError as exc:
             self._forget(place)
             log.warning("agent %s: cannot write key shard %s: %s", *place, exc)
