@@ -26,9 +26,9 @@ from itertools import combinations
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
 from agentmemory_operator.consolidation.rules.answer import BATCH, SCHEMA, TASK, findings_of
 from agentmemory_operator.consolidation.rules.grounding import unfounded
-from agentmemory_operator.consolidation.rules.limits import ANSWER_TOKENS
 from agentmemory_operator.consolidation.rules.material import instruct, wrap
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Fact, Kinds, Row, plan_batch
+from agentmemory_operator.consolidation.run import ANSWER_TOKENS
 from agentmemory_operator.errors import ModelAnswerInvalid, ModelUnavailable
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.presets import PRESETS

@@ -15,7 +15,7 @@ from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnap
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.connections import guarded_stores
 from agentmemory_operator.connections.confined_objects import ConfinedObjects
-from agentmemory_operator.connections.guarded_stores import FREE, WITHHELD
+from agentmemory_operator.connections.guarded_stores import WITHHELD, CheckedStore
 from agentmemory_operator.connections.point_stores import LinkedPoints
 from agentmemory_operator.connections.reach import Reach
 from agentmemory_operator.ports.collections import CollectionStore
@@ -23,7 +23,6 @@ from agentmemory_operator.ports.objects import ObjectStore
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.restores import reach as new_only
-from agentmemory_operator.restores.reach import PASSED, REPLACING
 from agentmemory_operator.zones.sealed_store import SealedStore
 
 PORTS: tuple[type, ...] = (PointStore, CollectionStore, SnapshotStore, ObjectStore)
@@ -96,10 +95,6 @@ def linked(store: Any) -> LinkedPoints:
     return LinkedPoints({}, link)
 
 
-def of_new_targets(port: type) -> Callable[[Any], Any]:
-    return lambda store: new_only._NewOnly(store, anything(), port)
-
-
 # Class, port and how one is made around a store. Those with `__getattr__` list by name what they pass on.
 WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
     (SealedStore, PointStore, sealed),
@@ -108,12 +103,12 @@ WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
     (guarded_stores._Points, PointStore, lambda store: guarded_stores.guarded_points(store, reach())),
     (guarded_stores._Collections, CollectionStore, lambda store: guarded_stores.guarded_collections(store, reach())),
     (guarded_stores._Snapshots, SnapshotStore, lambda store: guarded_stores.guarded_snapshots(store, reach())),
-    (new_only._NewOnly, CollectionStore, of_new_targets(CollectionStore)),
-    (new_only._NewOnly, SnapshotStore, of_new_targets(SnapshotStore)),
+    (new_only._NewCollections, CollectionStore, lambda store: new_only._NewCollections(store, anything())),
+    (new_only._NewSnapshots, SnapshotStore, lambda store: new_only._NewSnapshots(store, anything())),
     (ConfinedObjects, ObjectStore, lambda store: ConfinedObjects(store, anything(), place="bucket")),
 ]
 # Stores that begin calls themselves, and bases of wrappers; modules whose classes pass sockets and requests.
-NO_WRAPPERS = {QdrantShardSnapshots, ForwardingPoints, guarded_stores._Guarded}
+NO_WRAPPERS = {QdrantShardSnapshots, ForwardingPoints, CheckedStore, guarded_stores._Guarded}
 BESIDE_STORES = {"agentmemory_operator.adapters.http.asgi_server", "agentmemory_operator.entrypoints.api.app"}
 
 
@@ -124,10 +119,8 @@ def methods(port: type) -> set[str]:
 def covered(wrapper: type, port: type) -> set[str]:
     """Methods that the class or a base that is no Protocol defines, or that it lists by name."""
     written = {name for base in wrapper.__mro__ if not getattr(base, "_is_protocol", False) for name in vars(base)}
-    if wrapper is new_only._NewOnly:
-        return set(REPLACING | PASSED[port])
-    listed: frozenset[str] = getattr(wrapper, "CHECKED", frozenset())
-    return written | listed | (FREE | WITHHELD if listed else frozenset())
+    listed = wrapper.PASSED | wrapper.CHECKED if issubclass(wrapper, CheckedStore) else frozenset()
+    return written | listed | (WITHHELD if issubclass(wrapper, guarded_stores._Guarded) else frozenset())
 
 
 def wrapping_classes() -> Iterator[type]:
@@ -140,7 +133,9 @@ def wrapping_classes() -> Iterator[type]:
                 continue
             is_like_port = any(len(methods(port) & set(dir(found))) > len(methods(port)) / 2 for port in PORTS)
             is_root = module.name.startswith("agentmemory_operator.adapters.")
-            forwards = any("__getattr__" in vars(base) for base in found.__mro__ if base.__module__ == module.name)
+            forwards = any(
+                "__getattr__" in vars(base) for base in found.__mro__ if base.__module__.startswith("agentmemory")
+            )
             if forwards or (is_like_port and not is_root):
                 yield found
 

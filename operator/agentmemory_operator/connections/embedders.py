@@ -56,23 +56,30 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
     return embedded
 
 
-class GatheringEmbedder:
+class WrappedEmbedder:
+    """Base of embedders that pass texts on to another one of the same vector space."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+
+    @property
+    def dimensions(self) -> int:
+        """Length of every vector."""
+        return self._inner.dimensions
+
+
+class GatheringEmbedder(WrappedEmbedder):
     """Embeds in one call what several callers ask for at the same time; while one is under way, the next gathers.
 
     One serves one request: it keeps every vector, and what made a call fail is raised from then on.
     """
 
     def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._wanted: dict[str, None] = {}
         self._done: dict[str, Embedded] = {}
         self._error: AgentMemoryError | None = None
         self._turn = asyncio.Lock()
-
-    @property
-    def dimensions(self) -> int:
-        """Length of every vector."""
-        return self._inner.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One vector a text, in order."""
@@ -93,7 +100,7 @@ class GatheringEmbedder:
         return [outcome for outcome in outcomes if not isinstance(outcome, AgentMemoryError)]
 
 
-class PrefixedEmbedder:
+class PrefixedEmbedder(WrappedEmbedder):
     """Implements ports.Embedder for memories: each text with a prefix before it; questions have another.
 
     Args:
@@ -101,13 +108,8 @@ class PrefixedEmbedder:
     """
 
     def __init__(self, inner: Embedder, prefixes: Prefixes) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._prefixes = prefixes
-
-    @property
-    def dimensions(self) -> int:
-        """Length of every vector."""
-        return self._inner.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One vector a memory, in order."""
@@ -142,18 +144,13 @@ class EmbeddingMeter(Protocol):
         ...
 
 
-class MeteredEmbedder:
+class MeteredEmbedder(WrappedEmbedder):
     """Implements ports.Embedder by another one."""
 
     def __init__(self, inner: Embedder, meter: EmbeddingMeter, *, provider: str) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._meter = meter
         self._provider = provider
-
-    @property
-    def dimensions(self) -> int:
-        """Length of every vector."""
-        return self._inner.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One vector a text, in order."""

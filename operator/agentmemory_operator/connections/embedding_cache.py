@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from weakref import WeakSet
 
+from agentmemory_operator.connections.embedders import WrappedEmbedder
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
@@ -118,7 +119,7 @@ class Shelf:
         return size_of(vector)
 
 
-class CachedEmbedder:
+class CachedEmbedder(WrappedEmbedder):
     """Keeps the vectors of the texts used last; implements ports.Embedder.
 
     Equal texts of one call, and of calls that run at the same time, are embedded once. A caller that goes away does
@@ -134,16 +135,11 @@ class CachedEmbedder:
         self, inner: Embedder, *, cache: EmbeddingCache, entries: int | None = None, meter: ApiMeter | None = None
     ) -> None:
         self._meter = meter or ApiMeter()
-        self._inner = inner
+        super().__init__(inner)
         self._entries = entries
         self._cache = cache
         self._shelf = cache.shelf()
         self._running: dict[Key, asyncio.Task[Fetched]] = {}
-
-    @property
-    def dimensions(self) -> int:
-        """Length of every vector."""
-        return self._inner.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector for each text, in order; float32 values, from the cache or not."""

@@ -28,29 +28,39 @@ WITHHELD = frozenset({"holdings"})
 """Methods that look at everybody's collections, which no namespace's work may."""
 
 
-class _Guarded:
-    """Passes calls on whose first argument is a name that may be used.
+class CheckedStore:
+    """Wraps a store; passes on only the methods that a subclass lists or writes out, any other one raises.
 
     Attributes:
-        CHECKED: Methods whose only collection is their first argument.
+        PASSED: Methods that are passed on as they are.
+        CHECKED: Methods that are passed on once `check` let their first argument pass, the name of a collection.
     """
 
+    PASSED: ClassVar[frozenset[str]]
     CHECKED: ClassVar[frozenset[str]]
 
-    def __init__(self, store: object, reach: Reach) -> None:
+    def __init__(self, store: object, check: Callable[[str], Awaitable[None]]) -> None:
         self._store = store
-        self._reach = reach
+        self._check = check
 
     def __getattr__(self, name: str) -> Any:
-        if name in FREE:
+        if name in self.PASSED:
             return getattr(self._store, name)
         if name in self.CHECKED:
             return partial(self._checked, getattr(self._store, name))
         raise AttributeError(f"{type(self).__name__} does not cover {name!r}: list it, or write it out")
 
     async def _checked(self, method: Callable[..., Awaitable[Any]], collection: str, *args: Any, **more: Any) -> Any:
-        await self._reach.check(collection)
+        await self._check(collection)
         return await method(collection, *args, **more)
+
+
+class _Guarded(CheckedStore):
+    PASSED = FREE
+
+    def __init__(self, store: object, reach: Reach) -> None:
+        super().__init__(store, reach.check)
+        self._reach = reach
 
 
 class _Collections(_Guarded):

@@ -16,7 +16,6 @@ from agentmemory_operator.errors import (
     AgentMemoryError,
     SecretNotUsable,
     StoreRejected,
-    StoreUnavailable,
     StoreUntrusted,
 )
 from agentmemory_operator.ports.base import Json
@@ -183,7 +182,8 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         try:
             return await held.run(work)
         except (StoreRejected, StoreUntrusted) as exc:
-            if not _may_be_rotated(exc):
+            # Another key or another authority may help.
+            if isinstance(exc, StoreRejected) and exc.status not in REFUSED_KEY:
                 raise
             renewed = await self._renewed_after(held, partial(self._renew, document))
             if renewed is None:
@@ -248,8 +248,3 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         if held is not None:
             await held.retire()
         return self._held
-
-
-def _may_be_rotated(exc: StoreRejected | StoreUnavailable) -> bool:
-    """Whether another key or another authority may help."""
-    return not isinstance(exc, StoreRejected) or exc.status in REFUSED_KEY

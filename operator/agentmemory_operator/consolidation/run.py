@@ -8,7 +8,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from agentmemory_operator.consolidation.rules.choice import (
     within,
 )
 from agentmemory_operator.consolidation.rules.grounding import unfounded
-from agentmemory_operator.consolidation.rules.limits import ANSWER_TOKENS, Used, exceeded
 from agentmemory_operator.consolidation.rules.material import instruct, wrap
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Kinds, Row, plan_batch
 from agentmemory_operator.errors import ModelAnswerInvalid
@@ -31,6 +30,11 @@ from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.times import render_time
+
+MILLION = 1_000_000
+ANSWER_TOKENS = 4_000
+"""Of one answer at most."""
+_CHARS_A_TOKEN = 3
 
 PAGE = 1_000
 MOST_CANDIDATES = 10_000
@@ -60,6 +64,25 @@ class RunOrder:
     least: int = 2
     limits: RunLimits = field(default_factory=RunLimits)
     is_dry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a run has used."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def plus(self, tokens_in: int, tokens_out: int) -> "Used":
+        """With one call more."""
+        return Used(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
+
+    def spent(self, limits: RunLimits) -> float | None:
+        """What that cost; None where no price is known."""
+        if limits.input_price is None and limits.output_price is None:
+            return None
+        return (self.tokens_in * (limits.input_price or 0) + self.tokens_out * (limits.output_price or 0)) / MILLION
 
 
 @dataclass(slots=True)
@@ -97,7 +120,7 @@ class Consolidation:
         open_agent: OpenNow,
         model: LanguageModel,
         *,
-        applying: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+        applying: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._open_agent = open_agent
         self._model = model
@@ -138,7 +161,7 @@ class Consolidation:
         report.used = report.used.plus(done.tokens_in, done.tokens_out)
         report.read += len(rows)
         report.batches += 1
-        async with self._applying():
+        with self._applying():
             agent = await self._open_agent()
             plan = plan_of(agent, shown, done.answer)
             report.dropped += plan.dropped + done.dropped
@@ -183,3 +206,18 @@ def _shown(name: str, row: Row) -> dict[str, Any]:
     """What a model is shown of a memory."""
     said = {key: row[key] for key in ("type", "content", "subject", "domain", "category") if row.get(key)}
     return {"id": name, "at": render_time(row["createdAt"])} | said
+
+
+def exceeded(used: Used, limits: RunLimits, *, chars: int) -> str | None:
+    """Which limit the next call could exceed, by its name in the spec; None where none.
+
+    Args:
+        chars: that the model is to read.
+    """
+    then = used.plus(chars // _CHARS_A_TOKEN + 1, ANSWER_TOKENS)
+    if then.calls > limits.calls:
+        return "calls"
+    if then.tokens_in + then.tokens_out > limits.tokens:
+        return "tokens"
+    spent = then.spent(limits)
+    return "spend" if limits.spend is not None and spent is not None and spent > limits.spend else None

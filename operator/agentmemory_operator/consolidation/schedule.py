@@ -6,8 +6,8 @@ says is all that is kept of a run beside what lies on the memories: a restart go
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
@@ -15,7 +15,6 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.rules.limits import Used
 from agentmemory_operator.consolidation.rules.status import (
     LAST,
     NEEDS_MODEL,
@@ -29,31 +28,28 @@ from agentmemory_operator.consolidation.rules.status import (
     with_consolidation,
     without_consolidation,
 )
-from agentmemory_operator.consolidation.run import Consolidation, OpenNow, RunOrder, RunReport
+from agentmemory_operator.consolidation.run import Consolidation, OpenNow, RunOrder, RunReport, Used
 from agentmemory_operator.consolidation.undo import Undone, approve, reject, undo
+from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
     ModelUnavailable,
     SpecInvalid,
-    StoreUnavailable,
     TransientError,
 )
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
-from agentmemory_operator.runtime.jobs import LastRuns
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.jobs import RunSchedule
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.times import render_second
 
 log = logging.getLogger(__name__)
 
 AGENTS_AT_ONCE = 4
-REBUILDING_S = 30.0
 ERRAND_S = 7_000.0
 DAY_MS = 86_400_000
 # From a run that finds nothing to one of many slow answers.
@@ -128,13 +124,11 @@ class Consolidating:
     request: Callable[[Key], None]
     is_rebuilding: Callable[[Key], bool] = lambda key: False
     meter: ConsolidationMeter = field(init=False, default_factory=ConsolidationMeter)
-    queue: WorkQueue[Key] = field(init=False)
-    _runs: LastRuns = field(init=False)
-    _under_way: set[Key] = field(init=False, default_factory=set)
+    schedule: RunSchedule = field(init=False)
 
     def __post_init__(self) -> None:
-        self._runs = LastRuns(self.table, LAST)
-        self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
+        parts = self.table, self.clock, self.is_rebuilding, self.request
+        self.schedule = RunSchedule(*parts, LAST, due_ms=_due_ms, run=self._run, share=AGENTS_AT_ONCE)
 
     def note(self, key: Key, document: Json, status: Json) -> Json:
         """An object's new status with how consolidation is; what is due is done from then on.
@@ -147,12 +141,12 @@ class Consolidating:
             memory = self.table.parse(document)
         except SpecInvalid:
             return status
-        settings, last = effective_consolidation(memory), self._runs.of(key, memory)
+        settings, last = effective_consolidation(memory), self.schedule.last_result(key, memory)
         if (settings is None and not last) or memory.metadata.deletion_timestamp:
             return without_consolidation(status)
         errand = None if memory.spec.suspend else errand_of(memory, settings, last)
         if errand:
-            self.queue.request(key, after_s=max(0, errand.due_ms - self.clock.now_ms()) / 1000)
+            self.schedule.plan(key, errand.due_ms)
         return with_consolidation(
             status,
             Standing(last, errand.due_ms if errand else None, settings.fault if settings else None),
@@ -161,28 +155,10 @@ class Consolidating:
             now=render_second(self.clock.now_ms() / 1000),
         )
 
-    def is_under_way(self, key: Key) -> bool:
-        """Whether memories of an object are being merged at the moment."""
-        return key in self._under_way
-
-    async def _look(self, key: Key) -> float | None:
-        """Do what is due for an object; return after how many seconds the next is.
-
-        Raises:
-            TransientError: it is to be tried again.
-        """
-        memory = self._runs.ready(key)
-        if memory is None:
-            return None
-        settings, last = effective_consolidation(memory), self._runs.of(key, memory)
-        errand = errand_of(memory, settings, last)
-        if errand is None or errand.due_ms > self.clock.now_ms():
-            return None if errand is None else (errand.due_ms - self.clock.now_ms()) / 1000
-        if self.is_rebuilding(key):
-            return REBUILDING_S
-        await self._carry_out(key, memory, settings, errand)
-        self.request(key)
-        return None
+    async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
+        settings = effective_consolidation(memory)
+        if errand := errand_of(memory, settings, last):
+            await self._carry_out(key, memory, settings, errand)
 
     async def _carry_out(
         self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: Errand
@@ -192,9 +168,9 @@ class Consolidating:
         try:
             async with asyncio.timeout(ERRAND_S), self.open_store(memory) as open_now:
                 if errand.action in NEEDS_MODEL and settings is not None:
-                    await self._run(key, memory, settings, errand, open_now, report)
+                    await self._consolidate(key, memory, settings, errand, open_now, report)
                 else:
-                    async with self._applying(key):
+                    with self.schedule.changing(key):
                         await _decide(await open_now(), errand, report, undone)
         except LeadershipLost:
             raise
@@ -204,19 +180,19 @@ class Consolidating:
             # Nothing was paid for yet: the queue tries again by itself.
             if not report.used.calls and not isinstance(exc, ModelUnavailable):
                 raise
-            failure = _failure(exc)
+            failure = Failure(reason_of(exc)[0], str(exc))
         except AgentMemoryError as exc:
-            failure = _failure(exc)
+            failure = Failure(reason_of(exc)[0], str(exc))
         took_ms = self.clock.now_ms() - begun_ms
         told = _told(report, undone, settings)
         status = last_status(errand, told, failure, begun_ms=begun_ms, took_ms=took_ms)
-        self._runs.keep(key, memory, status)
+        self.schedule.keep(key, memory, status)
         self.meter.ended(errand.action, report, took_ms, is_failed=failure is not None)
         if event := _event(errand, status):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("%s of %s: %s", errand.action, key, failure.reason if failure else described(told["counts"]))
 
-    async def _run(
+    async def _consolidate(
         self,
         key: Key,
         memory: AgentMemory,
@@ -235,19 +211,12 @@ class Consolidating:
             is_dry=errand.action is Action.DRY_RUN,
         )
         model = await self.open_model(memory, settings)
-        await Consolidation(open_now, model, applying=partial(self._applying, key)).run(order, report)
+        await Consolidation(open_now, model, applying=partial(self.schedule.changing, key)).run(order, report)
 
-    @asynccontextmanager
-    async def _applying(self, key: Key) -> AsyncIterator[None]:
-        """Keep the alias from being moved while memories are merged."""
-        if self.is_rebuilding(key):
-            raise StoreUnavailable("the collection is being rebuilt: consolidation waits")
-        # The queue gives an object to one worker at a time.
-        self._under_way.add(key)
-        try:
-            yield
-        finally:
-            self._under_way.remove(key)
+
+def _due_ms(memory: AgentMemory, last: Json) -> int | None:
+    errand = errand_of(memory, effective_consolidation(memory), last)
+    return errand.due_ms if errand else None
 
 
 async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undone) -> None:
@@ -259,17 +228,6 @@ async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undon
             report.tally += await reject(agent, errand.run)
         case _:
             await undo(agent, errand.run, undone)
-
-
-def _failure(exc: AgentMemoryError) -> Failure:
-    match exc:
-        case ModelUnavailable():
-            return Failure(Reason.MODEL_UNAVAILABLE, str(exc))
-        case SpecInvalid():
-            return Failure(exc.reason, str(exc))
-        case TransientError():
-            return Failure(Reason.QDRANT_UNAVAILABLE, str(exc))
-    return Failure(Reason.QDRANT_REJECTED, str(exc))
 
 
 def _told(report: RunReport, undone: Undone, settings: ConsolidationSettings | None) -> Json:

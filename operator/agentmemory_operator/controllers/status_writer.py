@@ -10,13 +10,13 @@ from typing import Any
 from agentmemory_operator.collections.rules.refusals import REQUESTS
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.consolidation.schedule import Consolidating
-from agentmemory_operator.controllers.rules.failures import reason_of
 from agentmemory_operator.controllers.rules.status import (
     failed_connection_status,
     failed_status,
     with_access_counted,
     with_request_handled,
 )
+from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import AgentMemoryError, NotOwned, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.distillation.rules.turns import TURN_EVENT, distilled_types, needs_event, turn_type
+from agentmemory_operator.distillation.rules.answers import TURN_EVENT, distilled_types, needs_event, turn_type
 from agentmemory_operator.errors import AgentMemoryError, Conflict, FieldError, RequestInvalid
 from agentmemory_operator.memories.draft import drafts_of
 from agentmemory_operator.memories.incoming import IncomingMemory, clean

@@ -13,6 +13,7 @@ read again once as many versions have come, and not before.
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from agentmemory_operator.agents.checks import type_of
@@ -34,6 +35,7 @@ from agentmemory_operator.distillation.rules.answers import (
     MAX_HEAD_CHARS,
     TASK,
     DistilledFact,
+    distilled_types,
     newest_of,
     parts_of,
     read_answer,
@@ -42,13 +44,12 @@ from agentmemory_operator.distillation.rules.answers import (
     schema_of,
     version_rows,
 )
-from agentmemory_operator.distillation.rules.turns import distilled_types
-from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound, StoreUnavailable
-from agentmemory_operator.memories.chains import MAX_ATTEMPTS, bury
+from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound
+from agentmemory_operator.memories.chains import bury, contended
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
-from agentmemory_operator.memories.point_pages import change_row, read_row
+from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import NOT_DELETED
@@ -57,7 +58,6 @@ from agentmemory_operator.memories.rules.record import (
     DISTIL_DUE_KEY,
     DISTIL_TRIES_KEY,
     DISTIL_UNTIL_KEY,
-    EDIT_KEY,
     TOMBSTONE_KEY,
     UPDATES_KEY,
     MemoryRecord,
@@ -65,8 +65,9 @@ from agentmemory_operator.memories.rules.record import (
     is_long,
     record_of,
 )
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored import change_marked, delete_head
 from agentmemory_operator.ports.models import LanguageModel
+from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
@@ -292,16 +293,13 @@ class Run:
 
     async def _change(self, changes: Payload, *, begins: bool = False) -> Payload:
         """Change the last turn; return it as it lies there then. Counts of its use come in between at any time."""
-        for _ in range(MAX_ATTEMPTS):
-            row = await read_row(self.agent, self.last)
+
+        async def write(row: Payload | None) -> Payload | None:
             if row is None or not _is_due(row) or not self._has(row, begins=begins):
                 raise _LeaseLost
-            mark = secrets.token_hex(8)
-            await change_row(self.agent, row, {**changes, EDIT_KEY: mark}, NOT_DELETED, now_ms=self._now_ms)
-            after = await read_row(self.agent, self.last)
-            if after is not None and after.get(EDIT_KEY) == mark:
-                return after
-        raise StoreUnavailable(f"memory {self.last} is being changed concurrently: retry")
+            return await change_marked(self.agent, row, changes, NOT_DELETED)
+
+        return await update(partial(read_row, self.agent, self.last), write, busy=contended(self.last))
 
     def _has(self, row: Payload, *, begins: bool) -> bool:
         """Whether the lease is this run's, or may be taken."""

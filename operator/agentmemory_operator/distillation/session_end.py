@@ -4,23 +4,25 @@ What a session had in mind ends at once for everybody who reads. Where a model i
 is done, or the next cleanup comes. Turns that came as conversations have runs of their own.
 """
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.collapse import DISTILLATION
-from agentmemory_operator.distillation.rules.turns import distilled_types, turn_type
-from agentmemory_operator.memories.point_pages import change_row, read_memories, read_row
+from agentmemory_operator.distillation.rules.answers import distilled_types, turn_type
+from agentmemory_operator.memories.chains import contended
+from agentmemory_operator.memories.point_pages import read_memories, read_row
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Selection, both, visible
-from agentmemory_operator.memories.rules.record import DISTIL_DUE_KEY, DISTIL_END_KEY, EDIT_KEY, Payload
+from agentmemory_operator.memories.rules.record import DISTIL_DUE_KEY, DISTIL_END_KEY, TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.stored import change_marked
 from agentmemory_operator.memories.working import Ended, Session, WorkingMemory
+from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 MAX_TURNS = 256
-MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +84,22 @@ def _last_of(rows: Sequence[Payload]) -> Payload:
 
 
 async def _mark(agent: Agent, rows: Sequence[Payload]) -> str | None:
-    """Write on one of the rows that they are to be distilled; None where it changes all the time, or is gone."""
+    """Write on one of the rows that they are to be distilled; None if that row is deleted.
+
+    Raises:
+        StoreUnavailable: If other writers change it all the time; the session goes on.
+    """
     run, last = str(uuid4()), _last_of(rows)["id"]
-    mark = secrets.token_hex(8)
     said = {
         "undistilled": [row["id"] for row in rows],
         DISTIL_DUE_KEY: True,
         DISTIL_END_KEY: True,
         "conversationId": run,
     }
-    for _ in range(MAX_ATTEMPTS):
-        row = await read_row(agent, last)
-        if row is None:
-            return None
-        await change_row(agent, row, said | {EDIT_KEY: mark}, NOT_DELETED, now_ms=agent.clock.now_ms())
-        after = await read_row(agent, last)
-        if after is None or after.get(EDIT_KEY) == mark:
-            return run if after else None
-    return None
+
+    async def write(row: Payload | None) -> Payload | None:
+        if row is None or TOMBSTONE_KEY in row:
+            return {}
+        return await change_marked(agent, row, said, NOT_DELETED)
+
+    return run if await update(partial(read_row, agent, last), write, busy=contended(last)) else None

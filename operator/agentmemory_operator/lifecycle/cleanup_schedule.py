@@ -27,8 +27,7 @@ from agentmemory_operator.runtime.cache import (
     Key,
     ObjectTable,
 )
-from agentmemory_operator.runtime.jobs import LastRuns
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.jobs import RunSchedule
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.times import parse_time, render_second
@@ -39,8 +38,6 @@ AGENTS_AT_ONCE = 2
 # From a run that finds nothing to one over millions of memories.
 SECONDS = (0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 SETTLED_MS = 600_000
-# Until a cleanup that waits for a rebuild looks again.
-REBUILDING_S = 30.0
 DONE, HELD, FAILED = "done", "held", "failed"
 
 OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
@@ -93,49 +90,29 @@ class Cleaning:
     cleanup: Cleanup
     request: Callable[[Key], None]
     is_rebuilding: Callable[[Key], bool] = lambda key: False
-    queue: WorkQueue[Key] = field(init=False)
-    _runs: LastRuns = field(init=False)
+    schedule: RunSchedule = field(init=False)
     meter: CleaningMeter = field(init=False, default_factory=CleaningMeter)
-    _under_way: set[Key] = field(init=False, default_factory=set)
     _begun_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._runs = LastRuns(self.table, "lastCleanup")
         self._begun_ms = self.clock.now_ms()
-        self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
+        parts = self.table, self.clock, self.is_rebuilding, self.request
+        self.schedule = RunSchedule(*parts, "lastCleanup", due_ms=_due_ms, run=self._run, share=AGENTS_AT_ONCE)
 
     def note(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
         """Take in an object as a pass saw it; return what its status says of cleanups."""
-        last = self._runs.of(key, memory)
+        last = self.schedule.last_result(key, memory)
         due = due_ms(memory, settings.lifecycle, last)
         status: Json = {"lastCleanup": last} if last else {}
         if due is None:
             return status
-        self.queue.request(key, after_s=max(0, due - self.clock.now_ms()) / 1000)
+        self.schedule.plan(key, due)
         return status | ({"nextCleanupTime": render_second(due / 1000)} if due else {})
 
-    def is_under_way(self, key: Key) -> bool:
-        """Whether an object is being cleaned up at the moment."""
-        return key in self._under_way
-
-    async def _look(self, key: Key) -> float | None:
-        """Make the cleanup of an object if it is due; return after how many seconds the next one is.
-
-        Raises:
-            TransientError: it is to be tried again.
-        """
-        memory = self._runs.ready(key)
-        if memory is None:
-            return None
-        settings, last = effective_settings(memory), self._runs.of(key, memory)
-        due = due_ms(memory, settings.lifecycle, last)
-        if due is None or due > self.clock.now_ms():
-            return None if due is None else (due - self.clock.now_ms()) / 1000
-        if self.is_rebuilding(key):
-            return REBUILDING_S
-        self._under_way.add(key)
+    async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
         try:
-            await self._run(key, memory, settings, last)
+            with self.schedule.changing(key):
+                await self._clean_up(key, memory, effective_settings(memory), last)
         except LeadershipLost:
             raise
         except TransientError:
@@ -144,12 +121,8 @@ class Cleaning:
         except AgentMemoryError as exc:
             self.meter.failed()
             raise StoreUnavailable(f"cannot be cleaned up: {exc}") from exc
-        finally:
-            self._under_way.discard(key)
-        self.request(key)
-        return None
 
-    async def _run(self, key: Key, memory: AgentMemory, settings: AgentSettings, last: Json) -> None:
+    async def _clean_up(self, key: Key, memory: AgentMemory, settings: AgentSettings, last: Json) -> None:
         started_ms, approval = self.clock.now_ms(), _approval(memory, last)
         rules = rules_of(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
         agent = await self.open_agent(settings)
@@ -159,7 +132,7 @@ class Cleaning:
         held = _held(outcome, settings)
         counts = {} if held else outcome.counts
         status = run_status(counts, time_ms=started_ms, took_ms=took_ms, memory=memory, held=held)
-        self._runs.keep(key, memory, status)
+        self.schedule.keep(key, memory, status)
         self.meter.ended(outcome, took_ms)
         for event in events_of(outcome, held):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
@@ -180,6 +153,10 @@ class Cleaning:
             return
         if count := await purge_tombstones(agent, since_ms):
             log.info("removed %d tombstones of %s", count, key)
+
+
+def _due_ms(memory: AgentMemory, last: Json) -> int | None:
+    return due_ms(memory, effective_settings(memory).lifecycle, last)
 
 
 def _approval(memory: AgentMemory, last: Json) -> Approval | None:

@@ -265,7 +265,9 @@ class Operator:
             request=self.queues.request,
             locks=self._locks,
             open_embedder=self._ports.embedder,
-            steps=rebuild_steps(self._locks, self.cleaning.is_under_way, self.consolidating.is_under_way),
+            steps=rebuild_steps(
+                self._locks, *(one.schedule.is_changing for one in (self.cleaning, self.consolidating))
+            ),
             abandon=abandon,
             reports=reports,
             width=self._settings.rebuilds_at_once,
@@ -317,7 +319,7 @@ class Operator:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._claims.load()
-        queues = self.cleaning.queue, self.consolidating.queue, self.webhooks.queue, self.upkeep.queue
+        queues = self.cleaning.schedule.queue, self.consolidating.schedule.queue, self.webhooks.queue, self.upkeep.queue
         async with asyncio.TaskGroup() as group:
             for work in (self.queues, self.snapshots, self._claims, *queues, self._rebuilds.queue):
                 group.create_task(work.run())

@@ -68,7 +68,7 @@ async def join(agent: Agent, row: _Row) -> bool:
         if predecessors(now) == predecessors(row):
             await _advance(agent, now, rows)
         row = now
-    raise _contended(row)
+    raise contended(row["id"])
 
 
 def was_shown(row: _Row) -> bool:
@@ -233,7 +233,7 @@ async def _let_answer(agent: Agent, before: str, tombstone: _Row) -> None:
         else:
             await _unlink(agent, old)
         is_fenced = True
-    raise _contended(tombstone)
+    raise contended(tombstone["id"])
 
 
 async def _close_over(agent: Agent, tombstone: _Row) -> None:
@@ -252,7 +252,7 @@ async def _close_over(agent: Agent, tombstone: _Row) -> None:
         if all(closed):
             now = await read_row(agent, tombstone["id"])
             return await _change(agent, now, {"pending": False}, IS_PENDING) if now else None
-    raise _contended(tombstone)
+    raise contended(tombstone["id"])
 
 
 async def _pass_over(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
@@ -386,5 +386,6 @@ def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
     return {"supersededAt": told if told >= new["createdAt"] else now_ms, TOLD_AT_KEY: None}
 
 
-def _contended(row: _Row) -> StoreUnavailable:
-    return StoreUnavailable(f"memory {row['id']} is being changed concurrently: retry")
+def contended(memory_id: str) -> StoreUnavailable:
+    """The error of a change that other writers prevented time and again."""
+    return StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")

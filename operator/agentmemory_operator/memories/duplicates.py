@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from itertools import count
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import AgentMemoryError, StoreUnavailable
-from agentmemory_operator.memories.chains import MAX_TURNS, midway
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.chains import MAX_TURNS, contended, midway
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.insert import (
     Outcome,
@@ -67,7 +67,7 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
             now = await read_row(agent, row["id"])
         if now and author in now.get("observedBy", []):
             return StoredMemory(id=row["id"], event="CORROBORATE")
-    raise _contended(row["id"])
+    raise contended(row["id"])
 
 
 def answers(agent: Agent, row: Payload) -> bool:
@@ -108,7 +108,7 @@ async def _store_one(agent: Agent, draft: MemoryDraft) -> StoredMemory:
             return done
         if memory_id := await _claim(agent, draft):
             return stored_of(memory_id)
-    raise _contended(draft.record.id)
+    raise contended(draft.record.id)
 
 
 async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
@@ -157,7 +157,3 @@ async def _known(agent: Agent, drafts: Sequence[MemoryDraft]) -> set[str]:
 def _content_of(draft: MemoryDraft, place: int = 0) -> str:
     record = draft.record
     return content_id(draft.scope, record.user_id, record.type, record.content_hash, place=place)
-
-
-def _contended(memory_id: str) -> StoreUnavailable:
-    return StoreUnavailable(f"memory {memory_id} is being written concurrently: retry")

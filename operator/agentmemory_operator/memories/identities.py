@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 
 from agentmemory_operator.agents.checks import type_of
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
+from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import chains, duplicates
-from agentmemory_operator.memories.chains import MAX_TURNS, midway
+from agentmemory_operator.memories.chains import MAX_TURNS, contended, midway
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
@@ -66,7 +66,7 @@ class Identities:
             with midway() if turn else nullcontext():
                 if done := await self._try(agent, draft):
                     return done
-        raise StoreUnavailable(f"memory {draft.record.id} is being written concurrently: retry")
+        raise contended(draft.record.id)
 
     async def _try(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
         """Store a draft after what there is now; None where that changed meanwhile."""

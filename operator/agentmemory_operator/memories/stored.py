@@ -6,13 +6,14 @@ Changed in place is everything about a memory but what it says, and what follows
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agentmemory_operator.agents.checks import check_deletable, is_immutable
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.memories import chains, session_keywords
-from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
+from agentmemory_operator.memories.chains import midway
 from agentmemory_operator.memories.incoming import clean_metadata
 from agentmemory_operator.memories.point_pages import change_row, read_memories, read_row, upsert_where
 from agentmemory_operator.memories.rules.expiry import is_expired
@@ -20,6 +21,7 @@ from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
     NOT_SUPERSEDED,
     STORED,
+    Condition,
     Filter,
     Selection,
     both,
@@ -42,6 +44,7 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.tasks import update
 
 CHANGEABLE = ("importance", "tags", "metadata", "expiresAt", "pinned")
 """Payload keys; none is part of what a memory is found by as meaning or words."""
@@ -126,17 +129,21 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
     """
     if metadata := changes.get("metadata"):
         changes = {**changes, "metadata": await clean_metadata(agent, metadata)}
-    for _ in range(MAX_ATTEMPTS):
-        row = await own_row(agent, memory_id, user_id=user_id)
+
+    async def write(row: Payload) -> Payload | None:
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: change its newest version")
         if is_immutable(agent, row):
             rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
             raise Conflict(f"memory {memory_id} cannot be changed: {rule}: store a new memory instead")
-        if changed := await _try_change(agent, row, changes):
-            agent.sizes.forget(user_id)
-            return record_of(changed)
-    raise StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")
+        now_ms = agent.clock.now_ms()
+        logged = {**changes, CHANGED_KEY: now_ms, LOGGED_KEY: now_ms}
+        return await change_marked(agent, row, logged, NOT_SUPERSEDED, NOT_DELETED)
+
+    read = partial(own_row, agent, memory_id, user_id=user_id)
+    changed = await update(read, write, busy=chains.contended(memory_id))
+    agent.sizes.forget(user_id)
+    return record_of(changed)
 
 
 async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: bool = False) -> None:
@@ -151,15 +158,17 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
         Conflict: it is superseded; the head has to be deleted first.
         OutcomeUnknown: it may have been deleted.
     """
-    for _ in range(MAX_ATTEMPTS):
-        row = await own_row(agent, memory_id, user_id=user_id)
+
+    async def write(row: Payload) -> Payload | None:
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: delete its newest version first")
         check_deletable(agent, row, is_admin=is_admin)
-        if await _try_bury(agent, row):
-            await session_keywords.settle(agent, [memory_id, *predecessors(row)])
-            return agent.sizes.forget(user_id)
-    raise StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")
+        return row if await _try_bury(agent, row) else None
+
+    read = partial(own_row, agent, memory_id, user_id=user_id)
+    row = await update(read, write, busy=chains.contended(memory_id))
+    await session_keywords.settle(agent, [memory_id, *predecessors(row)])
+    agent.sizes.forget(user_id)
 
 
 async def count_stored(agent: Agent) -> int:
@@ -179,15 +188,20 @@ async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
     return row
 
 
-async def _try_change(agent: Agent, row: Payload, changes: Mapping[str, Any]) -> Payload | None:
-    """Write the changes unless the row changed since it was read; return what lies there with them."""
-    mark = secrets.token_hex(8)
-    now_ms = agent.clock.now_ms()
-    marked = {**changes, EDIT_KEY: mark, CHANGED_KEY: now_ms, LOGGED_KEY: now_ms}
-    await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=now_ms)
+async def change_marked(
+    agent: Agent, row: Payload, changes: Mapping[str, Any], *conditions: Condition
+) -> Payload | None:
+    """Change a row if it still is as it was read, and the conditions hold; return it as stored, or None."""
+    marked = {**changes, EDIT_KEY: (mark := secrets.token_hex(8))}
+    await change_row(agent, row, marked, *conditions, now_ms=agent.clock.now_ms())
+    return await read_marked(agent, row["id"], mark)
+
+
+async def read_marked(agent: Agent, memory_id: str, mark: str) -> Payload | None:
+    """Read a row back after a write; None if it does not bear the mark of the write."""
     with midway():
-        after = await read_row(agent, row["id"])
-    return after if after and after.get(EDIT_KEY) == mark else None
+        row = await read_row(agent, memory_id)
+    return row if row and row.get(EDIT_KEY) == mark else None
 
 
 async def _try_bury(agent: Agent, row: Payload) -> bool:
@@ -290,11 +304,11 @@ async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload
         StoreUnavailable: If other writers change the point all the time.
         OutcomeUnknown: The point may have been changed.
     """
-    for _ in range(MAX_ATTEMPTS):
-        row = await read_row(agent, place.id)
+
+    async def write(row: Payload | None) -> Payload | None:
         facts = change(row)
         if facts is None:
-            return
+            return {}
         mark = secrets.token_hex(8)
         point = {"id": place.id, "vector": {}, "payload": _facts_payload(agent, place, facts, row) | {EDIT_KEY: mark}}
         if row is None:
@@ -302,11 +316,10 @@ async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload
         else:
             unchanged = only(place.id, equals("rev", row["rev"]))
             await agent.store.batch(agent.alias, [upsert_where(point, unchanged)], strong=True)
-        with midway():
-            there = await read_row(agent, place.id)
-        if there and there.get(EDIT_KEY) == mark:
-            return
-    raise StoreUnavailable(f"{place.name} of this user: changed concurrently all the time, retry")
+        return await read_marked(agent, place.id, mark)
+
+    busy = StoreUnavailable(f"{place.name} of this user: changed concurrently all the time, retry")
+    await update(partial(read_row, agent, place.id), write, busy=busy)
 
 
 def _facts_payload(agent: Agent, place: UserPoint, facts: Json, row: Payload | None) -> Payload:

@@ -10,9 +10,10 @@ use: a time, and later than any other of the session, so that two uses within a 
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from agentmemory_operator.agents.checks import check_types
@@ -27,10 +28,10 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.access_counts import AccessCounts
-from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS
 from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.point_pages import change_row, read_row, replace_row
+from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, equals, only
 from agentmemory_operator.memories.rules.ids import place_id
@@ -44,7 +45,8 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 from agentmemory_operator.memories.session_use import note_read, note_stored
-from agentmemory_operator.memories.stored import ListRequest, delete_head, list_page
+from agentmemory_operator.memories.stored import ListRequest, change_marked, delete_head, list_page, read_marked
+from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.spec.memory_types import MAX_WORKING_MEMORY_SLOTS, WORKING
 
 log = logging.getLogger(__name__)
@@ -154,7 +156,7 @@ class WorkingMemory:
             for place in places:
                 is_meant = place.is_taken and place.id == record.id
                 if place.row and is_meant and place.used_at < _latest(places):
-                    await self._use(agent, place.row, {}, used_at=_next_use(agent, places))
+                    await change_marked(agent, place.row, {USED_KEY: _next_use(agent, places)}, NOT_DELETED)
         except AgentMemoryError as error:
             log.info("could not mark a working memory of agent %s as used: %s", agent.settings.slug, error)
 
@@ -195,25 +197,24 @@ class WorkingMemory:
         return sum(dropped)
 
     async def _keep(self, agent: Agent, session: Session, draft: MemoryDraft) -> KeptMemory:
-        for _ in range(MAX_ATTEMPTS):
-            places = await self._places(agent, session)
+        async def write(places: list[_Place]) -> KeptMemory | None:
             within = places[: agent.settings.working_memory_slots]
             for place in places[len(within) :]:
                 # From when the session had more places.
                 if place.is_taken:
                     await self._vacate(agent, place)
             used_at = _next_use(agent, places)
-            rows = (place.row for place in within if place.is_taken and place.row)
-            if known := next((row for row in rows if row.get("contentHash") == draft.record.content_hash), None):
-                changes = {"importance": draft.record.importance}
-                if row := await self._use(agent, known, changes, used_at=used_at):
-                    return KeptMemory(record_of(row), "NONE")
-                continue
+            if known := _row_saying(draft.record.content_hash, within):
+                used: Payload = {"importance": draft.record.importance, USED_KEY: used_at}
+                row = await change_marked(agent, known, used, NOT_DELETED)
+                return KeptMemory(record_of(row), "NONE") if row else None
             chosen = min(within, key=lambda place: (place.is_taken, place.used_at, place.number))
-            if row := await self._take(agent, chosen, draft, used_at=used_at):
-                evicted = record_of(chosen.row) if chosen.is_taken and chosen.row else None
-                return KeptMemory(record_of(row), "ADD", evicted)
-        raise StoreUnavailable(f"session {session.session_id!r} is being changed concurrently: retry")
+            row = await self._take(agent, chosen, draft, used_at=used_at)
+            evicted = record_of(chosen.row) if chosen.is_taken and chosen.row else None
+            return KeptMemory(record_of(row), "ADD", evicted) if row else None
+
+        busy = StoreUnavailable(f"session {session.session_id!r} is being changed concurrently: retry")
+        return await update(partial(self._places, agent, session), write, busy=busy)
 
     async def _places(self, agent: Agent, session: Session) -> list[_Place]:
         """All places that a session may ever have, in order."""
@@ -239,29 +240,19 @@ class WorkingMemory:
         else:
             unchanged = only(place.id, equals("rev", place.rev))
             await replace_row(agent, point, unchanged, replaced=place.row)
-        return await _written(agent, place.id, mark)
-
-    async def _use(self, agent: Agent, row: Payload, changes: Mapping[str, Any], *, used_at: int) -> Payload | None:
-        """Mark a memory as used, unless its place changed."""
-        mark = secrets.token_hex(8)
-        marked = {**changes, USED_KEY: used_at, EDIT_KEY: mark}
-        await change_row(agent, row, marked, NOT_DELETED, now_ms=agent.clock.now_ms())
-        return await _written(agent, row["id"], mark)
+        return await read_marked(agent, place.id, mark)
 
     async def _expire(self, agent: Agent, place: _Place) -> bool:
         """Let what is in a place end now; return whether this call did."""
         now_ms = agent.clock.now_ms()
-        row: Payload | None = place.row
-        for _ in range(MAX_ATTEMPTS):
+
+        async def write(row: Payload | None) -> bool | None:
             if row is None or TOMBSTONE_KEY in row or is_expired(row, agent.settings.ranking.endings, now_ms):
                 return False
-            mark = secrets.token_hex(8)
-            await change_row(agent, row, {"expiresAt": now_ms, EDIT_KEY: mark}, NOT_DELETED, now_ms=now_ms)
-            with midway():
-                row = await read_row(agent, place.id)
-            if row and row.get(EDIT_KEY) == mark:
-                return True
-        raise StoreUnavailable("the session is being changed concurrently: retry")
+            return True if await change_marked(agent, row, {"expiresAt": now_ms}, NOT_DELETED) else None
+
+        busy = StoreUnavailable("the session is being changed concurrently: retry")
+        return await update(partial(read_row, agent, place.id), write, busy=busy)
 
     async def _vacate(self, agent: Agent, place: _Place) -> bool:
         """Leave a tombstone of what is in a place now; return whether this call made it."""
@@ -283,11 +274,10 @@ def _latest(places: Iterable[_Place]) -> int:
     return max((place.used_at for place in places), default=0)
 
 
-async def _written(agent: Agent, memory_id: str, mark: str) -> Payload | None:
-    """What lies under an id, if it is what was written with a mark."""
-    with midway():
-        row = await read_row(agent, memory_id)
-    return row if row and row.get(EDIT_KEY) == mark else None
+def _row_saying(content_hash: str, places: Sequence[_Place]) -> Payload | None:
+    """The memory that says the same."""
+    rows = (place.row for place in places if place.is_taken and place.row)
+    return next((row for row in rows if row.get("contentHash") == content_hash), None)
 
 
 async def _drop(agent: Agent, memory_id: str, *, user_id: str) -> bool:

@@ -6,14 +6,15 @@ still lets whoever guesses that see that he is right; docs/zones.md says so.
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid, StoreUnavailable
+from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid
 from agentmemory_operator.memories import session_keywords
-from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS, contended, midway
 from agentmemory_operator.memories.history import version_ids
 from agentmemory_operator.memories.naming_walks import entities_in
-from agentmemory_operator.memories.point_pages import change_row, read_row, replace_row
+from agentmemory_operator.memories.point_pages import change_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
@@ -34,9 +35,17 @@ from agentmemory_operator.memories.rules.record import (
     hash_content,
     record_of,
 )
-from agentmemory_operator.memories.stored import own_row
-from agentmemory_operator.memories.zoned import check_open, has_vector, scope_with, sinks, writing_key, zone_errors
+from agentmemory_operator.memories.stored import own_row, read_marked
+from agentmemory_operator.memories.zoned import (
+    check_open,
+    has_vector,
+    scope_with,
+    sinks,
+    writing_key,
+    zone_errors,
+)
 from agentmemory_operator.ports.base import Json, Vector
+from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # What a point in a zone does not bear: it has no place among its session's texts, and nothing tells its request.
@@ -78,20 +87,19 @@ async def change_zone(
 
 async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
     """Write one version as the zone has it, unless it is in it, or was deleted meanwhile."""
-    for _ in range(MAX_ATTEMPTS):
-        [point] = await agent.store.retrieve(agent.alias, [memory_id], vectors=True) or [{"payload": {}}]
-        row: Payload = point["payload"]
+
+    async def write(points: Sequence[Json]) -> Payload | None:
+        row: Payload = points[0]["payload"] if points else {}
         if not row or TOMBSTONE_KEY in row or row.get(ZONE_KEY) == zone:
-            return
+            return row
         check_open(row)
         mark = secrets.token_hex(8)
-        moved = await _moved(agent, point, zone, mark)
+        moved = await _moved(agent, points[0], zone, mark)
         await replace_row(agent, moved, only(memory_id, equals("rev", row["rev"]), NOT_DELETED), replaced=row)
-        with midway():
-            after = await read_row(agent, memory_id)
-        if after is None or after.get(EDIT_KEY) == mark:
-            return
-    raise StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")
+        return await read_marked(agent, memory_id, mark)
+
+    read = partial(agent.store.retrieve, agent.alias, [memory_id], vectors=True)
+    await update(read, write, busy=contended(memory_id))
 
 
 async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:

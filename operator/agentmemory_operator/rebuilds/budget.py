@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
+from agentmemory_operator.connections.embedders import WrappedEmbedder
 from agentmemory_operator.errors import EmbedderUnavailable
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
@@ -23,7 +24,7 @@ SHORTEST_WAIT_S = 0.02
 TOLD_S = 5.0
 
 
-class BudgetedEmbedder:
+class BudgetedEmbedder(WrappedEmbedder):
     """Implements ports.Embedder by another one: a call is one request of at most `batch_size` texts.
 
     What the other one repeats by itself counts once.
@@ -33,18 +34,13 @@ class BudgetedEmbedder:
     """
 
     def __init__(self, inner: Embedder, task: RebuildRun, batch_size: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._task = task
         self._per_hour = rebuild_settings(task.memory.spec).max_calls_per_hour
         self._allowances = hourly(self._per_hour, _now_s()) if self._per_hour else None
         self._is_closed = False
         self.batch_size = batch_size
         self.calls = task.record.calls
-
-    @property
-    def dimensions(self) -> int:
-        """Length of every vector."""
-        return self._inner.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One vector a text, in order, each call when there is budget for it.

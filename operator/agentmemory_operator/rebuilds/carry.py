@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, limits_in_force
+from agentmemory_operator.connections.embedders import WrappedEmbedder
 from agentmemory_operator.memories.rules.comparison import PointId, rev_of, vectors_of
 from agentmemory_operator.memories.rules.filters import Filter, both
 from agentmemory_operator.memories.rules.ids import chunks_of
@@ -198,7 +199,7 @@ def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
     return by_rev
 
 
-class KeptVectors:
+class KeptVectors(WrappedEmbedder):
     """Implements ports.Embedder by what the target has of the same contents, else by another one.
 
     Args:
@@ -206,15 +207,10 @@ class KeptVectors:
     """
 
     def __init__(self, inner: Embedder, points: PointStore, target: str) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._points = points
         self._target = target
         self._kept: Mapping[str, Vector] = {}
-
-    @property
-    def dimensions(self) -> int:
-        """Length of every vector."""
-        return self._inner.dimensions
 
     async def look_up(self, ids: Sequence[PointId]) -> None:
         """Remember the vectors of these points, and forget the others."""

@@ -14,7 +14,7 @@ from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.memories.point_scan import page_of, rows_of, side_by_side, walk
 from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, Divergence, PointId, Rows, divergence
-from agentmemory_operator.memories.rules.filters import Condition, Filter, equals
+from agentmemory_operator.memories.rules.filters import Condition, equals
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
@@ -132,12 +132,8 @@ async def _remove(task: RebuildRun, revisions: Mapping[PointId, int | None]) -> 
         by_rev.setdefault(rev, []).append(id_)
     for rev, ids in by_rev.items():
         await task.check()
-        await task.server.points.delete(task.target_name, _with_revision(rev, ids))
-
-
-def _with_revision(rev: int | None, ids: Sequence[PointId]) -> Filter:
-    same: Condition = {"is_empty": {"key": "rev"}} if rev is None else equals("rev", rev)
-    return {"must": [{"has_id": list(ids)}, same]}
+        same: Condition = {"is_empty": {"key": "rev"}} if rev is None else equals("rev", rev)
+        await task.server.points.delete(task.target_name, {"must": [{"has_id": list(ids)}, same]})
 
 
 async def _rows(task: RebuildRun, collection: str, ids: Iterable[PointId]) -> Rows:

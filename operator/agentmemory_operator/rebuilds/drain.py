@@ -1,13 +1,27 @@
 """Carries over what late writers left in a rebuild's source after the alias was moved; then nobody knows it any more.
 
-A request that was on its way at the move may land in the source for as long as a request may take. What lands there was
-acknowledged to nobody; it is carried all the same, as `rebuilds/rules/late_points.py` says.
+A request that was on its way at the move may land in the source for as long as a request may take.
+Whatever lands in the source after the last pass was acknowledged to nobody. So what was written in the target since the
+move wins, and nothing is carried that could part a chain: of a change that spans several memories some may be in the
+source alone. What is carried as pending is joined to its chain, or given up, by `memories/chains.py`.
+
+| in the source | in the target | is carried |
+|---|---|---|
+| a tombstone | nothing | as it is |
+| a memory that supersedes another | nothing | as pending |
+| another memory | nothing | as it is |
+| anything | written since the move, or as new | not at all |
+| a tombstone | a memory | as pending, where it has a place in a chain |
+| a memory with another place in its chain | | not at all: the other end of the link decides |
+| a memory that is not pending any more | a pending one | not at all: it is joined there |
+| a memory | | as it is |
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agentmemory_operator.agents.copies import open_copy
 from agentmemory_operator.agents.directory import Agent
@@ -18,21 +32,23 @@ from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
 from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages, upsert_where
-from agentmemory_operator.memories.rules.comparison import Rows, divergence, vectors_of
+from agentmemory_operator.memories.rules.comparison import Rows, divergence, rev_of, vectors_of
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Filter, equals, only
-from agentmemory_operator.memories.rules.record import LOGGED_KEY, Payload
+from agentmemory_operator.memories.rules.links import LINK_KEYS
+from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, window_mark
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.carry import carrying_of, ends_of
 from agentmemory_operator.rebuilds.catch_up import WRITERS_BEHIND_MS, changed_since, every_point, read_points
 from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
-from agentmemory_operator.rebuilds.rules.late_points import late_insert, late_update
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.times import render_second
 
 PAGE = 64
+
+Row = Mapping[str, Any]
 
 
 async def screen(task: RebuildRun) -> int:
@@ -209,3 +225,28 @@ async def settle(task: RebuildRun) -> str:
     since = render_second(moved_ms / 1000)
     await mark_previous(server, source, since=since, until=until, by={"rebuild": task.target_name})
     return f"{source} is kept until {until}"
+
+
+def late_insert(row: Row) -> Payload:
+    """What the target gets of a point that it lacks."""
+    if TOMBSTONE_KEY in row:
+        return dict(row)
+    joins = {"pending": True} if row.get("supersedesId") else {}
+    return {**row, **joins, **window_mark(row)}
+
+
+def late_update(row: Row, live: Row, *, moved_ms: int) -> Payload | None:
+    """What the target gets of a point that it has, None where it keeps its own.
+
+    Args:
+        live: the target's.
+        moved_ms: when the alias was moved, Unix milliseconds.
+    """
+    if rev_of(live) >= rev_of(row) or live.get("updatedAt", 0) >= moved_ms or TOMBSTONE_KEY in live:
+        return None
+    if TOMBSTONE_KEY in row:
+        is_linked = any(row.get(link) for link in LINK_KEYS)
+        return {**row, **({"pending": True} if is_linked else {}), **window_mark(live)}
+    is_moved = any(row.get(link) != live.get(link) for link in LINK_KEYS)
+    is_joined = bool(live.get("pending")) and not row.get("pending")
+    return None if is_moved or is_joined else {**row, **window_mark(row)}

@@ -98,9 +98,12 @@ class Reshaping:
             return []
         dense = await self._dense(points)
         if self._text is None:
-            words = self._copied_words(points)
-            return [_made(point, dense.get(point["id"]), words.get(point["id"])) for point in points]
-        anew = await self._words_anew(_with_open_words(points), self._text, most)
+            words = [self._copies_words and vectors_of(point).get(KEYWORD_VECTOR) for point in points]
+            pairs = zip(points, words, strict=True)
+            return [_made(point, dense.get(point["id"]), text or None) for point, text in pairs]
+        # No key is needed for these.
+        open_ = [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
+        anew = await self._words_anew(open_, self._text, most)
         return [_reworded(point, dense.get(point["id"]), anew.get(point["id"]), self._text) for point in points]
 
     async def _dense(self, points: Sequence[Json]) -> Mapping[PointId, Vector]:
@@ -122,10 +125,6 @@ class Reshaping:
             if isinstance(vector, EmbedderUnavailable):
                 raise vector
         return {id_: cast("Vector", vectors[text]) for id_, text in texts.items()}
-
-    def _copied_words(self, points: Sequence[Json]) -> Mapping[PointId, Any]:
-        found = ((point["id"], vectors_of(point).get(KEYWORD_VECTOR)) for point in points)
-        return {id_: words for id_, words in found if words} if self._copies_words else {}
 
     async def _words_anew(self, points: Sequence[Json], source: KeywordSource, most: int) -> Mapping[PointId, Words]:
         windows = {point["id"]: payload_of_point(point).get(WINDOW_KEY) or [] for point in points}
@@ -163,11 +162,6 @@ def _made(point: Json, dense: Vector | None, words: Any) -> Json:
     vector = {} if is_emptied(payload_of_point(point)) else {"": dense, KEYWORD_VECTOR: words}
     made = {"id": point["id"], "vector": {name: value for name, value in vector.items() if value is not None}}
     return made | ({"payload": point["payload"]} if point.get("payload") else {})
-
-
-def _with_open_words(points: Sequence[Json]) -> list[Json]:
-    """The points whose keyword texts can be made once more: no key is needed for them."""
-    return [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
 
 
 def _reworded(point: Json, dense: Vector | None, words: Words | None, source: KeywordSource) -> Json:

@@ -12,7 +12,7 @@ from agentmemory_operator.collections.announce import AliasLocks, Announcing
 from agentmemory_operator.collections.rules.desired import newest_collection
 from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
-from agentmemory_operator.controllers.rules.failures import reason_of
+from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,

@@ -6,7 +6,7 @@ A new collection is never the one that an agent's alias leads to: checked before
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from agentmemory_operator.collections.previous import leads_to, live_behind
 from agentmemory_operator.collections.rules.collection import (
@@ -18,6 +18,7 @@ from agentmemory_operator.collections.rules.collection import (
 )
 from agentmemory_operator.collections.rules.refusals import check_ownership
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
+from agentmemory_operator.connections.guarded_stores import CheckedStore
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import NotOwned, StoreRejected
 from agentmemory_operator.ports.base import Json
@@ -29,21 +30,6 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of, number_of, slug_in
 
 log = logging.getLogger(__name__)
-
-REPLACING = frozenset({"delete", "recover", "upload"})
-"""Methods of the stores after which a collection is another one."""
-
-_SHARED = frozenset({"close"})
-PASSED: Mapping[type, frozenset[str]] = {
-    CollectionStore: _SHARED
-    | {"server", "process", "tenant_of", "target", "observe", "names", "holdings", "apply", "drop_index"}
-    | {"placement", "peers", "move_replica"}
-    | {"count", "count_memories", "count_unlisted", "count_sealed_before", "content_lengths"},
-    SnapshotStore: _SHARED
-    | {"create", "files", "download", "delete_file", "own_location", "collections", "create_placeholder"}
-    | {"metadata", "write_metadata"},
-}
-"""The other methods of each port. One in neither list raises."""
 
 
 async def own_live(
@@ -113,37 +99,38 @@ def _marker_in(metadata: Json | None) -> Marker | None:
         return marker_from_json({})
 
 
-class _NewOnly:
-    """Passes calls on, but for those that would replace what is live."""
+class _NewCollections(CheckedStore):
+    PASSED = frozenset(
+        {
+            *("close", "server", "process", "tenant_of", "target", "observe", "names", "holdings", "apply"),
+            *("drop_index", "placement", "peers", "move_replica", "count", "count_memories", "count_unlisted"),
+            *("count_sealed_before", "content_lengths"),
+        }
+    )
+    CHECKED = frozenset({"delete"})
 
-    def __init__(self, store: object, server: Server, port: type) -> None:
-        self._store = store
-        self._server = server
-        self._passed = PASSED[port]
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in REPLACING | self._passed:
-            raise AttributeError(f"{type(self).__name__} does not cover {name!r}: list it")
-        method = getattr(self._store, name)
-        if name not in REPLACING:
-            return method
-
-        async def checked(physical: str, *args: Any, **more: Any) -> Any:
-            alias = alias_behind(physical)
-            if await leads_to(self._server, alias, physical):
-                raise StoreRejected(
-                    409,
-                    f"{alias} points to {physical}: only a MemoryRestore with mode InPlace replaces a live collection",
-                )
-            return await method(physical, *args, **more)
-
-        return checked
+class _NewSnapshots(CheckedStore):
+    PASSED = frozenset(
+        {
+            *("close", "create", "files", "download", "delete_file", "own_location", "collections"),
+            *("create_placeholder", "metadata", "write_metadata"),
+        }
+    )
+    CHECKED = frozenset({"recover", "upload"})
 
 
 def with_new_targets(server: Server) -> Server:
     """The server, of which no collection is deleted or recovered into while its agent's alias leads there."""
+
+    async def check(physical: str) -> None:
+        alias = alias_behind(physical)
+        if await leads_to(server, alias, physical):
+            way_out = "only a MemoryRestore with mode InPlace replaces a live collection"
+            raise StoreRejected(409, f"{alias} points to {physical}: {way_out}")
+
     return replace(
         server,
-        collections=cast(CollectionStore, _NewOnly(server.collections, server, CollectionStore)),
-        snapshots=cast(SnapshotStore, _NewOnly(server.snapshots, server, SnapshotStore)),
+        collections=cast(CollectionStore, _NewCollections(server.collections, check)),
+        snapshots=cast(SnapshotStore, _NewSnapshots(server.snapshots, check)),
     )

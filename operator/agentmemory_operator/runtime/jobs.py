@@ -1,22 +1,27 @@
 """What is done once, step by step: one object of such a kind, what its status says, and how its steps are taken.
 
-Also what is done to an AgentMemory from time to time: what it came to last.
+Also what is done to an AgentMemory from time to time.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.runtime.cache import Key, ObjectTable, Statuses, owned_memory
+from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
 from agentmemory_operator.spec.times import parse_time
 
 S = TypeVar("S", bound=StrEnum)
 T = TypeVar("T")
+
+# Until a run that waits for a rebuild looks again.
+REBUILDING_S = 30.0
 
 
 async def run_steps(
@@ -170,30 +175,84 @@ class JobBook:
 
 
 @dataclass(slots=True)
-class LastRuns:
-    """What the last run over each object came to: the status may not say so yet.
+class RunSchedule:
+    """Does something to each AgentMemory when it is due, to few at a time, and keeps the result of the last run.
 
     Attributes:
-        status_field: what the status will say it in.
+        is_rebuilding: Whether the collection of an object is being rebuilt: no run begins in the meantime.
+        request: Asks for a pass over an object, which writes the result into its status.
+        status_field: Field of the status with the result of the last run, whose `time` is when that run began.
+        due_ms: When the next run is due after the last result; None is never.
+        run: Does a run, and calls `keep`.
+        share: Objects of one namespace at a time.
     """
 
     table: ObjectTable
+    clock: Clock
+    is_rebuilding: Callable[[Key], bool]
+    request: Callable[[Key], None]
     status_field: str
+    due_ms: Callable[[AgentMemory, Json], int | None]
+    run: Callable[[Key, AgentMemory, Json], Awaitable[None]]
+    share: int
+    queue: WorkQueue[Key] = field(init=False)
     _results: dict[Key, tuple[str, Json]] = field(init=False, default_factory=dict)
+    _changing: set[Key] = field(init=False, default_factory=set)
 
-    def of(self, key: Key, memory: AgentMemory) -> Json:
-        """The last result of an object, empty where there is none."""
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(self.look, place_of=self.table.place_of, share=self.share)
+
+    def last_result(self, key: Key, memory: AgentMemory) -> Json:
+        """The last result of an object, which its status may not have yet; empty if there is none."""
         in_status: Json = memory.status.get(self.status_field) or {}
         uid, own = self._results.get(key, ("", {}))
         return own if uid == memory.metadata.uid and own["time"] >= in_status.get("time", "") else in_status
 
     def keep(self, key: Key, memory: AgentMemory, result: Json) -> None:
-        """Remember a result, whose `time` is when its run began."""
+        """Remember the result of a run."""
         self._results[key] = (memory.metadata.uid, result)
 
-    def ready(self, key: Key) -> AgentMemory | None:
-        """The object if runs apply to it: owned, not suspended, with a collection. Forgets one that is gone."""
+    def plan(self, key: Key, due_ms: int) -> None:
+        """Look at an object when its run is due."""
+        self.queue.request(key, after_s=max(0, due_ms - self.clock.now_ms()) / 1000)
+
+    async def look(self, key: Key) -> float | None:
+        """Do the run of an object if it is due; return after how many seconds the next one is.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
         if self.table.get(key) is None:
             self._results.pop(key, None)
         memory = owned_memory(self.table, key)
-        return memory if memory and not memory.spec.suspend and memory.status.get("collection") else None
+        if memory is None or memory.spec.suspend or not memory.status.get("collection"):
+            return None
+        last = self.last_result(key, memory)
+        due_ms = self.due_ms(memory, last)
+        if due_ms is None or due_ms > self.clock.now_ms():
+            return None if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
+        if self.is_rebuilding(key):
+            return REBUILDING_S
+        await self.run(key, memory, last)
+        self.request(key)
+        return None
+
+    @contextmanager
+    def changing(self, key: Key) -> Iterator[None]:
+        """Keep a rebuild from moving the alias of an object while its memories are changed.
+
+        Raises:
+            StoreUnavailable: the collection is being rebuilt.
+        """
+        if self.is_rebuilding(key):
+            raise StoreUnavailable("the collection is being rebuilt: waiting for it")
+        # The queue gives an object to one worker at a time.
+        self._changing.add(key)
+        try:
+            yield
+        finally:
+            self._changing.remove(key)
+
+    def is_changing(self, key: Key) -> bool:
+        """Whether memories of an object are being changed at the moment."""
+        return key in self._changing

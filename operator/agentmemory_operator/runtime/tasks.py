@@ -1,10 +1,15 @@
-"""Several tasks at once: until the first ends, until all have, and so many at a time."""
+"""Run tasks concurrently; repeat compare-and-set writes."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+# Only other writers make an attempt fail, and each failure means that one of them made progress.
+MAX_UPDATE_ATTEMPTS = 100
 
 
 async def race(*runs: Coroutine[Any, Any, None]) -> None:
@@ -36,3 +41,26 @@ async def side_by_side(runs: Iterable[Coroutine[Any, Any, T]], *, at_once: int) 
             return await run
 
     return await asyncio.gather(*map(run_in_turn, runs))
+
+
+async def update(
+    read: Callable[[], Awaitable[T]],
+    write: Callable[[T], Awaitable[R | None]],
+    *,
+    busy: Exception,
+    max_attempts: int = MAX_UPDATE_ATTEMPTS,
+    wait_s: float = 0.0,
+) -> R:
+    """Change a stored value by compare-and-set; return what `write` returned.
+
+    Args:
+        write: Write what follows from the value that was read, or nothing. Return None if another writer was faster:
+            the value is read again.
+        busy: Raised if other writers were faster `max_attempts` times.
+        wait_s: Upper bound of the random wait after the first failed attempt; it doubles with each.
+    """
+    for attempt in range(max_attempts):
+        if (result := await write(await read())) is not None:
+            return result
+        await asyncio.sleep(wait_s * 2**attempt * random.random())
+    raise busy

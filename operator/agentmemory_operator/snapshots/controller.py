@@ -16,7 +16,7 @@ from agentmemory_operator.collections.scratch import Scratch
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.link import REFUSED_KEY
 from agentmemory_operator.connections.resolve import Server, Servers
-from agentmemory_operator.controllers.rules.failures import reason_of
+from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,

@@ -76,7 +76,9 @@ class Copies:
         """
         sha256 = await file.sha256_of_bytes()
         async with self.storages.open_location(location, namespace, encryption=storage.encryption) as (objects, key):
-            await _drop_abandoned(objects, storage, namespace=namespace, slug=slug)
+            # What uploads of the agent have left for good.
+            folder, ours = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
+            await objects.abort_uploads(folder, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) == ours)
             for attempt in range(1, SEND_ATTEMPTS + 1):
                 await _send_missing(objects, key, file, sha256=sha256, progress=progress)
                 try:
@@ -169,12 +171,6 @@ async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha
     async with file.store.download(file.physical, file.name) as content:
         metadata = {"sha256": sha256, "size": str(file.size)}
         await objects.put(key, told(content, file.size, progress), metadata=metadata)
-
-
-async def _drop_abandoned(objects: ObjectStore, storage: S3Storage, *, namespace: str, slug: str) -> None:
-    """Drop what uploads of an agent have left for good."""
-    folder, ours = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
-    await objects.abort_uploads(folder, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) == ours)
 
 
 async def _drop_unfinished(objects: ObjectStore, key: str) -> None:

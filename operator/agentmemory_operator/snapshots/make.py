@@ -216,7 +216,8 @@ class SnapshotMaking:
             told |= await self._deleted_meanwhile(job, server)
             told |= {"sha256": file.sha256} if file.sha256 else {}
             told |= {"shards": shards_status(file)} if file.shards else {}
-            copy = self._copy_location(job, snapshot, file.name)
+            storage, slug = self._storage(job, snapshot), job.status["agent"]
+            copy = [copy_location(storage, job.metadata, slug=slug, file=file.name)] if storage else []
             # Qdrant tells the checksum of every file that it makes, unless it keeps them in an object storage.
             is_on_disk = all(part.sha256 for part in file.shards or (file,))
             here = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
@@ -242,11 +243,6 @@ class SnapshotMaking:
         if before is None or now is None:
             return {}
         return {"deletedMeanwhile": sum(before.get(id_) != row for id_, row in now.items())}
-
-    def _copy_location(self, job: Job, snapshot: MemorySnapshot, file: str) -> list[Json]:
-        """Where the copy off the server goes, nothing where none is asked for."""
-        storage = self._storage(job, snapshot)
-        return [copy_location(storage, job.metadata, slug=job.status["agent"], file=file)] if storage else []
 
     def _storage(self, job: Job, snapshot: MemorySnapshot) -> S3Storage | None:
         wanted = self._memory(job, snapshot).spec.snapshots

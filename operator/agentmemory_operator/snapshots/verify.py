@@ -93,7 +93,8 @@ class Verification:
             return await _checksum(subject, server)
         most = self.max_scratch_bytes
         if most is not None and (size := await _size_of(subject, server)) > most:
-            return _with_note(await _checksum(subject, server), size, most)
+            note = f"not restored: its {size} bytes exceed the limit of {most} for a scratch collection"
+            return replace(await _checksum(subject, server), without_live=note)
         async with self._turns[server.endpoint.url], self.scratch.hold(server, subject.uid) as name:
             refused = await self._restore(subject, name, server)
             return await _refused(refused, subject, server) if refused else await compare(name, subject, server)
@@ -176,8 +177,3 @@ async def _size_of(subject: ComparedSnapshot, server: Server) -> int:
     """How large a snapshot is: what is on record may be anybody's word, what the server lists is not."""
     listed = (file.size for file in await server.snapshots.files(subject.physical) if file.name == subject.name)
     return max(subject.size, *listed, 0)
-
-
-def _with_note(verdict: VerificationVerdict, size: int, most: int) -> VerificationVerdict:
-    note = f"not restored: its {size} bytes exceed the limit of {most} for a scratch collection"
-    return replace(verdict, without_live=note)

@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
+from agentmemory_operator.spec.times import parse_time
+
 NEVER = "Never"
 
 LARGEST_SPREAD_MS = 300_000
@@ -124,6 +126,16 @@ def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> in
     after_ms = next_time_ms(schedule, time_zone, after_ms=at_ms) or at_ms
     most = min((after_ms - at_ms) // _SPREAD_SHARE, LARGEST_SPREAD_MS)
     return zlib.crc32(identity.encode()) % (most + 1)
+
+
+def next_run_ms(identity: str, schedule: str, time_zone: str, *, after: str | None) -> int | None:
+    """When a run is due, however many times were missed since `after`: the next time of the schedule, and its spread.
+
+    Args:
+        after: RFC 3339; None is 1970.
+    """
+    due = next_time_ms(schedule, time_zone, after_ms=parse_time(after) if after else 0)
+    return None if due is None else due + spread_ms(identity, schedule, time_zone, at_ms=due)
 
 
 @lru_cache(maxsize=256)

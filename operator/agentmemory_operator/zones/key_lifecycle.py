@@ -7,7 +7,7 @@ no wrapping key.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from agentmemory_operator.errors import KeysUnavailable
@@ -40,15 +40,11 @@ def rotated(shard: Shard, wrapping: WrappingKeys, *, before_ms: int, now_ms: int
     Args:
         before_ms: Unix milliseconds, no later than now.
     """
-    for key_id in sorted(_active_ids(shard.entries)):
+    active = (active_in(shard.entries, scope) for scope in {entry.scope for entry in shard.entries.values()})
+    for key_id in sorted({key_id for key_id in active if key_id is not None}):
         if is_due(shard, key_id, before_ms):
             shard = _with_successor(shard, key_id, wrapping, now_ms)
     return shard
-
-
-def _active_ids(entries: Mapping[str, KeyEntry]) -> set[str]:
-    found = (active_in(entries, scope) for scope in {entry.scope for entry in entries.values()})
-    return {key_id for key_id in found if key_id is not None}
 
 
 def _with_successor(shard: Shard, key_id: str, wrapping: WrappingKeys, now_ms: int) -> Shard:

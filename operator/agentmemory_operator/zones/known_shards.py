@@ -3,15 +3,17 @@
 import asyncio
 import itertools
 import logging
-import random
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from weakref import WeakValueDictionary
 
 from agentmemory_operator.errors import Conflict, KeysUnavailable, TransientError
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import Shard
 
@@ -106,24 +108,26 @@ class KnownShards:
             KeysUnavailable: the store is away, and it may be changed or not; or others write all the time.
         """
         place = ring, name
+
+        async def write(seen: _Seen) -> Shard | None:
+            wanted = change(seen.found)
+            if wanted == seen.found:
+                return wanted
+            with suppress(Conflict):
+                return await self._write(place, wanted)
+            return None
+
+        message = f"key shard {name} of agent {ring} is being written concurrently"
+        busy = KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
         async with self._lock(place):
-            for attempt in range(ATTEMPTS):
-                found = (await self._look(place)).found
-                wanted = change(found)
-                if wanted == found:
-                    return found
-                try:
-                    return await self._write(place, wanted)
-                except Conflict:
-                    await asyncio.sleep(_WAIT_S * 2**attempt * random.random())
-        raise KeysUnavailable(
-            f"key shard {name} of agent {ring} is being written concurrently", retry_after_s=_RETRY_AFTER_S
-        )
+            return await update(partial(self._look, place), write, busy=busy, max_attempts=ATTEMPTS, wait_s=_WAIT_S)
 
     async def _write(self, place: Place, wanted: Shard) -> Shard:
         turn, at_ms = next(self._turns), self._clock.now_ms()
         try:
             version = await self._store.write(wanted)
+        except Conflict:
+            raise
         except TransientError as exc:
             self._forget(place)
             log.warning("agent %s: cannot write key shard %s: %s", *place, exc)

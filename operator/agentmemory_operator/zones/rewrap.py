@@ -4,12 +4,13 @@ Killed anywhere it is begun again: a key that is under the wrapping key in force
 written by compare-and-set, so that no key that is made or destroyed meanwhile is lost, or comes back.
 """
 
-import asyncio
-import random
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agentmemory_operator.errors import Conflict, KeysDamaged, KeysUnavailable, TransientError
 from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.entries import KeyEntry, Ring, shards_below
 from agentmemory_operator.zones.rules.shards import Shard
 from agentmemory_operator.zones.wrapping import WrappingKeys
@@ -71,18 +72,16 @@ async def rewrap(shards: KeyShards, ring: Ring, wrapping: WrappingKeys) -> Censu
 
 
 async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: WrappingKeys) -> Census:
-    for attempt in range(ATTEMPTS):
-        shard = await shards.read(ring, name)
+    async def write(shard: Shard) -> Census | None:
         wanted, found = rewrapped(shard, wrapping)
-        if not found.rewrapped:
+        with suppress(Conflict):
+            if found.rewrapped:
+                await shards.write(wanted)
             return found
-        try:
-            await shards.write(wanted)
-        except Conflict:
-            await asyncio.sleep(_WAIT_S * 2**attempt * random.random())
-        else:
-            return found
-    raise TransientError(f"key shard {name} of agent {ring} is being written concurrently")
+        return None
+
+    busy = TransientError(f"key shard {name} of agent {ring} is being written concurrently")
+    return await update(partial(shards.read, ring, name), write, busy=busy, max_attempts=ATTEMPTS, wait_s=_WAIT_S)
 
 
 def rewrapped(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:

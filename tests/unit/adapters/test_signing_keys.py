@@ -11,7 +11,7 @@ import pytest
 from agentmemory_operator.adapters.folder.kept_files import SIGNING_KEY_FILE, FileSigningKey
 from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
 from agentmemory_operator.adapters.kubernetes.signing_key import KEY, KEY_SECRET, KubernetesSigningKey
-from agentmemory_operator.adapters.kubernetes.transport import KubernetesRejected, KubernetesTransport
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.access import SigningKey
 
@@ -78,7 +78,7 @@ class OneNamespace:
             if self.races:
                 self.secrets.setdefault(made, secret_of("b" * 43 + "="))
             if made in self.secrets:
-                raise KubernetesRejected("Kubernetes answered 409", status=409, causes=False)
+                raise KubernetesConflict("Kubernetes answered 409", status=409, causes=False)
             self.secrets[made] = body
         return self.secrets.get(path)
 

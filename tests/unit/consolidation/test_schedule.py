@@ -110,7 +110,7 @@ class Operator:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.consolidating.queue.run())
+        task = asyncio.create_task(self.consolidating.schedule.queue.run())
         try:
             yield
         finally:
@@ -138,11 +138,11 @@ async def test_a_model_that_hangs_holds_up_no_other_object() -> None:
 
     assert operator.told(key)["counts"]["merged"] == 1
     assert await operator.worlds["well"].heads() == ["alpha one alpha two"]
-    assert not operator.consolidating.is_under_way(Key(AGENT_MEMORY, "agents", "hung-0"))
+    assert not operator.consolidating.schedule.is_changing(Key(AGENT_MEMORY, "agents", "hung-0"))
 
 
 async def look(operator: Operator, key: Key) -> float | None:
-    return await operator.consolidating._look(key)
+    return await operator.consolidating.schedule.look(key)
 
 
 def away(rows: Any) -> Any:

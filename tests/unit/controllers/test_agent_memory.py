@@ -11,7 +11,7 @@ from agentmemory_operator.controllers.agent_memory import Passes
 from agentmemory_operator.controllers.connection import LARGEST_PROBE_GROWTH, PROBE_GROWTH, probe_growth
 from agentmemory_operator.controllers.deletion import FINALIZER
 from agentmemory_operator.controllers.periods import Periods
-from agentmemory_operator.controllers.rules.failures import reason_of
+from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     NotFound,

@@ -3,44 +3,30 @@ import inspect
 import pytest
 
 from agentmemory_operator import errors
-from agentmemory_operator.entrypoints.api.problems import PROBLEM_OF, PROBLEMS, problem_of
+from agentmemory_operator.entrypoints.api.problems import PROBLEMS, problem_of
+from agentmemory_operator.error_reasons import ERROR_REASONS
 from agentmemory_operator.errors import (
     AgentClosed,
     AgentMemoryError,
-    BytesDiffer,
     CollectionGone,
     CollectionMoved,
-    CollectionNotFound,
     Conflict,
-    DeletionWaiting,
     EmbedderFailed,
     EmbedderUnavailable,
     FieldError,
     KeysDamaged,
     KeysUnavailable,
     LeadershipLost,
-    ModelAnswerInvalid,
-    ModelUnavailable,
-    NamespaceEnding,
-    NamespaceFull,
     NoAnswer,
     NotFound,
     NotOwned,
     OutcomeUnknown,
-    RebuildHeld,
-    RebuildPaused,
-    RebuildUnwanted,
     RecoveryUnended,
     RequestInvalid,
     RerankerUnavailable,
-    RestoreUnderWay,
     SecretMissing,
     SecretNotUsable,
-    ServerFull,
-    ServerFullForNow,
     SpecInvalid,
-    StorageRejected,
-    StorageUnavailable,
     StoreRejected,
     StoreUnavailable,
     StoreUntrusted,
@@ -85,27 +71,20 @@ def test_the_caller_is_told_the_words_about_its_own_request() -> None:
 def test_no_error_is_forgotten() -> None:
     raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, AgentMemoryError)}
 
-    # Answered as their parents are: a SpecInvalid, a StoreUnavailable; a search goes on without a reranker; the others
-    # only the operator meets.
-    of_operator = {StorageUnavailable, StorageRejected, BytesDiffer, NamespaceEnding, CollectionNotFound}
-    of_operator |= {ServerFull, ServerFullForNow, NamespaceFull}
-    unanswered = {SecretMissing, SecretNotUsable, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
-    unanswered |= {
-        EmbedderFailed,
+    # Treated as their parents are.
+    as_parent = {
+        SecretMissing,
+        SecretNotUsable,
         NoAnswer,
         CollectionGone,
         CollectionMoved,
         RecoveryUnended,
-        RestoreUnderWay,
-        RebuildHeld,
-        RebuildPaused,
-        RebuildUnwanted,
-        Unreadable,
         KeysDamaged,
-        ModelAnswerInvalid,
-        ModelUnavailable,
     }
-    assert raised - set(PROBLEM_OF) == unanswered | of_operator
+    as_parent |= {EmbedderFailed, RerankerUnavailable, LeadershipLost, Unreadable}
+    assert raised - ERROR_REASONS.keys() == as_parent
+    problems = {problem.name for problem in PROBLEMS}
+    assert {name for _, name in ERROR_REASONS.values()} <= problems
 
 
 def test_names_are_unique() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
-from agentmemory_operator.runtime.jobs import Job, JobBook, LastRuns, run_steps
+from agentmemory_operator.runtime.jobs import REBUILDING_S, Job, JobBook, RunSchedule, run_steps
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from tests.support.engine.fakes import FakeClock, FakeCluster
 from tests.support.spec.documents import memory_document
 
@@ -201,25 +203,68 @@ async def test_what_fails_in_a_step_has_begun_it() -> None:
     assert course.log[-1] == "Carry after 'one'"
 
 
-def test_the_last_run_is_known_before_the_status_says_it_and_not_of_the_object_s_successor() -> None:
-    runs, object_ = LastRuns(ObjectTable(), "lastRun"), memory_document()
-    key, memory = key_of(object_), runs.table.parse(object_)
-    runs.keep(key, memory, {"time": "2026-11-25T10:00:00Z", "removed": 3})
-    later = object_ | {"status": {"lastRun": {"time": "2026-11-25T11:00:00Z"}}}
+class Schedule:
+    """A schedule of runs that are due at `due_ms`."""
+
+    def __init__(self, *, due_ms: int | None = 0, status: Json | None = None) -> None:
+        self.table, self.clock = ObjectTable(), FakeClock()
+        self.rebuilding: set[Key] = set()
+        self.passes: list[Key] = []
+        self.runs: list[Json] = []
+        self.due_ms = due_ms
+        self.object = memory_document() | {"status": {"collection": {"physical": "p"}} if status is None else status}
+        self.table.put(self.object)
+        self.key, self.memory = key_of(self.object), self.table.parse(self.object)
+        parts = self.table, self.clock, self.rebuilding.__contains__, self.passes.append
+        self.runs_of = RunSchedule(*parts, "lastRun", due_ms=lambda *_: self.due_ms, run=self._run, share=1)
+
+    async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
+        self.runs.append(last)
+        self.runs_of.keep(key, memory, {"time": "2026-11-25T10:00:00Z", "removed": 3})
+
+
+async def test_a_result_is_known_before_the_status_has_it() -> None:
+    schedule = Schedule()
+    runs = schedule.runs_of
+    later = schedule.object | {"status": {"lastRun": {"time": "2026-11-25T11:00:00Z"}}}
     successor = memory_document(metadata={"uid": "another"})
 
-    assert runs.of(key, memory)["removed"] == 3
-    assert runs.of(key, runs.table.parse(later)) == later["status"]["lastRun"]
-    assert runs.of(key, runs.table.parse(successor)) == {}
+    assert await runs.look(schedule.key) is None
+    assert (schedule.runs, schedule.passes) == ([{}], [schedule.key])
+    assert runs.last_result(schedule.key, schedule.memory)["removed"] == 3
+    assert runs.last_result(schedule.key, schedule.table.parse(later)) == later["status"]["lastRun"]
+    assert runs.last_result(schedule.key, schedule.table.parse(successor)) == {}
 
 
-def test_nothing_is_kept_of_an_object_that_is_gone() -> None:
-    runs, object_ = LastRuns(ObjectTable(), "lastRun"), memory_document()
-    runs.table.put(object_)
-    key, memory = key_of(object_), runs.table.parse(object_)
-    runs.keep(key, memory, {"time": "2026-11-25T10:00:00Z"})
+async def test_nothing_is_kept_of_an_object_that_is_gone() -> None:
+    schedule = Schedule()
+    await schedule.runs_of.look(schedule.key)
 
-    runs.table.remove(key)
+    schedule.table.remove(schedule.key)
 
-    assert runs.ready(key) is None
-    assert runs.of(key, memory) == {}
+    assert await schedule.runs_of.look(schedule.key) is None
+    assert schedule.runs_of.last_result(schedule.key, schedule.memory) == {}
+
+
+async def test_only_a_run_that_is_due_begins() -> None:
+    never, later, without_collection = Schedule(due_ms=None), Schedule(), Schedule(status={})
+    later.due_ms = later.clock.now_ms() + 5_000
+
+    found = [await each.runs_of.look(each.key) for each in (never, later, without_collection)]
+
+    assert found == [None, 5.0, None]
+    assert never.runs + later.runs + without_collection.runs == []
+
+
+async def test_a_run_waits_for_a_rebuild() -> None:
+    schedule = Schedule()
+    with schedule.runs_of.changing(schedule.key):
+        assert schedule.runs_of.is_changing(schedule.key)
+    assert not schedule.runs_of.is_changing(schedule.key)
+    schedule.rebuilding.add(schedule.key)
+
+    assert await schedule.runs_of.look(schedule.key) == REBUILDING_S
+    assert schedule.runs == []
+    with pytest.raises(StoreUnavailable, match="rebuilt"), schedule.runs_of.changing(schedule.key):
+        pass
+    assert not schedule.runs_of.is_changing(schedule.key)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from agentmemory_operator.errors import Conflict, KeysUnavailable, SpecInvalid, TransientError
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict
+from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.zones import keyring as module
 from agentmemory_operator.zones.keyring import FRESH_MS, MOST_SHARDS, AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.known_shards import ATTEMPTS
@@ -496,7 +497,8 @@ async def test_who_is_never_ahead_gives_up(monkeypatch: pytest.MonkeyPatch) -> N
     class Busy(FakeKeyShards):
         async def write(self, shard: Shard) -> str:
             self.calls["write"] += 1
-            raise Conflict("changed since")
+            # A TransientError as well, which says that the store is away.
+            raise KubernetesConflict("changed since", status=409, causes=False)
 
     monkeypatch.setattr("agentmemory_operator.zones.known_shards._WAIT_S", 0)
     replicas = Replicas(shards=Busy())

@@ -10,9 +10,9 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
 from agentmemory_operator.adapters.kubernetes.cluster import CONFIG_MAP, KubernetesCluster
-from agentmemory_operator.adapters.kubernetes.transport import CONFLICT, KubernetesRejected, KubernetesTransport
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.collections.rules.claims import ClaimSet, claim_from_json, claim_to_json
-from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
+from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 
@@ -69,12 +69,8 @@ class KubernetesClaims:
         except NotFound:
             # Somebody deleted it; what is known here is all that it held.
             pass
-        except KubernetesRejected as exc:
-            raise _conflict_in(exc) from exc
         try:
             return dict(await self._transport.call("POST", self._folder, body))
-        except KubernetesRejected as exc:
-            raise _conflict_in(exc) from exc
         except NotFound as exc:
             raise TransientError(f"{exc} (does the namespace of the Lease exist?)") from exc
 
@@ -131,10 +127,6 @@ def _body(part: str, data: Mapping[str, str], claims: ClaimSet) -> Json:
     unread = {"annotations": {UNREAD: ",".join(sorted(claims.unread))}} if part == PARTS[0] and claims.unread else {}
     metadata = {"name": f"{PREFIX}{part}", "labels": {LABEL: "true"}, **unread}
     return {"apiVersion": "v1", "kind": CONFIG_MAP, "metadata": metadata, "data": data}
-
-
-def _conflict_in(exc: KubernetesRejected) -> AgentMemoryError:
-    return Conflict(str(exc)) if exc.status == CONFLICT else exc
 
 
 def _content(document: Json | None) -> tuple[Mapping[str, str], str] | None:

@@ -13,11 +13,11 @@ from typing import Any
 from agentmemory_operator.adapters.kubernetes.events import KubernetesEvents
 from agentmemory_operator.adapters.kubernetes.lease import LEASE_NAME
 from agentmemory_operator.adapters.kubernetes.transport import (
-    CONFLICT,
     INVALID,
     JSON_PATCH,
     MERGE_PATCH,
     Configuration,
+    KubernetesConflict,
     KubernetesRejected,
     KubernetesTransport,
     mapped_errors,
@@ -122,25 +122,20 @@ class KubernetesCluster:
         try:
             with _kinds_known():
                 await self._transport.call("POST", _folder(document["kind"], metadata.namespace), document)
+        except KubernetesConflict:
+            return False
         except KubernetesRejected as exc:
             if TERMINATING in str(exc):
                 raise NamespaceEnding(str(exc)) from exc
-            if exc.status != CONFLICT:
-                raise
-            return False
+            raise
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         """Delete the object of that uid; one that is gone is no error."""
         body = {"preconditions": {"uid": metadata.uid}}
-        try:
+        # A conflict: another object has its name by now.
+        with suppress(NotFound, KubernetesConflict):
             await self._transport.call("DELETE", _path(kind, metadata), body)
-        except NotFound:
-            return
-        except KubernetesRejected as exc:
-            # Another object has its name by now.
-            if exc.status != CONFLICT:
-                raise
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of the object, or take off where None; another one of its name is left alone."""

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from agentmemory_operator.adapters.kubernetes.transport import (
-    CONFLICT,
     MERGE_PATCH,
-    KubernetesRejected,
+    KubernetesConflict,
     KubernetesTransport,
 )
 from agentmemory_operator.errors import NotFound, TransientError
@@ -70,9 +69,7 @@ class KubernetesEvents:
         if told is None:
             try:
                 await self._transport.call("POST", folder, body | {"count": times})
-            except KubernetesRejected as exc:
-                if exc.status != CONFLICT:
-                    raise
+            except KubernetesConflict:
                 told = (await self._transport.call("GET", f"{folder}/{name}")).get("count") or 1
             else:
                 return times

@@ -1,11 +1,11 @@
 """What the operator hands over to the retrieval API: one Secret for each agent, in the API's own namespace."""
 
 import base64
+from contextlib import suppress
 from typing import Any
 
 from agentmemory_operator.adapters.kubernetes.transport import (
-    CONFLICT,
-    KubernetesRejected,
+    KubernetesConflict,
     KubernetesTransport,
 )
 from agentmemory_operator.connections.rules.handover import HandedOver, Owner
@@ -52,13 +52,8 @@ class KubernetesHandover:
     async def delete(self, handed: HandedOver) -> None:
         """Delete the version that was read; one that is gone, or was written since, is no error."""
         body = {"preconditions": {"resourceVersion": handed.version}}
-        try:
+        with suppress(NotFound, KubernetesConflict):
             await self._transport.call("DELETE", self._path(handed.slug), body)
-        except NotFound:
-            return
-        except KubernetesRejected as exc:
-            if exc.status != CONFLICT:
-                raise
 
     async def list_all(self) -> list[HandedOver]:
         """What every agent was given."""

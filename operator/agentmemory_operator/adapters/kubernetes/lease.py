@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from agentmemory_operator.adapters.kubernetes.transport import (
-    CONFLICT,
     Configuration,
-    KubernetesRejected,
     KubernetesTransport,
 )
-from agentmemory_operator.errors import Conflict, NotFound, TransientError
+from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Lease
 
@@ -52,10 +50,6 @@ class KubernetesLease:
                 answer = await self._transport.call("PUT", f"{self._folder}/{LEASE_NAME}", self._body_of(lease))
             else:
                 answer = await self._transport.call("POST", self._folder, self._body_of(lease))
-        except KubernetesRejected as exc:
-            if exc.status == CONFLICT:
-                raise Conflict(str(exc)) from exc
-            raise
         except NotFound as exc:
             raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
         return _lease_from(answer)

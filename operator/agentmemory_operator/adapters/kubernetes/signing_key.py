@@ -3,9 +3,10 @@
 import base64
 import binascii
 import logging
+from contextlib import suppress
 
 from agentmemory_operator.adapters.kubernetes.handover import MANAGED_BY, MANAGER
-from agentmemory_operator.adapters.kubernetes.transport import CONFLICT, KubernetesRejected, KubernetesTransport
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
 from agentmemory_operator.adapters.user_tokens import key_from, new_key
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.access import SigningKey
@@ -44,12 +45,9 @@ class KubernetesSigningKey:
             "metadata": {"name": KEY_SECRET, "labels": {MANAGED_BY: MANAGER}},
             "data": {KEY: base64.b64encode(new_key().encode()).decode()},
         }
-        try:
+        # A conflict: another operator made one meanwhile.
+        with suppress(KubernetesConflict):
             await self._transport.call("POST", self._folder, body)
-        except KubernetesRejected as exc:
-            # Another operator made one meanwhile.
-            if exc.status != CONFLICT:
-                raise
 
     async def read(self) -> SigningKey:
         """The key; the reason why there is none names our own rights, and is the log's alone."""

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport, mapped_errors
 from agentmemory_operator.errors import AgentMemoryError, TransientError
@@ -43,7 +43,8 @@ class KubernetesTokenReviews:
             return Reviewed(refusal="the token has expired: request a new one")
         except (jwt.InvalidTokenError, OverflowError, RecursionError, ValueError):
             return Reviewed(refusal="the token does not belong to a ServiceAccount")
-        if AUDIENCE not in _audiences_of(claims):
+        audiences = claims.get("aud")
+        if AUDIENCE not in (audiences if isinstance(audiences, list) else [audiences]):
             return Reviewed(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
         status = await self._ask(token)
         name = str((status.get("user") or {}).get("username", ""))
@@ -70,8 +71,3 @@ class KubernetesTokenReviews:
             log.warning("cannot check tokens: %s", exc)
             raise TransientError("tokens cannot be verified at the moment", retry_after_s=RETRY_AFTER_S) from exc
         return status
-
-
-def _audiences_of(claims: dict[str, Any]) -> list[Any]:
-    audiences = claims.get("aud")
-    return audiences if isinstance(audiences, list) else [audiences]

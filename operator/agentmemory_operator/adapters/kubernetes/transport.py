@@ -21,7 +21,7 @@ import yaml
 from kubernetes.aio import client, config
 
 from agentmemory_operator import __version__
-from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
 from agentmemory_operator.ports.base import Writing
 
 Configuration = client.Configuration
@@ -69,6 +69,10 @@ class KubernetesRejected(TransientError):
         super().__init__(message)
         self.status = status
         self.causes = causes
+
+
+class KubernetesConflict(KubernetesRejected, Conflict):
+    """The object exists already, is another by now, or has changed since it was read; nothing was written."""
 
 
 class OwnConfiguration(Configuration):
@@ -252,7 +256,8 @@ def _refusal(status: int, body: bytes) -> NotFound | TransientError:
     message = f"Kubernetes answered {status}: {said}{WAYS_OUT.get(status, '')}"
     if status == NOT_FOUND:
         return NotFound(message)
-    return KubernetesRejected(message, status=status, causes=causes) if status < 500 else TransientError(message)
+    kind = KubernetesConflict if status == CONFLICT else KubernetesRejected
+    return kind(message, status=status, causes=causes) if status < 500 else TransientError(message)
 
 
 async def load_context(name: str | None) -> tuple[Configuration, str]:

@@ -7,14 +7,12 @@ shard it is; its labels only find it.
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from agentmemory_operator.adapters.kubernetes.transport import (
-    CONFLICT,
     METADATA_LIST,
-    KubernetesRejected,
     KubernetesTransport,
     mapped_errors,
 )
@@ -73,13 +71,12 @@ class KubernetesKeyShards:
     async def write(self, shard: Shard) -> str:
         """Create the Secret, or replace the version that it was read as; return its new version."""
         body, path = self._body_of(shard), self._path(shard.ring, shard.name)
-        with _conflicts():
-            if not shard.version:
-                return _version_of(await self._create(body))
-            try:
-                return _version_of(await self._call("PUT", path, body))
-            except NotFound as exc:
-                raise Conflict(f"Secret {_secret_name(shard.ring, shard.name)} was deleted concurrently") from exc
+        if not shard.version:
+            return _version_of(await self._create(body))
+        try:
+            return _version_of(await self._call("PUT", path, body))
+        except NotFound as exc:
+            raise Conflict(f"Secret {_secret_name(shard.ring, shard.name)} was deleted concurrently") from exc
 
     async def list_names(self, ring: Ring) -> list[str]:
         """The names of an agent's shards, in order."""
@@ -132,16 +129,6 @@ def _secret_name(ring: Ring, name: str) -> str:
 
 def _version_of(secret: Json) -> str:
     return str(secret["metadata"]["resourceVersion"])
-
-
-@contextmanager
-def _conflicts() -> Iterator[None]:
-    try:
-        yield
-    except KubernetesRejected as exc:
-        if exc.status != CONFLICT:
-            raise
-        raise Conflict(str(exc)) from exc
 
 
 @asynccontextmanager

@@ -62,17 +62,13 @@ class KeyOwner:
 def owner_of(key: str) -> KeyOwner | None:
     """Whose an object is, None of what lies where none of ours does, or is spelt in a way that could mislead."""
     segments = key.split("/")
-    if len(key) > MAX_KEY_CHARS or not all(map(_is_segment, segments)):
+    if len(key) > MAX_KEY_CHARS or not all(text not in (".", "..") and _SEGMENT.fullmatch(text) for text in segments):
         return None
     match segments:
         case [*_, namespace, slug, folder, _] if _FOLDER.fullmatch(folder):
             return KeyOwner(namespace, slug)
         case _:
             return None
-
-
-def _is_segment(text: str) -> bool:
-    return text not in (".", "..") and _SEGMENT.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

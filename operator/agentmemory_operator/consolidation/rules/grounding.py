@@ -120,15 +120,11 @@ def _is_known(word: str, words: frozenset[str], figures: frozenset[str], *, begi
     if not any(sign.isupper() for sign in word):
         return folded not in _NUMBERS or folded in _SELDOM_NUMBERS
     if (month := _month_of(word)) is not None:
-        return MONTHS[month - 1] in words or any(MONTHS[month - 1].startswith(known) for known in _shorts(words))
+        return MONTHS[month - 1] in words or MONTHS[month - 1][:_SHORT_CHARS] in words
     if begins and (folded in _USUAL or _has_stem(folded, words)):
         return True
     parts = _PARTS.split(word)
     return len(parts) > 1 and all(_is_known(part, words, figures, begins=begins) for part in parts if part)
-
-
-def _shorts(words: frozenset[str]) -> Iterator[str]:
-    return (month[:_SHORT_CHARS] for month in MONTHS if month[:_SHORT_CHARS] in words)
 
 
 def _month_of(word: str) -> int | None:

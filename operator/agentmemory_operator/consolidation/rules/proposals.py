@@ -5,7 +5,7 @@ something that is gone, it goes wherever the points go, and is erased with its u
 the other tombstones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,17 +44,13 @@ def proposal_of(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int)
 
 def proposal_in(payload: Mapping[str, Any]) -> Proposal | None:
     """The proposal that a point keeps; None of any other, and of one that was not written by us."""
-    said = payload.get(PROPOSAL_KEY)
+    said: Any = payload.get(PROPOSAL_KEY)
     try:
-        fact = Fact(**{key: _frozen(value) for key, value in said.items()})  # type: ignore[union-attr]
-        return Proposal(payload["id"], payload["userId"], payload[RUN_KEY], fact)
+        kept: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+        return Proposal(payload["id"], payload["userId"], payload[RUN_KEY], Fact(**kept))
     except (AttributeError, KeyError, TypeError):
         return None
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

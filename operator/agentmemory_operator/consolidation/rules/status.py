@@ -4,15 +4,14 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings
 from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
-from agentmemory_operator.spec.schedule import next_time_ms, spread_ms
-from agentmemory_operator.spec.times import render_second
+from agentmemory_operator.spec.schedule import next_run_ms
+from agentmemory_operator.spec.times import parse_time, render_second
 
 Json = dict[str, Any]
 
@@ -85,13 +84,11 @@ def errand_of(memory: AgentMemory, settings: ConsolidationSettings | None, last:
     if settings is None or not settings.is_scheduled:
         return None
     since = last.get("time") or memory.metadata.creation_timestamp
-    begin_ms = int(datetime.fromisoformat(since).timestamp() * 1000) if since else 0
-    due = next_time_ms(settings.schedule, TIME_ZONE, after_ms=begin_ms)
+    due = next_run_ms(memory.metadata.uid, settings.schedule, TIME_ZONE, after=since)
     if due is None:
         return None
-    due += spread_ms(memory.metadata.uid, settings.schedule, TIME_ZONE, at_ms=due)
-    if last.get("reason") and last.get("action") == Action.RUN:
-        due = min(due, begin_ms + RETRY_MS)
+    if since and last.get("reason") and last.get("action") == Action.RUN:
+        due = min(due, parse_time(since) + RETRY_MS)
     return Errand(Action.RUN, _run_id(memory, str(due)), due)
 
 

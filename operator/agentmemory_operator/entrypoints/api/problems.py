@@ -1,6 +1,6 @@
 """Every error answer: which error has which status, and its `application/problem+json` body (RFC 9457).
 
-`PROBLEMS` is what `/problems/{name}` serves and what `docs/http-api.md` lists; `PROBLEM_OF` is the one table from
+`PROBLEMS` is what `/problems/{name}` serves and what `docs/http-api.md` lists; `error_reasons.py` has the table from
 exceptions to problems.
 """
 
@@ -13,23 +13,14 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from agentmemory_operator.error_reasons import row_of
 from agentmemory_operator.errors import (
-    AgentClosed,
     AgentMemoryError,
-    Conflict,
-    EmbedderAnswerInvalid,
-    EmbedderUnavailable,
     FieldError,
     Forbidden,
-    KeysUnavailable,
-    NotFound,
     NotOwned,
-    NotServed,
-    OutcomeUnknown,
     RequestInvalid,
     SpecInvalid,
-    StoreRejected,
-    StoreUnavailable,
     TransientError,
     Unauthenticated,
 )
@@ -228,26 +219,7 @@ PROBLEMS: tuple[ProblemType, ...] = (
     OUTCOME_UNKNOWN,
 )
 
-PROBLEM_OF: Mapping[type[AgentMemoryError], ProblemType] = {
-    RequestInvalid: INVALID_REQUEST,
-    Unauthenticated: UNAUTHORIZED,
-    Forbidden: FORBIDDEN,
-    NotFound: NOT_FOUND,
-    Conflict: CONFLICT,
-    SpecInvalid: AGENT_MISCONFIGURED,
-    NotOwned: AGENT_MISCONFIGURED,
-    StoreRejected: STORE_REJECTED,
-    StoreUnavailable: STORE_UNAVAILABLE,
-    NotServed: COLLECTION_MISSING,
-    AgentClosed: AGENT_CLOSED,
-    KeysUnavailable: KEYS_UNAVAILABLE,
-    EmbedderAnswerInvalid: EMBEDDER_ANSWER_INVALID,
-    EmbedderUnavailable: EMBEDDER_UNAVAILABLE,
-    OutcomeUnknown: OUTCOME_UNKNOWN,
-    TransientError: UNAVAILABLE,
-    AgentMemoryError: INTERNAL_ERROR,
-}
-
+_PROBLEM_OF_NAME = {problem.name: problem for problem in PROBLEMS}
 # Errors that the web framework raises by itself.
 _PROBLEM_OF_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED, 413: BODY_TOO_LARGE, 422: INVALID_REQUEST}
 
@@ -298,7 +270,7 @@ class ProblemRaised(Exception):
 
 def problem_of(error: AgentMemoryError) -> Problem:
     """What an error of a use case looks like outside."""
-    type_ = next(PROBLEM_OF[cls] for cls in type(error).__mro__ if cls in PROBLEM_OF)
+    type_ = _PROBLEM_OF_NAME[row_of(error)[1]]
     errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
     more = error.more if isinstance(error, RequestInvalid) else 0
     detail = f"{error}: {error.words}" if error.words else str(error)

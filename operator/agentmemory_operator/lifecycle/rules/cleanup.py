@@ -119,7 +119,7 @@ def candidates(rules: CleanupRules, *, heads: bool) -> Filter:
     for type_ in rules.types:
         if type_.half_life_days and floor:
             days = type_.half_life_days * math.log2(1 / floor)
-            should.append({"must": [_is_type(type_.name), _created_by(rules.now_ms, days)]})
+            should.append({"must": [{"key": "type", "match": {"value": type_.name}}, _created_by(rules.now_ms, days)]})
     if rules.lifecycle.prune:
         should.append(_created_by(rules.now_ms, rules.lifecycle.prune.older_than_days))
     place = NOT_SUPERSEDED if heads else {"must_not": [NOT_SUPERSEDED]}
@@ -293,10 +293,6 @@ def _ended_condition(name: str, ttl: Ttl, rules: CleanupRules) -> Iterator[Condi
 
 def _ended_by_ms(ttl: Ttl, rules: CleanupRules) -> int:
     return rules.now_ms - (SESSION_GRACE_MS if ttl.days is None else 0)
-
-
-def _is_type(name: str) -> Condition:
-    return {"key": "type", "match": {"value": name}}
 
 
 def _created_by(now_ms: int, days: float) -> Condition:

@@ -1,14 +1,13 @@
 """Cleanups in an object's status: when the next one is due, and what the last one came to."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from agentmemory_operator.lifecycle.rules.cleanup import Removal
 from agentmemory_operator.spec.effective.policies import is_cleaned
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_CLEANUP, CLEANUP_REQUESTED_AT, AgentMemory
 from agentmemory_operator.spec.presets import Lifecycle
-from agentmemory_operator.spec.schedule import next_time_ms, spread_ms
+from agentmemory_operator.spec.schedule import next_run_ms
 from agentmemory_operator.spec.times import render_second
 
 Json = dict[str, Any]
@@ -28,11 +27,7 @@ def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -
     if not is_cleaned(lifecycle):
         return None
     since = last.get("time") or memory.metadata.creation_timestamp
-    begin_ms = int(datetime.fromisoformat(since).timestamp() * 1000) if since else 0
-    due = next_time_ms(lifecycle.schedule, lifecycle.time_zone, after_ms=begin_ms)
-    if due is None:
-        return None
-    return due + spread_ms(memory.metadata.uid, lifecycle.schedule, lifecycle.time_zone, at_ms=due)
+    return next_run_ms(memory.metadata.uid, lifecycle.schedule, lifecycle.time_zone, after=since)
 
 
 def is_asked_for(memory: AgentMemory, last: Mapping[str, Any]) -> bool:

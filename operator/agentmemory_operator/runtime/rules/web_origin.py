@@ -37,7 +37,9 @@ def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str, is_local: bool, 
             f"Origin is {_shown(origin)}, not that of {_shown(host)}: requests from pages of other sites are rejected"
         )
     site = headers.get(b"sec-fetch-site")
-    if site is None or site in _OWN_SITES or (is_page and _is_navigation(headers)):
+    # Somebody follows a link, and what comes fills a window: not a frame of the other site.
+    is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
+    if site is None or site in _OWN_SITES or (is_page and is_link):
         return None
     return f"Sec-Fetch-Site is {_shown(site)}: requests from pages of other sites are rejected"
 
@@ -61,11 +63,6 @@ def is_local_host(host: bytes) -> bool:
     except ValueError:
         plain = address.removesuffix(".").lower()
         return not name.startswith("[") and (plain == "localhost" or plain.endswith(".localhost"))
-
-
-def _is_navigation(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether somebody follows a link, and what comes fills a window: not a frame of the other site."""
-    return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
 
 
 def _shown(value: bytes) -> str:

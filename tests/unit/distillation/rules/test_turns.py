@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.distillation.rules.turns import distilled_types, needs_event, turn_type
+from agentmemory_operator.distillation.rules.answers import distilled_types, needs_event, turn_type
 from agentmemory_operator.spec.memory_types import WORKING, MemoryType, Ttl
 from agentmemory_operator.spec.presets import PRESETS
 

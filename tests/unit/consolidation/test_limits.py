@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.limits import ANSWER_TOKENS, Used, exceeded
+from agentmemory_operator.consolidation.run import ANSWER_TOKENS, Used, exceeded
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentmemory_operator import errors
-from agentmemory_operator.controllers.rules.failures import reason_of
+from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.spec.kinds.conditions import Reason
 
@@ -96,4 +96,4 @@ def test_an_error_has_one_reason(kind: type[AgentMemoryError]) -> None:
 def test_nothing_else_turns_errors_into_reasons() -> None:
     tables = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"def _?reason_of", path.read_text("utf-8"))]
 
-    assert tables == ["failures.py"]
+    assert tables == ["error_reasons.py"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY
-from agentmemory_operator.rebuilds.rules.late_points import late_insert, late_update
+from agentmemory_operator.rebuilds.drain import late_insert, late_update
 
 Row = dict[str, Any]
 MOVED_MS = 100

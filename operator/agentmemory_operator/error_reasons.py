@@ -1,0 +1,61 @@
+"""The one table from errors to the reasons of conditions and events, and to the problems of the HTTP API.
+
+An error without a row has the row of its nearest ancestor. Errors that no pass over an object raises have the reason of
+their ancestor, and errors that no request raises its problem.
+"""
+
+from collections.abc import Mapping
+
+from agentmemory_operator import errors as e
+from agentmemory_operator.spec.kinds.conditions import Reason
+
+ERROR_REASONS: Mapping[type[e.AgentMemoryError], tuple[Reason, str]] = {
+    e.AgentMemoryError: (Reason.QDRANT_REJECTED, "internal-error"),
+    e.SpecInvalid: (Reason.QDRANT_REJECTED, "agent-misconfigured"),
+    e.NotOwned: (Reason.QDRANT_REJECTED, "agent-misconfigured"),
+    e.RequestInvalid: (Reason.INVALID_SPEC, "invalid-request"),
+    e.NotFound: (Reason.QDRANT_UNAVAILABLE, "not-found"),
+    e.CollectionNotFound: (Reason.COLLECTION_LOST, "not-found"),
+    e.Unauthenticated: (Reason.QDRANT_REJECTED, "unauthorized"),
+    e.Forbidden: (Reason.QDRANT_REJECTED, "forbidden"),
+    e.Conflict: (Reason.QDRANT_REJECTED, "conflict"),
+    e.RestoreUnderWay: (Reason.RESTORING, "internal-error"),
+    e.RebuildPaused: (Reason.REBUILD_PAUSED, "internal-error"),
+    e.RebuildHeld: (Reason.AWAITING_APPROVAL, "internal-error"),
+    e.RebuildUnwanted: (Reason.REBUILD_CANCELLED, "internal-error"),
+    e.StoreRejected: (Reason.QDRANT_REJECTED, "store-rejected"),
+    e.StorageRejected: (Reason.STORAGE_REJECTED, "store-rejected"),
+    e.ServerFull: (Reason.SERVER_FULL, "internal-error"),
+    e.NamespaceFull: (Reason.NAMESPACE_FULL, "internal-error"),
+    e.NamespaceEnding: (Reason.TARGET_GONE, "internal-error"),
+    e.BytesDiffer: (Reason.CHECKSUM_DIFFERS, "internal-error"),
+    e.ModelAnswerInvalid: (Reason.MODEL_ANSWERS_INVALID, "internal-error"),
+    e.TransientError: (Reason.RETRYING, "unavailable"),
+    e.ServerFullForNow: (Reason.SERVER_FULL, "unavailable"),
+    e.StoreUnavailable: (Reason.QDRANT_UNAVAILABLE, "store-unavailable"),
+    e.StoreUntrusted: (Reason.TLS_FAILED, "store-unavailable"),
+    e.NotServed: (Reason.COLLECTION_LOST, "collection-missing"),
+    e.AgentClosed: (Reason.RESTORING, "agent-closed"),
+    e.DeletionWaiting: (Reason.DELETION_WAITING, "store-unavailable"),
+    e.StorageUnavailable: (Reason.STORAGE_UNAVAILABLE, "unavailable"),
+    e.KeysUnavailable: (Reason.KEY_STORE_UNAVAILABLE, "keys-unavailable"),
+    e.EmbedderUnavailable: (Reason.RETRYING, "embedder-unavailable"),
+    e.EmbedderAnswerInvalid: (Reason.RETRYING, "embedder-answer-invalid"),
+    e.ModelUnavailable: (Reason.MODEL_UNAVAILABLE, "unavailable"),
+    e.OutcomeUnknown: (Reason.QDRANT_UNAVAILABLE, "outcome-unknown"),
+}
+"""Reason, name of the problem. SpecInvalid and NotOwned have a reason of their own, which counts instead."""
+
+_RETRIED = (e.TransientError, e.RestoreUnderWay, e.NotFound)
+
+
+def reason_of(exc: e.AgentMemoryError) -> tuple[str, bool]:
+    """Return the reason of conditions and events, and whether only a person can resolve the error."""
+    needs_person = isinstance(exc, e.StoreUntrusted) or not isinstance(exc, _RETRIED)
+    own = exc.reason if isinstance(exc, e.SpecInvalid | e.NotOwned) else None
+    return own or row_of(exc)[0], needs_person
+
+
+def row_of(exc: e.AgentMemoryError) -> tuple[Reason, str]:
+    """Return the row of an error: a reason, and the name of a problem."""
+    return next(ERROR_REASONS[cls] for cls in type(exc).__mro__ if cls in ERROR_REASONS)
