@@ -68,7 +68,7 @@ def check_same(live: Collection, copy: Collection) -> None:
     if off:
         raise SpecInvalid(
             Reason.SNAPSHOT_UNFIT,
-            f"the snapshot has {', '.join(off)}and cannot be restored into the live collection; nothing was "
+            f"the snapshot has {', '.join(off)}, and cannot be restored into the live collection; nothing was "
             f"changed. Restore with mode Swap, which creates a new collection",
         )
 

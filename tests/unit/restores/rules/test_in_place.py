@@ -21,7 +21,7 @@ LIVE = replace(desired_of(), datatype="Float32", memory="Cached", shard_number=2
     ("changes", "named"),
     [
         ({"size": 4}, "embedding.dimensions 4 instead of"),
-        ({"distance": "Dot"}, "index.distance Dot instead of Cosine"),
+        ({"distance": "Dot"}, "index.distance Dot instead of Cosine, and cannot be restored"),
         ({"datatype": "Float16"}, "index.vectors.datatype Float16 instead of Float32"),
         ({"memory": "Cold"}, "index.vectors.memory Cold instead of Cached"),
         ({"shard_number": 1}, "index.sharding.shardNumber 1 instead of 2"),
