@@ -32,10 +32,12 @@ def silent_port() -> Iterator[int]:
     started = threading.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while await reader.read(1 << 16):
-                pass
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(1 << 16):
+                    pass
+        finally:
+            writer.close()
 
     async def serve() -> None:
         over = asyncio.Event()
