@@ -125,7 +125,10 @@ class ForkServer:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())]
-            self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], start_new_session=True)
+            # No coverage is taken in forks: they end at once, and what it noted with them.
+            env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+            fds = [theirs.fileno()]
+            self._process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=fds, start_new_session=True)
         self._lock = threading.Lock()
         atexit.register(self._close)
 
