@@ -32,12 +32,10 @@ def silent_port() -> Iterator[int]:
     started = threading.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.suppress(ConnectionError):
-                while await reader.read(1 << 16):
-                    pass
-        finally:
-            writer.close()
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 16):
+                pass
+        writer.close()
 
     async def serve() -> None:
         over = asyncio.Event()

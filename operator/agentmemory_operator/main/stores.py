@@ -1,7 +1,6 @@
 """Stores and clusters, opened for as long as a verb runs."""
 
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, nullcontext
 from importlib import import_module
@@ -115,18 +114,9 @@ class Stores:
 
 
 def load_control_stores() -> None:
-    """Import Qdrant's client, for a thread: it takes seconds, in which a leader's lease would not be renewed.
-
-    The client imports fastembed where that is installed, and so onnxruntime: 40 MiB that no control call needs. While
-    the client is imported, fastembed cannot be; nothing else may import it at that time.
-    """
-    is_hidden = sys.modules.setdefault("fastembed", None) is None  # type: ignore[arg-type]
-    try:
-        for store in ("collections", "shard_snapshots"):
-            import_module(f"agentmemory_operator.adapters.qdrant.{store}")
-    finally:
-        if is_hidden:
-            del sys.modules["fastembed"]
+    """Import Qdrant's client, for a thread: it takes seconds, in which a leader's lease would not be renewed."""
+    for store in ("collections", "shard_snapshots"):
+        import_module(f"agentmemory_operator.adapters.qdrant.{store}")
 
 
 def _snapshots(place: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
