@@ -1,4 +1,4 @@
-"""Find or build the servers that tests need; print the folder of the control plane on the last line.
+"""Find, download or build the servers that tests need; print the folder of the control plane.
 
 The first set is enough for `make test`: kube-apiserver, etcd and kubectl. `--all` adds seven: kube-controller-manager,
 which few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the major version before;
@@ -181,7 +181,8 @@ KIND = Toolset(
     prefix="kind-",
     cost="20 seconds",
 )
-TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND)
+# In the order in which they are built.
+TOOLSETS = (CONTROL_PLANE, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS)
 
 
 def say(text: str) -> None:
@@ -483,8 +484,8 @@ def main() -> int:
         # Known first, printed first: what lacks the other sets alone can run.
         found = find_assets(os.environ) or download_archive(os.environ) or build(os.environ, CONTROL_PLANE)
         print(found, flush=True)
-        for tools in (OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS):
-            if is_all and find_assets(os.environ, tools) is None:
+        for tools in TOOLSETS[1:] if is_all else ():
+            if find_assets(os.environ, tools) is None:
                 build(os.environ, tools)
         remove_toolchain(os.environ)
     except (BuildError, OSError) as error:
