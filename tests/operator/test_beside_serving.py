@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentmemory_operator.adapters.s3.calls import MAX_ATTEMPTS, READ_TIMEOUT_S
 from tests.support.cluster.operators import SERVING
 from tests.support.cluster.witness.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace, conditions_of
@@ -83,7 +84,7 @@ def test_failed_backups_and_webhooks_never_touch_serving(
                 conditions_of(workspace.must_get("backup-0", "MemorySnapshot")).get("Progressing")
                 == "True/StorageUnavailable"
             ),
-            seconds=90,
+            seconds=MAX_ATTEMPTS * READ_TIMEOUT_S + 30,
             what="a backup that cannot be stored",
         )
         failing = lambda: [one for one in workspace.status().get("webhooks", ()) if one.get("message")]  # noqa: E731
