@@ -2,7 +2,7 @@
 
 Whatever the order of their calls, however long each takes, and wherever the operator dies: once all is done, what the
 alias leads to holds every acknowledged write, nothing that was acknowledged as deleted answers, and each chain has one
-newest version. Both API processes have clocks of their own, 40 s off.
+newest version. Both API processes have clocks of their own, nearly as far off as `CLOCKS_BEHIND_MS` allows.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +65,7 @@ class Moving:
         self.draw, self.time, self.steps, self.said = draw, Time(), 0, 0
         self.settings = settings_of("model", ranking=replace(EVERYTHING, types=TYPES))
         self.engine = Engine("model", self.settings.alias)
-        self.apis = [ApiProcess(self.engine, self.settings, self.time, off_s=off_s) for off_s in (-40, 40)]
+        self.apis = [ApiProcess(self.engine, self.settings, self.time, off_s=off_s) for off_s in (-49, 49)]
         # How readily each of the three goes on; one that sleeps is let go on by time alone.
         self.pace = [1.0, 1.0, 1.0]
         self.busy: dict[int, tuple[Process, Request]] = {}
@@ -280,17 +279,7 @@ def add(world: World, content: str, type_: str, **more: Any) -> Awaitable[Any]:
     return world.try_add(content, type=type_, vector=VECTOR, **more)
 
 
-# Not mended yet: two newest versions of a fact, after a rebuild and the way back.
-OPEN_SEED = 962
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a fact has two newest versions")
-def test_the_open_seed_leaves_one_newest_version() -> None:
-    asyncio.run(Moving(random.Random(OPEN_SEED)).run())
-
-
-# The same seeds each time, until the open one is mended: it stands for others that are as rare.
-@settings(ORDERS, max_examples=30, derandomize=True)
-@given(seed=st.integers(0, 2**32).filter(lambda seed: seed != OPEN_SEED))
+@settings(ORDERS)
+@given(seed=st.integers(0, 2**32))
 def test_no_order_of_calls_loses_an_acknowledged_write_or_brings_back_what_was_deleted(seed: int) -> None:
     asyncio.run(Moving(random.Random(seed)).run())

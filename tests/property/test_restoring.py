@@ -329,7 +329,7 @@ class Restored(Moving):
         self.check_chains(rows)
 
 
-@settings(ORDERS, max_examples=25)
+@settings(ORDERS)
 # A late step 3 in a collection that was recovered since; a memory that was joined, deleted and refused; a late link.
 @example(seed=595931)
 @example(seed=2000359)

@@ -24,6 +24,7 @@ from agentmemory_operator.ports.points import ForwardingPoints, PointCall, Point
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.restores import reach as new_only
 from agentmemory_operator.zones.sealed_store import SealedStore
+from tests.support.engine.fakes import FakeClock
 
 PORTS: tuple[type, ...] = (PointStore, CollectionStore, SnapshotStore, ObjectStore)
 
@@ -79,7 +80,7 @@ class Linked:
 def fenced(store: Any) -> FencedStore:
     facts: Any = SimpleNamespace(space="space", contents="contents", allows_exact=True)
     fence: Any = Steady()
-    return FencedStore(store, fence, facts, write_s=1.0)
+    return FencedStore(store, fence, facts, clock=FakeClock(), write_s=1.0)
 
 
 def sealed(store: Any) -> SealedStore:

@@ -278,7 +278,7 @@ class AgentDirectory:
             if reads_ahead:
                 opened.fence.read_ahead()
             agent = opened.agent
-            fenced = FencedStore(agent.store, opened.fence, opened.facts, write_s=agent.write_s)
+            fenced = FencedStore(*(agent.store, opened.fence, opened.facts), clock=self._clock, write_s=agent.write_s)
             zone_keys = agent.zone_keys if agent.settings.zones else None
             return replace(agent, store=SealedStore(fenced, zone_keys) if zone_keys else fenced)
 

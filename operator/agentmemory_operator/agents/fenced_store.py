@@ -35,7 +35,7 @@ from agentmemory_operator.errors import (
     StoreRejected,
     StoreUnavailable,
 )
-from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
 
 T = TypeVar("T")
@@ -49,11 +49,13 @@ class FencedStore(ForwardingPoints):
 
     Args:
         facts: what the agent was opened for.
+        clock: gives a write the time at which it is sent.
         write_s: how long a write may take from its beginning to its end.
     """
 
-    def __init__(self, store: PointStore, fence: Fence, facts: Facts, *, write_s: float) -> None:
+    def __init__(self, store: PointStore, fence: Fence, facts: Facts, *, clock: Clock, write_s: float) -> None:
         self._store = store
+        self._clock = clock
         self._write_s = write_s
         self._fence = fence
         self._space: Space = facts.space
@@ -86,8 +88,9 @@ class FencedStore(ForwardingPoints):
     async def write(self, call: PointCall[None]) -> None:
         """Write, if the collection is still the one that was meant, and make sure that it still was afterwards.
 
-        One that takes longer than it may is acknowledged to nobody: readers of the change log may have gone past the
-        time that it bears.
+        Each point that is written gets the time at which the write is sent, by which a rebuild finds it
+        (`rebuilds/catch_up.py`), however long the write was prepared or waited for a move. A write that takes longer
+        than it may is not acknowledged: readers of the change log may have passed its time.
         """
         if call.name not in WRITES:
             raise call.not_covered(self)
@@ -96,7 +99,7 @@ class FencedStore(ForwardingPoints):
             with self._after_a_write():
                 await self._wait_for_move()
         try:
-            await call.on(self._store)
+            await _timed(call, self._clock.now_ms()).on(self._store)
         except StoreRejected as error:
             self._has_written = self._has_written or not _is_whole(call)
             await self._blame_move(error)
@@ -228,6 +231,35 @@ class FencedStore(ForwardingPoints):
                 raise
             message = f"the write succeeded, but the collection of agent {self._fence.slug!r} cannot be read: {error}"
             raise OutcomeUnknown(message, retry_after_s=getattr(error, "retry_after_s", 0.0)) from error
+
+
+def _timed(write: PointCall[None], now_ms: int) -> PointCall[None]:
+    """Return the write with `now_ms` as the time of each point that it writes, unless that has a later one."""
+    match write.name:
+        case "upsert":
+            return write.with_request(_timed_points(write.request, now_ms))
+        case "set_payload":
+            return write.with_request(_timed_payload(write.request, now_ms))
+        case "batch":
+            return write.with_request([_timed_operation(operation, now_ms) for operation in write.request])
+    return write
+
+
+def _timed_operation(operation: Json, now_ms: int) -> Json:
+    match operation:
+        case {"upsert": upsert}:
+            return {"upsert": upsert | {"points": _timed_points(upsert["points"], now_ms)}}
+        case {"set_payload": change}:
+            return {"set_payload": change | {"payload": _timed_payload(change["payload"], now_ms)}}
+    return operation
+
+
+def _timed_points(points: Sequence[Json], now_ms: int) -> list[Json]:
+    return [point | {"payload": _timed_payload(point["payload"], now_ms)} for point in points]
+
+
+def _timed_payload(payload: Json, now_ms: int) -> Json:
+    return payload | {"updatedAt": max(payload["updatedAt"], now_ms)} if "updatedAt" in payload else payload
 
 
 def _is_whole(write: PointCall[None]) -> bool:

@@ -22,8 +22,8 @@ from agentmemory_operator.rebuilds.carry import Carrying, KeptVectors, carrying_
 from agentmemory_operator.rebuilds.copy import embedding_of
 from agentmemory_operator.rebuilds.task import RebuildRun
 
-WRITERS_BEHIND_MS = 60_000
-"""By how much the clocks of writers may be behind, and how long a write may take from its time on."""
+CLOCKS_BEHIND_MS = 50_000
+"""By how much the clocks of writers may be behind the operator's."""
 
 LITTLE = 100
 # Under constant writing each pass finds what came during the one before it; the move carries the rest.
@@ -60,7 +60,7 @@ async def carry_changed(task: RebuildRun, *, embedder: Embedder | None = None, i
         is_last: writers wait for it: nothing is asked or noted that has time.
     """
     begun_ms, carried = task.clock.now_ms(), 0
-    async for source, target in changed_since(task, task.record.since_ms - WRITERS_BEHIND_MS):
+    async for source, target in changed_since(task, task.record.since_ms - writers_behind_ms(task)):
         if not is_last:
             await task.check()
         carried += await _carry(task, divergence(source, target), embedder)
@@ -139,6 +139,15 @@ async def _remove(task: RebuildRun, revisions: Mapping[PointId, int | None]) -> 
 async def _rows(task: RebuildRun, collection: str, ids: Iterable[PointId]) -> Rows:
     page = page_of(task.source.collection, task.desired)
     return await rows_of(task.server.points, collection, ids, page, keys=VERSION_KEYS)
+
+
+def writers_behind_ms(task: RebuildRun) -> int:
+    """By how many milliseconds the time of a write may be earlier than the operator's when the write takes effect.
+
+    A write bears the time at which it is sent (`agents/fenced_store.py`), and is on its way for as long as a call to
+    the server may take.
+    """
+    return CLOCKS_BEHIND_MS + task.server.endpoint.timeout_s * 1000
 
 
 async def prepare_source(server: Server, source: Observed) -> None:

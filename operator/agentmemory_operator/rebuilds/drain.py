@@ -39,7 +39,7 @@ from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.carry import carrying_of, ends_of
-from agentmemory_operator.rebuilds.catch_up import WRITERS_BEHIND_MS, changed_since, every_point, read_points
+from agentmemory_operator.rebuilds.catch_up import changed_since, every_point, read_points, writers_behind_ms
 from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.policies import rebuild_settings
@@ -66,8 +66,7 @@ async def screen(task: RebuildRun) -> int:
 
 
 def _changed_around(task: RebuildRun) -> Filter:
-    assert task.record.moved_ms is not None
-    since_ms = task.record.moved_ms - task.server.endpoint.timeout_s * 1000
+    since_ms = _moved_ms(task) - writers_behind_ms(task)
     return {"must": [{"key": "updatedAt", "range": {"gte": since_ms}}, NOT_DELETED]}
 
 
@@ -196,7 +195,7 @@ def _logged(payload: Payload, task: RebuildRun) -> Payload:
 
 
 def _since_ms(task: RebuildRun) -> int:
-    return min(task.record.since_ms, _moved_ms(task)) - WRITERS_BEHIND_MS
+    return min(task.record.since_ms, _moved_ms(task)) - writers_behind_ms(task)
 
 
 def _moved_ms(task: RebuildRun) -> int:

@@ -17,7 +17,7 @@ from agentmemory_operator.memories.rules.findings import (
 )
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.catch_up import WRITERS_BEHIND_MS, carry_all, catch_up
+from agentmemory_operator.rebuilds.catch_up import carry_all, catch_up, writers_behind_ms
 from agentmemory_operator.rebuilds.converge import observed_target
 from agentmemory_operator.rebuilds.copy import embedding_of
 from agentmemory_operator.rebuilds.probe import RecallProbing
@@ -80,7 +80,7 @@ class RebuildComparison:
         Raises:
             TransientError: one of both collections cannot be read, or nothing be embedded, for now.
         """
-        since_ms = self.task.clock.now_ms() - WRITERS_BEHIND_MS
+        since_ms = self.task.clock.now_ms() - writers_behind_ms(self.task)
         fresh, before = await self._fresh(since_ms), await self._counted(self.task.source_name)
         findings = [judge_settings(self.target, self.task.desired), await self._missing()]
         found, after = await self._counted(self.task.target_name), await self._counted(self.task.source_name)

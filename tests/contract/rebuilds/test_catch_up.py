@@ -1,6 +1,7 @@
 """What was changed in a rebuild's source meanwhile is carried into its target, over a real engine."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories.stored import change_head, delete_head
-from agentmemory_operator.rebuilds.catch_up import carry_all, carry_changed, catch_up
+from agentmemory_operator.rebuilds.catch_up import CLOCKS_BEHIND_MS, carry_all, carry_changed, catch_up
 from tests.support.engine.agents import FakeEmbedder, vector_of
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild
 
@@ -54,9 +55,12 @@ async def test_a_pass_carries_only_what_bears_a_time_since_the_last_one(rebuild:
     assert task.record.since_ms == rebuild.world.clock.now_ms()
 
 
-async def test_what_a_writer_with_a_slow_clock_wrote_is_carried_too(rebuild: RebuildTask) -> None:
+@pytest.mark.parametrize("timeout_s", [10, 300])
+async def test_a_write_of_a_slow_clock_is_copied(rebuild: RebuildTask, timeout_s: int) -> None:
+    """A write may take as long as a call to the server."""
     task = await rebuild.begin()
-    rebuild.world.clock.move(ms=-59_000)
+    task.server = replace(task.server, endpoint=replace(task.server.endpoint, timeout_s=timeout_s))
+    rebuild.world.clock.move(ms=-CLOCKS_BEHIND_MS - timeout_s * 1000 + 1000)
     await rebuild.world.add("from the past")
 
     assert await carry_changed(task) == 1

@@ -139,7 +139,7 @@ class Turn:
     """Where one process waits.
 
     Attributes:
-        in_flight_s: since when a write of it is on its way to the engine; None where none is.
+        in_flight_s: since when it has made a call that writes; None where it has not.
     """
 
     time: Time
@@ -164,7 +164,8 @@ class Turn:
 class Stepping:
     """Passes calls to the engine on when their process is let go on.
 
-    A write knows the collection behind the alias a step before it lands there.
+    A write knows the collection behind the alias a step before it lands there, and lands within the time that a call
+    may take.
     """
 
     def __init__(self, engine: Engine, turn: Turn) -> None:
@@ -172,16 +173,16 @@ class Stepping:
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(collection: str, *args: Any, **more: Any) -> Any:
-            await self._turn.wait()
-            if name == "describe":
-                return await self._engine.describe(collection)
-            physical = self._engine.physical(collection)
-            if name in WRITES:
-                self._turn.in_flight_s = self._turn.time.now_s
-                try:
+            self._turn.in_flight_s = self._turn.time.now_s if name in WRITES else None
+            try:
+                await self._turn.wait()
+                if name == "describe":
+                    return await self._engine.describe(collection)
+                physical = self._engine.physical(collection)
+                if name in WRITES:
                     await self._turn.wait()
-                finally:
-                    self._turn.in_flight_s = None
+            finally:
+                self._turn.in_flight_s = None
             return await getattr(self._engine.collections[physical], name)(physical, *args, **more)
 
         return call
@@ -239,7 +240,7 @@ class ApiProcess:
     async def open(self) -> World:
         """Return the agent for one use, as the directory does."""
         facts = self._fence.facts or await self._fence.read()
-        store = FencedStore(self._store, self._fence, facts, write_s=60)  # type: ignore[arg-type]
+        store = FencedStore(self._store, self._fence, facts, clock=self.clock, write_s=60)  # type: ignore[arg-type]
         return World(agent_of(self._settings, store), clock=self.clock)
 
     def forget(self) -> None:

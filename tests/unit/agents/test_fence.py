@@ -32,6 +32,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.memories.chains import midway
 from tests.support.engine.agents import settings_of
+from tests.support.engine.fakes import START_MS, FakeClock
 from tests.support.spec.documents import cluster_id, marker_for
 
 SETTINGS = settings_of("bot")
@@ -166,7 +167,7 @@ class Process:
 
     async def open(self) -> FencedStore:
         facts = self.fence.facts or await self.fence.read()
-        return FencedStore(self.engine, self.fence, facts, write_s=60)  # type: ignore[arg-type]
+        return FencedStore(self.engine, self.fence, facts, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
 
     async def write(self, store: FencedStore, memory_id: str = "new") -> None:
         await store.upsert(SETTINGS.alias, [{"id": memory_id, "payload": {"rev": 1}}])
@@ -364,13 +365,48 @@ async def test_a_write_waits_for_as_many_replicas_as_its_caller_wants() -> None:
         sent.append(strong)
 
     engine: Any = SimpleNamespace(upsert=note, set_payload=note, batch=note)
-    store = FencedStore(engine, process.fence, await process.fence.read(), write_s=60)
+    store = FencedStore(engine, process.fence, await process.fence.read(), clock=FakeClock(), write_s=60)
     for how in ({}, {"strong": True}):
         await store.upsert(SETTINGS.alias, [], **how)
         await store.set_payload(SETTINGS.alias, {}, {}, **how)
         await store.batch(SETTINGS.alias, [], **how)
 
     assert sent == [False] * 3 + [True] * 3
+
+
+async def test_a_point_gets_the_time_at_which_it_is_sent() -> None:
+    _, process, _ = await opened()
+    sent: list[Any] = []
+
+    async def note(collection: str, request: Any, *args: Any, **how: Any) -> None:
+        sent.append(request)
+
+    engine: Any = SimpleNamespace(upsert=note, set_payload=note, batch=note, delete=note)
+    store = FencedStore(engine, process.fence, await process.fence.read(), clock=FakeClock(), write_s=60)
+    prepared, now = {"rev": 1, "updatedAt": START_MS - 30_000}, {"rev": 1, "updatedAt": START_MS}
+    later, untimed = {"updatedAt": START_MS + 1}, {"rev": 2}
+    await store.upsert(SETTINGS.alias, [{"id": 1, "payload": prepared}, {"id": 2, "payload": untimed}])
+    await store.set_payload(SETTINGS.alias, later, {})
+    await store.batch(
+        SETTINGS.alias,
+        [
+            {"upsert": {"points": [{"id": 1, "payload": prepared}], "update_mode": "insert_only"}},
+            {"set_payload": {"payload": prepared, "filter": {}}},
+            {"delete_vectors": {"filter": {}, "vector": []}},
+        ],
+    )
+    await store.delete(SETTINGS.alias, {"must": []})
+
+    assert sent == [
+        [{"id": 1, "payload": now}, {"id": 2, "payload": untimed}],
+        later,
+        [
+            {"upsert": {"points": [{"id": 1, "payload": now}], "update_mode": "insert_only"}},
+            {"set_payload": {"payload": now, "filter": {}}},
+            {"delete_vectors": {"filter": {}, "vector": []}},
+        ],
+        {"must": []},
+    ]
 
 
 @pytest.mark.parametrize(("takes_s", "is_acknowledged"), [(0.0, True), (59.0, True), (61.0, False)])
@@ -465,7 +501,7 @@ async def test_after_a_use_case_has_written_a_move_leaves_its_outcome_unknown() 
 
 async def stale(process: Process) -> FencedStore:
     """Return a store that was opened before the alias moved."""
-    return FencedStore(process.engine, process.fence, BEFORE, write_s=60)  # type: ignore[arg-type]
+    return FencedStore(process.engine, process.fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
 
 
 async def test_what_has_not_written_yet_may_begin_anew_wherever_it_is() -> None:

@@ -23,6 +23,7 @@ from agentmemory_operator.memories.working import Session
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of, vector_of
+from tests.support.engine.fakes import FakeClock
 from tests.support.engine.point_memory import PointMemory
 from tests.support.metrics import samples_of
 
@@ -167,7 +168,7 @@ async def run_with_move(use_case: tuple[Deed, Deed], *, moves_at: int) -> tuple[
     await before(world)
     payloads = deepcopy(points.payloads)
     fence = Looked(moves_at)
-    fenced: Any = FencedStore(points, fence, BEFORE, write_s=60)  # type: ignore[arg-type]
+    fenced: Any = FencedStore(points, fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
     world.agent = replace(world.agent, store=fenced)
     try:
         await deed(world)
@@ -201,7 +202,7 @@ async def test_accesses_that_met_a_move_are_written_later() -> None:
     world = world_over(points)
     memory_id = await add_note(world)
     direct, fence = world.agent, Looked(0)
-    fenced: Any = FencedStore(points, fence, BEFORE, write_s=60)  # type: ignore[arg-type]
+    fenced: Any = FencedStore(points, fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
     world.agent = replace(direct, store=fenced)
     counts = world.new_counts("w")
     counts.note("bot", [memory_id])
@@ -251,7 +252,7 @@ async def test_no_use_case_calls_anything_a_conflict_because_a_restore_took_it_a
         engine = Restored(points, restored, moves_at=moves_at)
         # No reading is relied on: each call is followed by one.
         fence = Fence("bot", engine.told, Times(lease_s=-1, hold_s=0, poll_s=0))
-        store_of_one_use: Any = FencedStore(engine, fence, BEFORE, write_s=60)  # type: ignore[arg-type]
+        store_of_one_use: Any = FencedStore(engine, fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
         world.agent = replace(world.agent, store=store_of_one_use)
         raised: AgentMemoryError | None = None
         try:
