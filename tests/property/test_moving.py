@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
@@ -280,6 +280,8 @@ def add(world: World, content: str, type_: str, **more: Any) -> Awaitable[Any]:
 
 
 @settings(ORDERS)
+# An edit that waited for long before it was sent, by a clock that is behind.
+@example(seed=1470)
 @given(seed=st.integers(0, 2**32))
 def test_no_order_of_calls_loses_an_acknowledged_write_or_brings_back_what_was_deleted(seed: int) -> None:
     asyncio.run(Moving(random.Random(seed)).run())
