@@ -36,9 +36,10 @@ from agentmemory_operator.spec.kinds.schema import plain, structural
 
 _MAX_REPORTED = 20
 _MAX_QUOTED_CHARS = 60
-# Similarity of two names (difflib, at most 1): from `_LIKE` a name is suggested, from `_SLIP` it counts as a typo of
 # Similarity of two names (difflib, at most 1): from `_LIKE` a name is suggested, from `_SLIP` it counts as a typo of a
 # kind here. "Memory" and AgentMemory have 0.71. "agentmemory.io", which may be another vendor's group, has 0.83.
+_LIKE, _SLIP = 0.6, 0.84
+
 _Document = TypeVar("_Document", bound=Model)
 # Rules that were added after objects existed that violate them. Admission applies them to new objects only.
 _LATER_RULES = (snapshot_rules.KEY,)
