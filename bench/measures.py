@@ -25,7 +25,7 @@ STORE_BATCH, LOAD_BATCH, SCROLL_PAGE = 100, 500, 5_000
 WARM_UP = 20
 # The two requests are sent milliseconds apart, so scores may differ in the last digits.
 SAME_SCORE = 1e-4
-# Responses differ if the API wrote access counts between the two requests.
+# Share of responses that may differ, because the API may write access counts between the two requests.
 MAY_DIFFER_SHARE = 0.02
 ATTEMPTS = 5
 GENERATION_PATIENCE_S = 20.0

@@ -42,7 +42,7 @@ ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 
 
 def schedule_fault(schedule: str) -> str | None:
-    """Return why a schedule of the right form can never be due. None if it can."""
+    """Return why a schedule that matches `SCHEDULE_PATTERN` can never be due. None if it can."""
     if schedule == NEVER:
         return None
     try:

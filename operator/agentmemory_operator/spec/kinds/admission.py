@@ -77,31 +77,25 @@ def problems_of(
         further: Check beyond the rules of the schema. Runs only if the parts of `spec` have the right types.
     """
     parsed: _Model | None = None
-    by_path: dict[_Path, _Problem] = {}
+    faults: dict[_Path, _Problem] = {}
     try:
         parsed = model.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False):
             problem = _problem(schema, error)
-            if not (
-                error["type"] == "too_short" and any(path[: len(problem.path)] == problem.path for path in by_path)
-            ):
-                by_path.setdefault(problem.path, problem)
-    blocked = [problem.path for problem in by_path.values() if problem.blocks_rules]
+            if not (error["type"] == "too_short" and any(path[: len(problem.path)] == problem.path for path in faults)):
+                faults.setdefault(problem.path, problem)
+    blocked = [problem.path for problem in faults.values() if problem.blocks_rules]
     broken = _broken_rules(schema, _known(schema, document), old=_known(schema, old), path=(), blocked=blocked)
-    spared_messages = {rule.message for rule in spared}
-    violations = [
-        problem for problem in broken if problem.path not in by_path and problem.message not in spared_messages
-    ]
-    reported = {problem.path for problem in (*by_path.values(), *violations)}
-    further_problems = (
-        problem for problem in _further_problems(document, further, blocked) if problem.path not in reported
-    )
-    problems = [*by_path.values(), *violations, *further_problems]
+    silenced = {rule.message for rule in spared}
+    violations = [problem for problem in broken if problem.path not in faults and problem.message not in silenced]
+    reported = {problem.path for problem in (*faults.values(), *violations)}
+    more = (problem for problem in _more_problems(document, further, blocked) if problem.path not in reported)
+    problems = [*faults.values(), *violations, *more]
     return parsed, [FieldError(_render_path(problem.path), problem.message) for problem in problems]
 
 
-def _further_problems(document: Any, further: Further | None, blocked: Iterable[_Path]) -> Iterator[_Problem]:
+def _more_problems(document: Any, further: Further | None, blocked: Iterable[_Path]) -> Iterator[_Problem]:
     """Yield errors of the further check, unless a part of the spec has the wrong type."""
     if further and not any(path[:1] in ((), ("spec",)) for path in blocked):
         yield from (_Problem(path, message) for path, message in further(document))
