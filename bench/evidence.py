@@ -71,7 +71,7 @@ def variants() -> list[Variant]:
 
 
 def presets(language: str) -> Mapping[str, Json]:
-    """Return the agents that `standard` is compared with, by name."""
+    """Return the specs of the agents that `standard` is compared with, by name."""
     words: Json = {"keyword": {"enabled": True, "language": language}}
     return {"cortex": {"preset": "cortex"}, "cortex with words": {"preset": "cortex", "index": words}}
 

@@ -31,7 +31,7 @@ FRAMES = (
     "The {0} had a {1} in the {2}, so they want {3} and no {4} from the {5}",
     "They met {0} at the {1} and have had {2} with a {3} for {4} or {5}",
 )
-# Filler words of the sentences, which the attacker knows too.
+# Filler words of the sentences. They are part of the attacker's vocabulary too.
 FILLING = sorted(set(re.findall(r"[A-Za-z]+", re.sub(r"{\d}", " ", " ".join(FRAMES)))) | {",", "I", "it", "was", "to"})
 SOURCE = KeywordSource(language="english", window=2)
 PAGE = 500
@@ -105,14 +105,14 @@ def points_of(qdrant: Client, collection: str) -> Iterator[Json]:
 
 @dataclass(frozen=True)
 class Attacker:
-    """An attacker who has points and no keys.
+    """An attacker with points but no keys.
 
     Attributes:
         words: Vocabulary.
         candidates: Possible contents of memories.
         ids: Ids of words in keyword vectors.
         word_vectors: Vectors of the vocabulary, followed by those of `FILLING`.
-        known: A memory with a content that the attacker knows, and its point.
+        known: A plaintext that is known to the attacker, and the point of its memory.
     """
 
     words: Sequence[str]
@@ -147,7 +147,7 @@ class Attacker:
 async def attacker_of(
     words: Sequence[str], candidates: Sequence[Sentence], ids: Mapping[str, int], *, dimensions: int
 ) -> Attacker:
-    """Return an attacker who has the agent's embedder."""
+    """Return an attacker with the agent's embedder."""
     embedder = WordLlamaEmbedder(dimensions=dimensions)
     of_words = np.array(await embedder.embed([*words, *FILLING]))
     of_candidates = np.array(await embedder.embed([candidate.text for candidate in candidates]))

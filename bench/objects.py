@@ -192,7 +192,7 @@ def _send(client: Client, calls: list[Call], slug: str, name: str) -> None:
 
 
 def measure_idle(herd: Herd, names: list[str], seconds: float) -> Writes:
-    """Leave all objects alone. Return the number of writes in that time."""
+    """Leave all objects unchanged. Return the number of writes in that time."""
     herd.connect(herd.relay.url)
     wait(lambda: _have_passed(herd, names), "not every object was looked at through the relay")
     settle(herd)

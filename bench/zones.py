@@ -1,8 +1,8 @@
 """`python -m bench.zones`: protection and cost of privacy zones, against a reader of a collection and its snapshot.
 
 First it runs the attacks of `bench/leaks.py` on memories of each setting. In its session every memory is followed by a
-plain one, whose keyword text could contain its words. Then it compares two agents that differ only in the zone of their
-memories, in turn.
+plain one; the keyword text of that could contain its words. Then it compares two agents that differ only in the zone of
+their memories, in turn.
 """
 
 import argparse

@@ -142,7 +142,7 @@ class Reviewed:
     Attributes:
         caller: Authenticated caller, or None if the token was rejected.
         refusal: Reason for the rejection. Contains no secret, so it is safe to return to the client.
-        expires_at_s: Expiry of the token in Unix seconds. None if unknown.
+        expires_at_s: Expiry of an accepted token in Unix seconds. None if the token was rejected.
     """
 
     caller: Caller | None = None

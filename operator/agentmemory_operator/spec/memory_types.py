@@ -59,7 +59,7 @@ class MemoryType:
         confidence: Default of a memory stored without one. None stores none, which scores as 1.
         event_types: Allowed values of `event_type`. Empty allows any.
         required: API names of the fields without which a memory of the type is rejected.
-        meaning: How to recognise memories of the type; read by a model that chooses it. Empty gives no guidance.
+        meaning: Guidance for the person or model that chooses a type. Empty gives none.
     """
 
     name: str

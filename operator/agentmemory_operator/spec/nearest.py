@@ -29,7 +29,7 @@ def unknown_field(name: str, known: Iterable[str], called_elsewhere: Mapping[str
     """Return the message for an unknown field: the suggestion and the known fields.
 
     Args:
-        called_elsewhere: Names of fields in similar products, each with the fields that it may stand for here.
+        called_elsewhere: Names of fields in other APIs, each with the fields here that may be meant, best first.
     """
     if not (known := tuple(known)):
         return "unknown"

@@ -130,7 +130,9 @@ def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> in
 
 
 def next_run_ms(identity: str, schedule: str, time_zone: str, *, after: str | None) -> int | None:
-    """Return the due time of the first run after `after`, with its spread. Runs missed since then count as that one.
+    """Return the due time of the first run after `after`: its scheduled time plus its spread.
+
+    However many runs were missed since `after`, only this one is due.
 
     Args:
         after: RFC 3339 time. None is 1970.

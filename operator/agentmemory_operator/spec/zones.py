@@ -30,8 +30,8 @@ class ZoneSettings:
 
     Attributes:
         allowed: Zones that a memory may be stored with. Not empty.
-        vectors: Zones, of those, whose memories keep a vector and are found by meaning.
-        words: Zones, of those, whose memories are also found by words.
+        vectors: Allowed zones in which memories keep a vector and are found by meaning.
+        words: Zones from `vectors` in which memories are also found by words.
         organisation: Owner of the keys of PROFESSIONAL memories. None only if that zone is not allowed.
         secret_name: Secret with the wrapping key, in the object's namespace.
         secret_key: Entry of the Secret with the wrapping key.

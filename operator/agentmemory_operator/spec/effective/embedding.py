@@ -88,7 +88,7 @@ def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
 
 
 def _prefixes(spec: PrefixesSpec | None) -> Prefixes | None:
-    """Return the prefixes, or None if both are empty: they share the vector space of a collection without prefixes."""
+    """Return the prefixes, or None if both are empty, which is the same vector space."""
     if spec is None or not (spec.query or spec.passage):
         return None
     return Prefixes(query=spec.query or "", passage=spec.passage or "")

@@ -12,7 +12,7 @@ def preset_name(memory: AgentMemory) -> str:
     """Return the name of the object's preset: from its spec, else the one in force in its status, else the default."""
     effective = _in_force(memory)
     name = effective.get("preset")
-    # Until a preset is in force, the status contains the requested name without a known revision.
+    # Until a preset is in force, the status contains the requested name without a revision.
     is_known = isinstance(effective.get("presetRevision"), int) and isinstance(name, str) and name in PRESETS
     return memory.spec.preset or (str(name) if is_known else DEFAULT_PRESET)
 

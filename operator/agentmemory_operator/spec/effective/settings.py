@@ -47,13 +47,13 @@ from agentmemory_operator.spec.zones import KEY_MADE_KEY, ZoneSettings
 # Type of a memory stored without one, if the object allows any type.
 UNTYPED = "memory"
 
-# Lookup of existing memories during a write, if types have identities or duplicates are rejected.
+# Lookup of existing memories during a write, if types have identities or memories are deduplicated.
 LOOKUP_INDEXES = (("lookupIds", "keyword"),)
 
 # Detects the end of a session, if sessions end by themselves.
 SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
 
-# Separates memories by who may read them, if there are zones.
+# Filters memories by zone, if there are zones.
 ZONE_INDEXES = (("zone", "keyword"),)
 
 # Finds memories to be encrypted again, if data keys are rotated.
@@ -273,7 +273,7 @@ def subjects_now(document: Mapping[str, Any]) -> tuple[Subject, ...]:
 
 
 def effective_indexes(memory: AgentMemory) -> dict[str, str]:
-    """Return the type of every payload index by field: the preset's, the object's, and those of enabled features."""
+    """Return the type of every payload index by field: of the preset, the scoring model, features and the object."""
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
     choice = scoring_choice(memory)
     read = variables_read(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())

@@ -70,7 +70,7 @@ def parse_agent_memory(document: Mapping[str, Any], *, old: Mapping[str, Any] | 
 
 
 def parse_access(document: Mapping[str, Any]) -> Access | None:
-    """Parse only `spec.access` of an AgentMemory, so that errors elsewhere do not matter. None if it is not set.
+    """Parse only `spec.access` of an AgentMemory, whatever errors the rest has. None if it is not set.
 
     Raises:
         SpecInvalid: If it is invalid, or the spec is not an object. Reason `InvalidSpec`; the message names the fields.

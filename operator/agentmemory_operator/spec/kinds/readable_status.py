@@ -1,8 +1,8 @@
-"""Drop the unreadable fields of an object's status: anyone who may write a status may write anything there.
+"""Drop the unreadable fields of an object's status: a user with write access to statuses may write anything there.
 
 The API server validates statuses against the schema; files in a folder are not validated at all. The API server's check
-of times is also less strict than the parser here. A field that violates the schema is treated as absent, so that the
-status of one object cannot end the pass over another.
+of times is also less strict than the parser here. A field that violates the schema is treated as absent. So the status
+of one object cannot end the pass over another.
 """
 
 import json

@@ -231,7 +231,7 @@ class Lifecycle:
         max_removal_percent: Largest share of an agent's memories that one cleanup removes without an approval.
         prune: Conditions of further memories to clean up. None is none.
         scrub_secrets: True to remove text that looks like a credential before a memory is hashed and embedded.
-        deduplicate: True to store no memory whose content an active memory of its user and type already has.
+        deduplicate: True to skip a memory if an active one of the same user and type has the same content.
         working_memory_slots: Maximum number of entries in a session's working memory.
         session_idle_hours: A session unused for this long is over. None ends sessions by request only.
         remove_hidden_days: Memories hidden by the time to live of their type are cleaned up this long after. None keeps
