@@ -23,7 +23,7 @@ RIVALS_SIZE, RIVALS_USERS, SAMPLES = 20_000, 20, 10_000
 
 def main() -> None:
     args = parse_args()
-    # On SIGTERM, exit normally: servers are stopped and the folder is removed.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if args.rivals:
         run_rivals(args)

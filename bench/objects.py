@@ -80,7 +80,7 @@ class Restart:
 
 def main() -> None:
     args = parse_args()
-    # On SIGTERM, exit normally: servers are stopped and the folder is removed.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     prefix = f"bench-{secrets.token_hex(2)}"
     with (

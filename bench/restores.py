@@ -79,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.restores", description=__doc__)
     parser.add_argument("--memories", type=int, default=COUNT)
     options = parser.parse_args()
-    # On SIGTERM, exit normally: servers are stopped and the folder is removed.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     slug = f"bench-{secrets.token_hex(2)}"
     data = make_dataset(slug, size=options.memories, users=1, now_ms=time.time_ns() // 1_000_000)
