@@ -1,1 +1,1 @@
-"""Measurements of the retrieval API against the bare engine, in one run; `python -m bench`."""
+"""Benchmarks of the product against the bare engine and other baselines; `python -m bench` runs the main one."""

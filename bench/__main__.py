@@ -1,4 +1,4 @@
-"""Start the product, measure it against the bare engine, print the tables."""
+"""Start the product, measure it against the bare engine, and print the tables."""
 
 import argparse
 import secrets
@@ -22,9 +22,8 @@ RIVALS_SIZE, RIVALS_USERS, SAMPLES = 20_000, 20, 10_000
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
-    # So that the servers are stopped and the folder is removed then too.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if args.rivals:
         run_rivals(args)
@@ -45,7 +44,7 @@ def main() -> None:
 
 
 def make_datasets(sizes: list[int], *, suffix: str) -> list[Dataset]:
-    """Return what is stored through the API, then what is searched."""
+    """Return the dataset that is stored through the API, then those that are searched."""
     now_ms = time.time_ns() // 1_000_000
     shapes = [("store", min(STORED, sizes[0]), STORED_USERS), *((str(size), size, 1) for size in sizes)]
     return [
@@ -54,7 +53,7 @@ def make_datasets(sizes: list[int], *, suffix: str) -> list[Dataset]:
 
 
 def run(stack: Stack, stored: Dataset, sets: list[Dataset], *, searches: int) -> None:
-    """Measure everything and print it."""
+    """Measure everything and print the tables."""
     for data in (stored, *sets):
         stack.wait_ready(data.slug)
     say(f"storing {len(stored):,} memories through the API")
@@ -73,7 +72,7 @@ def run(stack: Stack, stored: Dataset, sets: list[Dataset], *, searches: int) ->
 
 
 def run_rivals(args: argparse.Namespace) -> None:
-    """Start the product with an agent of each of two presets, and measure both beside what is written by hand."""
+    """Start the product with one agent of each of two presets. Compare both with hand-written queries."""
     suffix, now_ms = secrets.token_hex(2), time.time_ns() // 1_000_000
     size = args.size or RIVALS_SIZE
     names = (f"bench-{preset}-{suffix}" for preset in (rivals.CORTEX, rivals.STANDARD))
@@ -95,7 +94,10 @@ def run_rivals(args: argparse.Namespace) -> None:
 
 
 def search_rows(stack: Stack, data: Dataset, searches: int) -> Iterator[SearchRow]:
-    """Measure one collection's searches: all memories one user's, then the same handed out to many."""
+    """Measure the searches of one collection.
+
+    First all memories belong to one user. Then they are distributed over many.
+    """
     for users in USERS:
         owned = data.handed_to(users)
         if users != data.users:
@@ -107,7 +109,6 @@ def search_rows(stack: Stack, data: Dataset, searches: int) -> Iterator[SearchRo
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only 20,000 memories")
     parser.add_argument("--size", type=int, help="this many memories in the place of 20,000 and 100,000")

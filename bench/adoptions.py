@@ -1,6 +1,6 @@
-"""`python -m bench.adoptions`: a plain collection is put behind its alias while one client searches and one stores.
+"""`python -m bench.adoptions`: move a plain collection behind an alias while one client searches and one stores.
 
-What counts is the pause: how long there was no collection, and how long clients were refused.
+It measures the interruption: for how long no collection existed, and for how long clients were refused.
 """
 
 import argparse
@@ -30,7 +30,7 @@ MOVE_TO_ALIAS = "agentmemory.dev/move-to-alias"
 
 @dataclass(slots=True)
 class Asking:
-    """What a client saw that asked the same without a break; times are a monotonic clock's."""
+    """Results of a client that sends the same request in a loop. Times are of a monotonic clock."""
 
     answered: int = 0
     refused: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Asking:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, url: str, path: str, body: Json) -> None:
-        """Ask until told to stop."""
+        """Send the request until `stop` is set."""
         with Client(url) as api:
             request = api.prepare("POST", path, body)
             while not self.stop.is_set():
@@ -53,16 +53,15 @@ class Asking:
 
     @property
     def refused_ms(self) -> float:
-        """From the first refusal to the last."""
+        """Milliseconds from the first refusal to the last."""
         return (self.refused[-1] - self.refused[0]) * 1000 if self.refused else 0.0
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.adoptions", description=__doc__)
     parser.add_argument("--memories", type=int, default=COUNT)
     options = parser.parse_args()
-    # So that the servers are stopped and the folder is removed then too.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     slug = f"bench-{secrets.token_hex(2)}"
     data = make_dataset(slug, size=options.memories, users=1, now_ms=time.time_ns() // 1_000_000)
@@ -71,13 +70,13 @@ def main() -> None:
         adopt(stack, data)
         searches, stores = Asking(), Asking()
         with asking(stack, data, searches, stores):
-            told, took_s = move(stack, slug)
+            status, took_s = move(stack, slug)
     say("done\n")
-    print(render(GOAL_HEAD, rows(told, took_s, searches, stores)))
+    print(render(GOAL_HEAD, rows(status, took_s, searches, stores)))
 
 
 def adopt(stack: Stack, data: Dataset) -> None:
-    """Make a plain collection, have it adopted, and fill it."""
+    """Create a plain collection, let the operator adopt it, and fill it."""
     say("having an empty plain collection adopted")
     with Client(stack.qdrant_url) as qdrant:
         qdrant.call("PUT", f"/collections/{data.alias}", {"vectors": {"size": DIMENSIONS, "distance": "Cosine"}})
@@ -90,7 +89,7 @@ def adopt(stack: Stack, data: Dataset) -> None:
 
 @contextlib.contextmanager
 def asking(stack: Stack, data: Dataset, searches: Asking, stores: Asking) -> Iterator[None]:
-    """Search and store while the context is open."""
+    """Search and store in two threads while the context is open."""
     question = {"vector": data.vectors[0], "user_id": data.user_name(0), "top_k": TOP_K}
     memory = {"vector": data.vectors[0], "user_id": "another", "content": "written meanwhile"}
     path = f"/v1/agents/{data.slug}"
@@ -110,10 +109,10 @@ def asking(stack: Stack, data: Dataset, searches: Asking, stores: Asking) -> Ite
 
 
 def move(stack: Stack, slug: str) -> tuple[Json, float]:
-    """Ask for the alias; return what the status says of the move, and how many seconds all took.
+    """Request the alias. Return the move's status and its duration in seconds.
 
     Raises:
-        RuntimeError: it failed, or did not end.
+        RuntimeError: If it failed, or did not complete in time.
     """
     say("putting it behind the alias, while it is searched and written to")
     manifest = agent_manifest(slug, spec={"changePolicy": "Apply"})
@@ -122,21 +121,20 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
     stack.apply(manifest)
     last = ""
     while time.perf_counter() - started_s < DONE_S:
-        told = stack.rebuild_status(slug)
-        if (said := f"{told.get('step', '')} {told.get('state', '')} {told.get('message', '')}") != last:
-            say(last := said)
-        if told.get("state") == "Done":
-            return told, time.perf_counter() - started_s
-        if told.get("state") in ("Failed", "Stopped"):
-            raise RuntimeError(f"it was not moved: {told}")
+        status = stack.rebuild_status(slug)
+        if (line := f"{status.get('step', '')} {status.get('state', '')} {status.get('message', '')}") != last:
+            say(last := line)
+        if status.get("state") == "Done":
+            return status, time.perf_counter() - started_s
+        if status.get("state") in ("Failed", "Stopped"):
+            raise RuntimeError(f"it was not moved: {status}")
         time.sleep(LOOK_S)
     raise RuntimeError(f"it was not moved within {DONE_S:.0f} s: {stack.rebuild_status(slug)}")
 
 
-def rows(told: Json, took_s: float, searches: Asking, stores: Asking) -> list[Cells]:
-    """Return what was measured."""
+def rows(status: Json, took_s: float, searches: Asking, stores: Asking) -> list[Cells]:
     return [
-        ("there was no collection", f"{told['pauseMs']} ms", ""),
+        ("there was no collection", f"{status['pauseMs']} ms", ""),
         ("searches refused / answered", f"{len(searches.refused)} / {searches.answered:,}", ""),
         ("from the first refused to the last", f"{searches.refused_ms:.0f} ms", ""),
         ("the slowest search", f"{searches.worst_s * 1000:.0f} ms", ""),

@@ -1,8 +1,8 @@
-"""`python -m bench.candidates`: do the lists of candidates hold the best memories, is it proven, what do they cost.
+"""`python -m bench.candidates`: recall, proof of exactness, and cost of the candidate lists.
 
-Lists are made with numpy, by comparing every vector, from the plan that the product makes; what they hold is ranked by
-the product's own expression trees, and so is everything. What a server's index misses on top is not in these figures.
-Without `--engine` no server is asked.
+The lists follow the product's plan, and are computed with numpy by comparing every vector. The product's own expression
+trees rank the candidates, and all memories for comparison. Misses of a server's index are therefore not included. A
+server is used only with `--engine`.
 """
 
 import argparse
@@ -53,7 +53,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """The memories of one user: a number each in every array."""
+    """The memories of one user. Every array has one element for each memory."""
 
     vectors: Floats
     type: Rows
@@ -70,7 +70,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A score that is linear in similarity: where it begins and how it climbs, for each memory."""
+    """Score of each memory as a linear function of its similarity: intercept and slope."""
 
     base: Numbers
     slope: Numbers
@@ -78,7 +78,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one question."""
+    """Results of one question."""
 
     found: float
     nearest: float
@@ -87,7 +87,10 @@ class Figures:
 
 
 def crowd_of(data: Dataset, *, oldest_days: float) -> Crowd:
-    """Return the memories with their ages drawn together to `oldest_days`; of those used, a random share of it idle."""
+    """Return the memories with ages scaled to `oldest_days`.
+
+    A memory with accesses is idle for a random share of its age, any other for all of it.
+    """
     generator = np.random.default_rng(3)
     age = data.age_ms / DAY_MS * (oldest_days / OLDEST_DAYS)
     idle = np.where(data.access_count > 0, age * generator.random(len(data)), age)
@@ -102,7 +105,7 @@ def crowd_of(data: Dataset, *, oldest_days: float) -> Crowd:
 
 
 def models() -> Iterator[tuple[str, Ranking]]:
-    """Yield rankings with a name."""
+    """Yield the measured rankings with their names."""
     plain = ranking_of("bench")
     for weights in ((0.5, 0.3, 0.2), (0.8, 0.1, 0.1), (0.34, 0.33, 0.33), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6)):
         name = "Weighted " + " / ".join(f"{weight:.2f}".removeprefix("0") for weight in weights)
@@ -122,21 +125,21 @@ def line_of(crowd: Crowd, ranking: Ranking) -> Line:
 
 
 def measure(crowd: Crowd, ranking: Ranking, line: Line, question: Floats) -> Figures:
-    """Return how the plan of the product does for one question."""
+    """Apply the product's plan to one question and return the results."""
     size = len(crowd.type)
     plan = plan_candidates(ranking, {"must": []}, eligible=size, top_k=TOP_K, now_ms=0)
     similarity = (crowd.vectors @ question).astype(np.float64)
     order = np.argsort(-similarity)
     order = order[similarity[order] >= ranking.min_similarity]
     scores = line.base[:size] + line.slope[:size] * similarity
-    ends, seen = _lists(crowd, ranking, plan, order=order, similarity=similarity)
-    best = np.sort(scores[seen])[::-1][:TOP_K]
-    unseen = Unseen(ranking=ranking, distance="Cosine", ends=ends)
+    ends, listed = _lists(crowd, ranking, plan, order=order, similarity=similarity)
+    best = np.sort(scores[listed])[::-1][:TOP_K]
+    unlisted = Unseen(ranking=ranking, distance="Cosine", ends=ends)
     return Figures(
-        found=_share(scores, order, seen),
+        found=_share(scores, order, listed),
         nearest=_share(scores, order, order[: plan.total]),
-        is_proven=is_settled(unseen, best.tolist(), top_k=TOP_K, threshold=ranking.score_threshold),
-        scored=len(seen),
+        is_proven=is_settled(unlisted, best.tolist(), top_k=TOP_K, threshold=ranking.score_threshold),
+        scored=len(listed),
     )
 
 
@@ -163,9 +166,9 @@ def _is_member(crowd: Crowd, ranking: Ranking, class_: MemoryClass) -> NDArray[n
     return member
 
 
-def _share(scores: Numbers, order: Rows, seen: Rows) -> float:
+def _share(scores: Numbers, order: Rows, listed: Rows) -> float:
     best = np.sort(scores[order])[::-1][:TOP_K]
-    good = int((scores[seen] >= best[-1] - TOLERANCE).sum()) if len(best) else 0
+    good = int((scores[listed] >= best[-1] - TOLERANCE).sum()) if len(best) else 0
     return min(good / len(best), 1.0) if len(best) else 1.0
 
 
@@ -178,10 +181,10 @@ def row_of(name: str, ages: str, crowd: Crowd, figures: Sequence[Figures], lists
         ages,
         f"{len(crowd.type):,}",
         str(lists),
-        f"{mean([each.scored for each in figures]):,.0f}",
-        f"{mean([each.found for each in figures]):.3f}",
-        f"{mean([each.is_proven for each in figures]):.2f}",
-        f"{mean([each.nearest for each in figures]):.3f}",
+        f"{mean([figure.scored for figure in figures]):,.0f}",
+        f"{mean([figure.found for figure in figures]):.3f}",
+        f"{mean([figure.is_proven for figure in figures]):.2f}",
+        f"{mean([figure.nearest for figure in figures]):.3f}",
     )
 
 
@@ -204,18 +207,18 @@ def main() -> None:
 
 
 def measured(data: Dataset, engine: Engine | None, options: argparse.Namespace) -> Iterator[tuple[str, ...]]:
-    """Yield the table's rows, and print each."""
+    """Yield the table's rows, and print each as soon as it is measured."""
     questions = [vector for _, vector in data.questions(options.questions)]
     for ages, oldest_days in (("2 years", OLDEST_DAYS), ("90 days", RECENT_DAYS)):
-        everybody = crowd_of(data, oldest_days=oldest_days)
+        all_memories = crowd_of(data, oldest_days=oldest_days)
         if engine:
-            engine.load(everybody.numbers)
+            engine.load(all_memories.numbers)
         for name, ranking in models():
             if not name.startswith(options.model):
                 continue
-            line = line_of(everybody, ranking)
+            line = line_of(all_memories, ranking)
             for size in options.sizes:
-                crowd = everybody.first(size)
+                crowd = all_memories.first(size)
                 figures = [measure(crowd, ranking, line, question) for question in questions]
                 lists = len(plan_candidates(ranking, {"must": []}, eligible=size, top_k=TOP_K, now_ms=0).classes)
                 row = row_of(name, ages, crowd, figures, lists) + cost_cells(engine, ranking, size, questions)
@@ -224,7 +227,6 @@ def measured(data: Dataset, engine: Engine | None, options: argparse.Namespace) 
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.candidates", description=__doc__)
     parser.add_argument("--questions", type=int, default=50)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)

@@ -1,7 +1,8 @@
-"""What the change log costs a store: `python -m bench.changes`.
+"""`python -m bench.changes`: cost of the change log for a store.
 
-Two collections of one server, of preset cortex's indexes and 384 dimensions: one as it is, one without the index on
-`loggedAt` and without that key on its points. The same use case stores into both, in turn, who is first changing.
+Two collections on one server have the indexes of preset cortex and 384 dimensions. One is unchanged. The other lacks
+the index on `loggedAt`, and its points lack that key. The same use case stores into both in turn, with alternating
+order.
 """
 
 import argparse
@@ -40,13 +41,13 @@ HEAD = ("memories a store", "stores", "without: p50, ms", "p99", "with: p50, ms"
 
 
 class Unlogged(ForwardingPoints):
-    """Implements ports.PointStore: what is stored has no place in the log."""
+    """PointStore that omits the change log's key from stored points."""
 
     def __init__(self, store: PointStore) -> None:
         self._store = store
 
     async def close(self) -> None:
-        """Leave the connections to who opened them."""
+        """Keep the connections open: they belong to the caller."""
 
     async def read(self, call: PointCall[Any]) -> Any:
         return await call.on(self._store)
@@ -59,19 +60,18 @@ class Unlogged(ForwardingPoints):
 
 @dataclass(slots=True)
 class Side:
-    """One of the two agents, and how long its stores took."""
+    """One of the two agents, and the durations of its stores."""
 
     agent: Agent
     took_ms: list[float] = field(default_factory=list)
 
     async def store(self, memories: Sequence[IncomingMemory]) -> None:
-        began_s = time.perf_counter()
+        started_s = time.perf_counter()
         await Remember().store(self.agent, memories)
-        self.took_ms.append((time.perf_counter() - began_s) * 1000)
+        self.took_ms.append((time.perf_counter() - started_s) * 1000)
 
 
 def main() -> None:
-    """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.changes", description="What the change log costs a store.")
     parser.add_argument("--qdrant", help="URL of a real server in the dev server's place")
     parser.add_argument("--stores", type=int, default=1_500)

@@ -1,7 +1,7 @@
-"""`python -m bench.cleanup`: what a cleanup of one agent costs: time, memory, requests to the engine.
+"""`python -m bench.cleanup`: cost of a cleanup of one agent: time, memory, requests to the engine.
 
-A development server, or the one that QDRANT_URL names, is filled with memories of which so many have decayed, stand in
-chains that are too long, or are too many for their user; then a dry run is made, the run, and a second run.
+It fills a development server, or the server at QDRANT_URL. Some memories have decayed, some are in too long chains, and
+some exceed the maximum of their user. Then it runs a dry run, a run, and a second run.
 """
 
 import argparse
@@ -39,7 +39,7 @@ CHAIN = 8
 
 @dataclass(slots=True)
 class Counted:
-    """A point store that counts its calls."""
+    """Point store that counts its calls by method."""
 
     store: PointStore
     calls: dict[str, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Counted:
 
 
 def points_of(memories: int, users: int, now_ms: int) -> Iterator[Json]:
-    """Yield memories: of each 100, 10 have decayed and 16 are two chains of 8."""
+    """Yield memories. Of every 100, 10 have decayed and 16 form two chains of 8."""
     drawn = np.random.default_rng(1)
     older: Json | None = None
     for number in range(memories):
@@ -91,7 +91,7 @@ async def fill(world: World, memories: int, users: int, now_ms: int) -> None:
 
 
 async def measure(url: str, memories: int, users: int, cap: int | None) -> list[Cells]:
-    """Return a line for the dry run, the run, and the run after it."""
+    """Return one line each for the dry run, the run, and the second run."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         ranking = replace(EVERYTHING, types=CORTEX.types)
@@ -121,7 +121,7 @@ async def _made(cleanup: Cleanup, agent: Any, rules: CleanupRules, *, is_dry: bo
 
 
 def peak_mib() -> float:
-    """Return the largest memory that this process ever had resident, MiB."""
+    """Return the peak resident memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -140,7 +140,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """Give the URL of the server that QDRANT_URL names, else of a development server of its own."""
+    """Yield the URL of the server at QDRANT_URL, else of a temporary development server."""
     if url := os.environ.get("QDRANT_URL"):
         yield url.rstrip("/")
         return

@@ -1,6 +1,6 @@
-"""The cheapest HTTP client: one kept-alive socket, blocking, no headers but those needed.
+"""Minimal HTTP client: one blocking keep-alive socket, only the required headers.
 
-Both sides of the comparison are asked through it, so neither is charged for a client's own work.
+Both sides of a comparison use it, so that the client's own overhead is equal.
 """
 
 import socket
@@ -17,7 +17,7 @@ TIMEOUT_S = 120.0
 
 
 class Refused(Exception):
-    """An answer other than 2xx."""
+    """A response with a status other than 2xx."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"{status}: {body[:500].decode(errors='replace')}")
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class Client:
-    """One connection to one server; not for several threads."""
+    """One connection to one server. Not thread-safe."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -47,10 +47,10 @@ class Client:
         self._socket = None
 
     def call(self, method: str, path: str, content: Any = None) -> Any:
-        """Return the parsed answer.
+        """Send a request and return the parsed response.
 
         Raises:
-            Refused: the status is not 2xx.
+            Refused: If the status is not 2xx.
         """
         return self.send(self.prepare(method, path, content))
 
@@ -62,12 +62,12 @@ class Client:
         return "\r\n".join(lines).encode() + body
 
     def send(self, request: bytes) -> Any:
-        """Send a prepared request; return the parsed answer."""
+        """Send a prepared request and return the parsed response."""
         body = self._exchange(request)
         return orjson.loads(body) if body else None
 
     def timed(self, request: bytes) -> tuple[Any, float]:
-        """Return the parsed answer of a prepared request and how many milliseconds it took."""
+        """Send a prepared request. Return the parsed response and its duration in milliseconds, without connecting."""
         self._connect()
         started_s = time.perf_counter()
         answer = self.send(request)

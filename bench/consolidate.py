@@ -1,18 +1,18 @@
-"""What a language model is good for in a consolidation: `python -m bench.consolidate --llm-url URL --llm-model NAME`.
+"""`python -m bench.consolidate --llm-url URL --llm-model NAME`: quality of a language model for consolidations.
 
-Labelled groups of memories go through the product's own instructions, reading and planning (`consolidation/rules`), and
-the plan is compared with the labels. Nothing is stored. `OPENAI_API_KEY` is sent where it is set.
+Labelled groups of memories pass through the product's instructions, parser and planner (`consolidation/rules`). The
+plan is compared with the labels. Nothing is stored. `OPENAI_API_KEY` is sent if set.
 
-| figure | of |
+| figure | share |
 |---|---|
-| merge precision | pairs of memories that the plan merges: how many are of one group that should be |
-| merge recall | pairs that should be merged: how many are |
-| contradictions | groups that contradict themselves: how many are told |
-| false alarms | contradictions told: how many are of no such group |
-| invented | facts that the model made: how many say a number, name or date that no source does |
-| invented, planned | the same, of those that would be stored without somebody's approval; must be 0 |
-| lost sources | memories that would be superseded: how many have a detail that the fact does not |
-| unusable | answers that could not be used |
+| merge precision | of the pairs that the plan merges: pairs of a group labelled merge |
+| merge recall | of the pairs that should be merged: merged pairs |
+| contradictions | of the groups labelled contradiction: reported groups |
+| false alarms | of the reported contradictions: those of no such group |
+| invented | of the model's facts: those with a number, name or date that no source has |
+| invented, planned | the same, of the facts that would be stored without approval; must be 0 |
+| lost sources | of the memories that would be superseded: those with a detail that the fact lacks |
+| unusable | of the responses: those that could not be used |
 """
 
 import argparse
@@ -41,7 +41,7 @@ Pair = frozenset[str]
 
 @dataclass(slots=True)
 class Figures:
-    """Counts of one measurement; each share is of the count beside it."""
+    """Counts of one measurement. `rows` divides each by its total."""
 
     merged: int = 0
     merged_rightly: int = 0
@@ -62,7 +62,7 @@ class Figures:
 
     @property
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the rows of the table."""
+        """Rows of the table."""
         yield _row("merge precision", self.merged_rightly, self.merged)
         yield _row("merge recall", self.merged_rightly, self.to_merge)
         yield _row("contradictions", self.contradictions_told, self.contradictions)
@@ -73,10 +73,10 @@ class Figures:
         yield _row("unusable", self.unusable, self.calls)
 
 
-async def measure(model: LanguageModel, made: Sequence[Group]) -> Figures:
-    """Ask a model about all groups, batch by batch."""
+async def measure(model: LanguageModel, labelled_groups: Sequence[Group]) -> Figures:
+    """Send all groups to the model, batch by batch, and count the results."""
     figures = Figures()
-    for batch in batches(made, size=BATCH):
+    for batch in batches(labelled_groups, size=BATCH):
         await _measure_batch(model, batch, figures)
     return figures
 
@@ -94,18 +94,18 @@ async def _measure_batch(model: LanguageModel, batch: Sequence[Group], figures: 
 
 
 async def _plan(model: LanguageModel, batch: Sequence[Group], figures: Figures) -> BatchPlan | None:
-    """What would be done about an answer; None of one that cannot be used."""
+    """Return the product's plan for the model's response, or None if the response is unusable."""
     shown = dict(_shown(batch))
     material = wrap([{"id": name, "content": row["content"]} for name, row in shown.items()], secrets.token_hex(8))
     try:
-        done = await model.complete(instruct(TASK, material, SCHEMA), material.text, SCHEMA, ANSWER_TOKENS)
+        completion = await model.complete(instruct(TASK, material, SCHEMA), material.text, SCHEMA, ANSWER_TOKENS)
     except (ModelAnswerInvalid, ModelUnavailable):
         return None
-    figures.tokens[0] += done.tokens_in
-    figures.tokens[1] += done.tokens_out
-    said = findings_of(done.answer, shown.keys()).under({name: row["id"] for name, row in shown.items()})
+    figures.tokens[0] += completion.tokens_in
+    figures.tokens[1] += completion.tokens_out
+    findings = findings_of(completion.answer, shown.keys()).under({name: row["id"] for name, row in shown.items()})
     types = PRESETS["brain"][-1].types
-    return plan_batch(list(shown.values()), said, Kinds(types, types[0].name), unfounded, None)
+    return plan_batch(list(shown.values()), findings, Kinds(types, types[0].name), unfounded, None)
 
 
 def _shown(batch: Sequence[Group]) -> Iterator[tuple[str, Row]]:
@@ -123,25 +123,25 @@ def _expect(batch: Sequence[Group], figures: Figures) -> None:
 
 
 def _count_merges(plan: BatchPlan, batch: Sequence[Group], figures: Figures) -> None:
-    right = _pairs(group.ids for group in batch if group.label == "merge")
+    expected = _pairs(group.ids for group in batch if group.label == "merge")
     merged = _pairs(fact.sources for fact in (*plan.facts, *plan.proposed))
     figures.merged += len(merged)
-    figures.merged_rightly += len(merged & right)
+    figures.merged_rightly += len(merged & expected)
 
 
 def _count_contradictions(plan: BatchPlan, batch: Sequence[Group], figures: Figures) -> None:
-    right = [group.ids for group in batch if group.label == "contradiction"]
-    told = [frozenset(said.sources) for said in plan.contradictions]
-    figures.told += len(told)
-    figures.told_wrongly += sum(not any(ids <= one for one in right) for ids in told)
-    figures.contradictions_told += sum(any(one <= ids for ids in told) for one in right)
+    expected = [group.ids for group in batch if group.label == "contradiction"]
+    reported = [frozenset(contradiction.sources) for contradiction in plan.contradictions]
+    figures.told += len(reported)
+    figures.told_wrongly += sum(not any(ids <= labelled for labelled in expected) for ids in reported)
+    figures.contradictions_told += sum(any(labelled <= ids for ids in reported) for labelled in expected)
 
 
 def _count_facts(plan: BatchPlan, batch: Sequence[Group], figures: Figures) -> None:
     memories = {memory.id: memory for group in batch for memory in group.memories}
     texts = {id_: memory.content for id_, memory in memories.items()}
     for fact in (*plan.facts, *plan.proposed):
-        is_invented = _says_more(fact, texts)
+        is_invented = _is_invented(fact, texts)
         figures.facts += 1
         figures.invented += is_invented
         if fact in plan.facts:
@@ -153,8 +153,8 @@ def _count_facts(plan: BatchPlan, batch: Sequence[Group], figures: Figures) -> N
             figures.lost += any(detail not in fact.content for detail in memories[id_].details)
 
 
-def _says_more(fact: Fact, texts: dict[str, str]) -> bool:
-    """Whether a fact has a word with a figure or a capital letter that its sources do not have; the first aside."""
+def _is_invented(fact: Fact, texts: dict[str, str]) -> bool:
+    """Return whether a fact contains a number or capitalised word that its sources lack. The first word is ignored."""
     known = {word.strip(".,'s") for id_ in fact.sources for word in texts[id_].split()}
     words = [word.strip(".,'s") for word in fact.content.split()]
     return any((word[:1].isupper() or word.isdigit()) and word not in known for word in words[1:])
@@ -169,7 +169,6 @@ def _row(name: str, part: int, whole: int) -> tuple[str, str, str]:
 
 
 def main() -> None:
-    """Run the command."""
     args = _parse()
     options = ChatOptions(
         model=args.llm_model,

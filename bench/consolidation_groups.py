@@ -1,8 +1,8 @@
-"""Memories in groups of which everybody can say what a consolidation should make: generated, labelled, seeded.
+"""Generated, labelled and seeded groups of memories with a known correct consolidation.
 
-A group is two to four memories that say parts of one thing (merge), two that cannot both be true (contradiction), or
-some about one subject that have to stay apart (distinct). Each memory has one detail that a merged fact must not lose:
-a number, a name or a day that no other memory of the set has.
+A group is two to four memories with parts of one statement (merge), two that cannot both be true (contradiction), or
+some about one subject that must stay separate (distinct). Each memory has one detail that a merged fact must keep: a
+number, a name or a day that no other memory of the set has.
 """
 
 import random
@@ -53,10 +53,10 @@ _TEMPLATES: dict[Label, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class LabelledMemory:
-    """A memory, and what of it must not be lost.
+    """A memory, and the details that a consolidation must keep.
 
     Attributes:
-        details: words of it that stand for what it says.
+        details: Words of the content that represent its statement.
     """
 
     id: str
@@ -66,35 +66,35 @@ class LabelledMemory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Memories that belong together, and what should be made of them."""
+    """Memories of one subject, and the label of their correct consolidation."""
 
     label: Label
     memories: tuple[LabelledMemory, ...]
 
     @property
     def ids(self) -> frozenset[str]:
-        """The ids of its memories."""
+        """Ids of its memories."""
         return frozenset(memory.id for memory in self.memories)
 
 
 def groups(count: int, *, seed: int = 1) -> list[Group]:
-    """Make groups, a third of each label; the names of no two groups are the same.
+    """Generate groups, a third of each label. Each group has another name.
 
     Args:
-        count: 1..120.
+        count: Number of groups, 1..120.
     """
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     names = [f"{first} {last}" for first in _FIRST for last in _LAST]
-    chance.shuffle(names)
+    generator.shuffle(names)
     labels: tuple[Label, ...] = ("merge", "contradiction", "distinct")
-    return [_group(chance, labels[number % len(labels)], name, number) for number, name in enumerate(names[:count])]
+    return [_group(generator, labels[number % len(labels)], name, number) for number, name in enumerate(names[:count])]
 
 
 def batches(made: Sequence[Group], *, size: int, seed: int = 1) -> Iterator[list[Group]]:
-    """Yield the groups in batches of at most so many memories, none of them cut."""
+    """Yield whole groups in batches of at most `size` memories."""
     batch: list[Group] = []
     for group in random.Random(seed).sample(list(made), len(made)):
-        if sum(len(one.memories) for one in (*batch, group)) > size:
+        if sum(len(member.memories) for member in (*batch, group)) > size:
             yield batch
             batch = []
         batch.append(group)
@@ -102,17 +102,17 @@ def batches(made: Sequence[Group], *, size: int, seed: int = 1) -> Iterator[list
         yield batch
 
 
-def _group(chance: random.Random, label: Label, name: str, number: int) -> Group:
-    template = chance.choice(_TEMPLATES[label])
-    city, other_city = chance.sample(_CITIES, 2)
+def _group(generator: random.Random, label: Label, name: str, number: int) -> Group:
+    template = generator.choice(_TEMPLATES[label])
+    city, other_city = generator.sample(_CITIES, 2)
     words = {
         "name": name,
         "city": city,
         "other_city": other_city,
-        "tool": chance.choice(_TOOLS),
-        "month": chance.choice(_MONTHS),
-        "year": str(chance.randint(2011, 2025)),
-        # No two groups have the same.
+        "tool": generator.choice(_TOOLS),
+        "month": generator.choice(_MONTHS),
+        "year": str(generator.randint(2011, 2025)),
+        # Unique for each group.
         "figure": str(20 + number),
     }
     memories = [

@@ -1,7 +1,7 @@
-"""`python -m bench.copies`: a large snapshot goes to an S3 server and back: how long, and how much memory it takes.
+"""`python -m bench.copies`: duration and memory of the copy of a large snapshot to S3 and back.
 
-Qdrant's part is a server that gives a file and takes one, in a process of its own; the S3 server is versitygw. The time
-is compared with a plain copy of a file of the same size in the same run: read, written and synced to disk.
+A process of its own takes the place of Qdrant: it sends a file and receives one. The S3 server is versitygw. The times
+are compared with a plain copy of a file of the same size in the same run: read, written and synced to disk.
 """
 
 import argparse
@@ -43,27 +43,27 @@ SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "
 
 
 def serve_file(pipe: Connection, mib: int) -> None:
-    """Serve a snapshot of so many MiB, and take one, until killed; tell the address."""
+    """Serve a snapshot of `mib` MiB and accept uploads until killed. Send the URL through the pipe."""
 
-    async def give(request: Request) -> Response:
+    async def send_snapshot(request: Request) -> Response:
         async def blocks() -> AsyncIterator[bytes]:
             for _ in range(mib):
                 yield BLOCK
 
         return StreamingResponse(blocks(), headers={"content-length": str(mib << 20)})
 
-    async def tell_alone(request: Request) -> Response:
+    async def report_single_node(request: Request) -> Response:
         return JSONResponse({"result": {"status": "disabled"}, "status": "ok", "time": 0.0})
 
-    async def take(request: Request) -> Response:
+    async def receive_snapshot(request: Request) -> Response:
         async for _ in request.stream():
             pass
         return JSONResponse({"result": True, "status": "ok", "time": 0.0})
 
     routes = [
-        Route("/cluster", tell_alone),
-        Route("/collections/{name}/snapshots/upload", take, methods=["POST"]),
-        Route("/collections/{name}/snapshots/{file}", give),
+        Route("/cluster", report_single_node),
+        Route("/collections/{name}/snapshots/upload", receive_snapshot, methods=["POST"]),
+        Route("/collections/{name}/snapshots/{file}", send_snapshot),
     ]
     with serve(Starlette(routes=routes)) as url:
         pipe.send(url)
@@ -71,7 +71,7 @@ def serve_file(pipe: Connection, mib: int) -> None:
 
 
 async def measure(qdrant_url: str, storage: S3Storage, mib: int) -> list[tuple[str, float, float]]:
-    """Return name, seconds and MiB of more memory of each direction."""
+    """Return name, seconds and additional MiB of memory for each direction."""
     digest = hashlib.sha256()
     for _ in range(mib):
         digest.update(BLOCK)
@@ -88,15 +88,15 @@ async def measure(qdrant_url: str, storage: S3Storage, mib: int) -> list[tuple[s
         await source.close()
 
 
-async def _measured(name: str, work: Awaitable[object]) -> tuple[str, float, float]:
+async def _measured(name: str, operation: Awaitable[object]) -> tuple[str, float, float]:
     say(name)
     before_mib, started_s = peak_mib(), time.monotonic()
-    await work
+    await operation
     return name, time.monotonic() - started_s, peak_mib() - before_mib
 
 
 def plain_copy_s(folder: Path, mib: int) -> float:
-    """Return how long a plain copy of a file of that size takes."""
+    """Return the seconds of a plain copy of a file of that size."""
     origin, target = folder / "origin", folder / "target"
     with origin.open("wb") as file:
         for _ in range(mib):
@@ -113,12 +113,11 @@ def plain_copy_s(folder: Path, mib: int) -> float:
 
 
 def peak_mib() -> float:
-    """Return the largest memory that this process ever had resident, MiB."""
+    """Return the peak resident memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.copies", description=__doc__)
     parser.add_argument("--mib", type=int, default=2048)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What searches by a plan of candidates cost an engine: `python -m bench.candidates --engine`."""
+"""`python -m bench.candidates --engine`: latency of searches by a candidate plan on an engine."""
 
 import contextlib
 import tempfile
@@ -37,11 +37,11 @@ SLUG = "bench-costs"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Medians in milliseconds.
+    """Median latencies in milliseconds.
 
     Attributes:
-        plan: of a search as the product asks it.
-        nearest: of one whose candidates are as many of the nearest, in one list.
+        plan: Of a search as the product sends it.
+        nearest: Of a search with as many candidates in a single list of the nearest.
     """
 
     plan: float
@@ -50,7 +50,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that holds the memories of users of different sizes: a user's are the first so many."""
+    """An engine with users of different sizes: user N owns the first N memories."""
 
     stack: Stack
     data: Dataset
@@ -58,7 +58,7 @@ class Engine:
     now_ms: int
 
     def load(self, numbers: Numbers) -> None:
-        """Write every memory, with what its score is to depend on."""
+        """Write every memory, with the payload that its score depends on."""
         say(f"loading {len(self.data):,} memories")
         path = f"/collections/{self.data.alias}/points?wait=true"
         with Client(self.stack.qdrant_url) as qdrant:
@@ -70,16 +70,16 @@ class Engine:
         self.stack.wait_indexed(self.data.alias)
 
     def cost(self, ranking: Ranking, size: int, questions: Sequence[Floats]) -> Cost:
-        """Return what the questions of one user cost, asked by both plans in turn."""
+        """Return the latencies of the questions of the user with `size` memories, by both plans in turn."""
         filter_ = visible(Selection(user_id=_user(size)), self.now_ms, ranking.types)
         plan = plan_candidates(ranking, filter_, eligible=size, top_k=TOP_K, now_ms=self.now_ms)
         plans = plan, replace(plan, filters=plan.filters[:1], classes=plan.classes[:1], limit=plan.total)
         took: tuple[list[float], list[float]] = [], []
         with Client(self.stack.qdrant_url) as qdrant:
             for question in questions:
-                for asked, into in zip(plans, took, strict=True):
-                    into.append(qdrant.timed(self._request(qdrant, ranking, asked, question))[1])
-        return Cost(*(latency_of(each).p50 for each in took))
+                for current_plan, durations in zip(plans, took, strict=True):
+                    durations.append(qdrant.timed(self._request(qdrant, ranking, current_plan, question))[1])
+        return Cost(*(latency_of(latencies).p50 for latencies in took))
 
     def _request(self, qdrant: Client, ranking: Ranking, plan: CandidatePlan, question: Floats) -> bytes:
         body = {
@@ -106,7 +106,7 @@ class Engine:
 
 @contextlib.contextmanager
 def engine_for(data: Dataset, sizes: Sequence[int], qdrant_url: str | None) -> Iterator[Engine]:
-    """Run an engine while the context is open; None of its memories is expired or superseded."""
+    """Run an engine while the context is open. None of its memories is expired or superseded."""
     data = replace(data, slug=SLUG).all_visible()
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-costs-") as folder,

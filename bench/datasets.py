@@ -1,8 +1,8 @@
-"""Synthetic memories: unit vectors around topics of very different sizes, two years of ages, varied use. Seeded.
+"""Synthetic, seeded memories: unit vectors around topics of very different sizes, two years of ages, varied use.
 
-Topic k of 200 has a share of 1/k, so a user's largest topic holds 17 % of all memories and most topics hold little. All
-share a common direction, as the vectors of real models do: two memories of one topic have a cosine of about .67, of
-two topics about .18.
+Topic k of 200 has a share of 1/k: a user's largest topic has 17 % of all memories, and most topics are small. All
+vectors share a common direction, as those of real models do. Two memories of one topic have a cosine of about .67,
+those of two topics about .18.
 """
 
 from collections.abc import Iterator
@@ -30,17 +30,17 @@ WORDS = [
     "router", "password", "update", "broken", "prefers", "asked", "called", "agreed", "moved", "changed", "works",
     "needs", "wants", "likes", "before", "after", "again", "always", "monday", "office", "berlin",
 ]  # fmt: skip
-# Some memories no search may return: their filter conditions are part of the work.
+# Memories that no search may return, so that their filter conditions take part in the measurement.
 EXPIRED_SHARE = SUPERSEDED_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Memories of one collection: a row each in every array.
+    """Memories of one collection. Every array has one element for each memory.
 
     Attributes:
-        centres: the topics' directions.
-        user: whose memory, 0..users - 1.
+        centres: Directions of the topics.
+        user: Number of the owner, 0..users - 1.
     """
 
     slug: str
@@ -75,13 +75,13 @@ class Dataset:
         return f"user-{number}-of-{self.users}"
 
     def handed_to(self, users: int) -> "Dataset":
-        """Return the same memories, belonging to so many users in equal parts."""
+        """Return the same memories, distributed evenly over `users` users."""
         return replace(self, users=users, user=np.arange(len(self)) % users)
 
     def all_visible(self) -> "Dataset":
         """Return the same memories, none of them expired or superseded."""
-        everybody = np.zeros(len(self), dtype=np.bool_)
-        return replace(self, is_expired=everybody, is_superseded=everybody)
+        nothing = np.zeros(len(self), dtype=np.bool_)
+        return replace(self, is_expired=nothing, is_superseded=nothing)
 
     def content(self, row: int) -> str:
         return f"{row}: " + " ".join(WORDS[word] for word in self.words[row])
@@ -108,12 +108,12 @@ class Dataset:
         )
 
     def points(self, start: int, end: int) -> list[Json]:
-        """Return rows as the product lays them out on points."""
+        """Return rows as points, in the product's payload format."""
         rows = range(start, min(end, len(self)))
         return [{"id": self.id(r), "vector": self.vectors[r], "payload": payload_of(self.record(r))} for r in rows]
 
     def questions(self, count: int) -> Iterator[tuple[int, Floats]]:
-        """Yield users in turn, each with a vector near a topic, a large topic more often."""
+        """Yield users in turn, each with a vector near a topic. Large topics are more frequent."""
         generator = np.random.default_rng(1)
         vectors = _around(self.centres, _topics(generator, count), generator)
         return ((index % self.users, vector) for index, vector in enumerate(vectors))

@@ -1,6 +1,6 @@
-"""Conversations and questions about them: read from files, stored and asked through the API.
+"""Read conversations and questions about them from files, and store and search them through the API.
 
-The form of a file is in `bench/data/README.md`. Each conversation is one user's.
+`bench/data/README.md` describes the file format. Each conversation belongs to one user.
 """
 
 import json
@@ -20,7 +20,7 @@ TOP_K, BATCH = 10, 100
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of a user, and the marks of the memories that answer it."""
+    """A user's question, and the marks of the memories that answer it."""
 
     user_id: str
     text: str
@@ -29,7 +29,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Memories and questions about them; the metadata of each memory holds its mark."""
+    """Memories and questions about them. The metadata of each memory contains its mark."""
 
     name: str
     memories: Sequence[Json]
@@ -38,11 +38,11 @@ class QuestionSet:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How well one question was answered.
+    """Result of one question.
 
     Attributes:
-        ranks: of the evidence that was found, from 1.
-        missed: how many memories of the evidence were not among the results.
+        ranks: Ranks of the evidence among the results, from 1.
+        missed: Number of memories of the evidence that were not found.
     """
 
     user_id: str
@@ -51,20 +51,20 @@ class Answered:
     took_ms: float
 
     def recall(self, count: int) -> float:
-        """The share of the evidence among the first results, 0..1."""
+        """Return the share of the evidence among the first `count` results, 0..1."""
         return sum(rank <= count for rank in self.ranks) / (len(self.ranks) + self.missed)
 
     @property
     def reciprocal_rank(self) -> float:
-        """1 over the rank of the first evidence, 0 where none was found."""
+        """1 / rank of the first evidence, or 0 if none was found."""
         return 1 / self.ranks[0] if self.ranks else 0.0
 
 
 def read_set(file: Path, language: str | None = None) -> QuestionSet:
-    """The turns of conversations and the questions about them.
+    """Return the turns of the conversations in a file, and the questions about them.
 
     Args:
-        language: of the conversations; None for all of them.
+        language: Language of the conversations to return. None returns all.
     """
     memories: list[Json] = []
     questions: list[Question] = []
@@ -72,9 +72,9 @@ def read_set(file: Path, language: str | None = None) -> QuestionSet:
         if language not in (None, talk.get("language")):
             continue
         memories += (_memory(talk["id"], turn) for turn in talk["turns"])
-        for one in talk["questions"]:
-            evidence = frozenset(f"{talk['id']} {turn}" for turn in one["evidence"])
-            questions.append(Question(talk["id"], one["question"], evidence))
+        for question in talk["questions"]:
+            evidence = frozenset(f"{talk['id']} {turn}" for turn in question["evidence"])
+            questions.append(Question(talk["id"], question["question"], evidence))
     return QuestionSet(file.stem, memories, questions)
 
 
@@ -92,10 +92,10 @@ def _memory(user_id: str, turn: Json) -> Json:
 
 
 def store(api: Client, slug: str, memories: Sequence[Json]) -> dict[str, set[str]]:
-    """Store memories; return the marks of each id, several where what is said again is one memory.
+    """Store memories. Return the marks of each id; identical texts are one memory with several marks.
 
     Raises:
-        RuntimeError: one was refused.
+        RuntimeError: If a memory was rejected.
     """
     marks: dict[str, set[str]] = {}
     for start in range(0, len(memories), BATCH):
@@ -109,12 +109,12 @@ def store(api: Client, slug: str, memories: Sequence[Json]) -> dict[str, set[str
 
 
 def ask(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]]) -> Answered:
-    """Ask a question."""
+    """Search with a question and find the ranks of its evidence."""
     body = {"user_id": question.user_id, "query": question.text, "top_k": TOP_K}
     answer, took_ms = api.timed(api.prepare("POST", f"/v1/agents/{slug}/search", body))
     places: dict[str, int] = {}
-    for place, one in enumerate(answer["results"], 1):
-        for mark in marks.get(one["id"], ()):
+    for place, result in enumerate(answer["results"], 1):
+        for mark in marks.get(result["id"], ()):
             places.setdefault(mark, place)
     found = sorted(places[mark] for mark in question.evidence if mark in places)
     return Answered(question.user_id, found, len(question.evidence) - len(found), took_ms)

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible embedder that fails as often as it is told to: what a soak needs of a provider."""
+"""An OpenAI-compatible embedder with a configurable share of failures, for soak tests."""
 
 import base64
 import contextlib
@@ -18,16 +18,16 @@ FAULTS = (429, 500)
 
 
 class FailingEmbedder(ThreadingHTTPServer):
-    """Answers `/v1/embeddings`; a share of the requests with 429 or 500.
+    """Server of `/v1/embeddings` that answers a share of the requests with 429 or 500.
 
     Attributes:
-        fail_share: 0..1; may be changed meanwhile.
-        delay_s: for how long each answer is kept back.
-        asked, failed: requests so far.
+        fail_share: Share of failing requests, 0..1. May be changed at run time.
+        delay_s: Delay of each response.
+        asked, failed: Number of requests and of failures so far.
     """
 
     daemon_threads = True
-    # The default of 5 refuses connections when many come at once.
+    # The default of 5 refuses connections during bursts.
     request_queue_size = 128
 
     def __init__(self, *, fail_share: float) -> None:
@@ -39,14 +39,14 @@ class FailingEmbedder(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Base URL, as `embedding.baseURL` takes it."""
+        """Base URL, the value for `embedding.baseURL`."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away: some are killed."""
+        """Ignore disconnected clients: soak tests kill some."""
 
     def next_fault(self) -> int | None:
-        """Return the status of the next request's failure; None lets it pass."""
+        """Return the status with which the next request fails, or None if it succeeds."""
         with self._lock:
             self.asked += 1
             if self._random.random() >= self.fail_share:
@@ -85,11 +85,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def vector_of(text: str, model: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return a unit vector that depends on the text and the model alone."""
+    """Return a unit vector that depends only on the text and the model."""
     numbers = np.random.default_rng(crc32(f"{model}: {text}".encode())).standard_normal(DIMENSIONS)
     return (numbers / np.linalg.norm(numbers)).astype("<f4")
 

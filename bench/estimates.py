@@ -1,8 +1,9 @@
-"""Sizes that `plan` shows, against real segments, for each profile: their files, and what the engine holds in memory.
+"""`python -m bench.estimates`: compare the sizes that `plan` estimates with real segments, for each profile.
 
-Both for the memories beyond the first 1,000, so that what a server and a collection take by themselves is left out.
-RAM is what a server has resident that was started again on the filled collection and asked: its own memory, and what
-it mapped of its files but for payload and log; vectors count whole, or not at all where the profile keeps them cold.
+It measures disk files and the engine's memory. Both are differences to a collection of 1,000 memories, to exclude the
+fixed part of a server and a collection. RAM is measured on a server that was restarted on the filled collection and
+searched: its anonymous memory, and its resident mapped files except payload and log. Vectors count completely, or not
+at all if the profile keeps them cold.
 """
 
 import argparse
@@ -28,7 +29,7 @@ MIB = 1024**2
 HEAD = ("memories", "profile", "RAM, MiB", "estimated", "off", "disk, MiB", "estimated", "off")
 BLOCK_BYTES = 512
 KINDS = ("vectors", "payload", "log", "others")
-# The engine writes what it holds to its files every five seconds.
+# The engine flushes to its files every five seconds.
 FLUSHED_S = 6
 SEARCHES = 500
 FIRST = 1_000
@@ -36,7 +37,7 @@ FIRST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Bytes of the files of one collection, by what they hold."""
+    """Bytes of one collection's files, by content."""
 
     vectors: int
     payload: int
@@ -49,7 +50,6 @@ class Files:
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
     print(f"{machine()}, 384 dimensions, contents of about 120 characters", flush=True)
     print(render(HEAD, list(rows_of(args.sizes, args.profiles))))
@@ -59,23 +59,23 @@ def rows_of(sizes: list[int], profiles: list[str]) -> Iterator[Cells]:
     """Measure every profile at every size."""
     for size in sizes:
         for profile in profiles:
-            first, (seen, expected) = measure(profile, FIRST), measure(profile, size)
+            first, (observed, expected) = measure(profile, FIRST), measure(profile, size)
             yield (
                 f"{size:,}",
                 profile,
                 *(
                     cell
-                    for here, there in (
-                        (seen.ram - first[0].ram, expected.ram - first[1].ram),
-                        (seen.disk - first[0].disk, expected.disk - first[1].disk),
+                    for actual, estimated in (
+                        (observed.ram - first[0].ram, expected.ram - first[1].ram),
+                        (observed.disk - first[0].disk, expected.disk - first[1].disk),
                     )
-                    for cell in (f"{here / MIB:.0f}", f"{there / MIB:.0f}", f"{there / here - 1:+.0%}")
+                    for cell in (f"{actual / MIB:.0f}", f"{estimated / MIB:.0f}", f"{estimated / actual - 1:+.0%}")
                 ),
             )
 
 
 def measure(profile: str, size: int) -> tuple[Estimate, Estimate]:
-    """Fill a collection of the profile until it is indexed; return what it takes, and what was estimated."""
+    """Fill a collection of the profile until it is indexed. Return its actual and its estimated sizes."""
     data = make_dataset(
         f"bench-{profile.lower()}-{secrets.token_hex(2)}", size=size, users=10, now_ms=time.time_ns() // 10**6
     )
@@ -96,7 +96,7 @@ def measure(profile: str, size: int) -> tuple[Estimate, Estimate]:
 
 
 def search(url: str, data: Dataset) -> None:
-    """Ask what loads all that searches use: the memories of each user."""
+    """Search the memories of each user, to load all that searches need."""
     with Client(url) as qdrant:
         for row in range(SEARCHES):
             user = {"key": "userId", "match": {"value": data.user_name(row % data.users)}}
@@ -105,7 +105,7 @@ def search(url: str, data: Dataset) -> None:
 
 
 def files_in(folder: Path) -> Files:
-    """Return what the files below a folder take."""
+    """Return the disk usage of the files below a folder."""
     sizes = dict.fromkeys(KINDS, 0)
     for path in folder.rglob("*"):
         if path.is_file():
@@ -114,13 +114,13 @@ def files_in(folder: Path) -> Files:
 
 
 def own_bytes(pid: int) -> int:
-    """Return the resident bytes of a process that are no file's."""
+    """Return the anonymous resident bytes of a process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
 def mapped_files(pid: int, folder: Path) -> Files:
-    """Return what of the files below a folder a process has mapped and resident."""
+    """Return the resident bytes of the mapped files below a folder."""
     sizes, kind = dict.fromkeys(KINDS, 0), None
     for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8").splitlines():
         words = line.split(maxsplit=5)
@@ -133,7 +133,7 @@ def mapped_files(pid: int, folder: Path) -> Files:
 
 
 def kind_of(parts: tuple[str, ...]) -> str:
-    """Return what a file holds, by its place in the engine's folders."""
+    """Return the content of a file, by its path in the engine's folders."""
     if "wal" in parts:
         return "log"
     if "payload_storage" in parts:
@@ -143,7 +143,6 @@ def kind_of(parts: tuple[str, ...]) -> str:
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.estimates", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="memories (default: %(default)s)")
     parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=list(PROFILES))

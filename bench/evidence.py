@@ -1,8 +1,8 @@
-"""`python -m bench.evidence`: what each term of `scoring.evidence` brings, alone and left out; `standard` and `cortex`.
+"""`python -m bench.evidence`: effect of each term of `scoring.evidence`, used alone and left out; `standard`, `cortex`.
 
-Without options it needs nothing but this repository: our own conversations (`bench/data`), the embedder that comes with
-the product, the dev server. Every figure is of searches through the API. Differences have the interval that holds 95 of
-100 draws of as many conversations, with replacement: with three conversations it is a rough one.
+Without options it needs only this repository: its conversations (`bench/data`), the built-in embedder and the dev
+server. Every figure is of searches through the API. Differences have a 95 % bootstrap interval over conversations; with
+three conversations it is a rough one.
 
     python -m bench.evidence --data locomo_dev.json --embeddings http://127.0.0.1:9801/v1
 """
@@ -30,7 +30,7 @@ DRAWS, SEED = 2_000, 23
 WORDLLAMA: Json = {"provider": "wordllama", "dimensions": 256}
 WEIGHTS = {name: asdict(STANDARD.evidence)[name] for name in ("terse", "author", "time")}
 NOTHING = dict.fromkeys(WEIGHTS, 0.0)
-# What is off in the preset, with the weights that it was measured with (docs/adr/0029).
+# Terms that the preset does not use, with the weights of their measurement (docs/adr/0029).
 OFF = {"asked": 0.05, "date": 0.1}
 
 MATCH, WHOLE = "meaning and words", "standard"
@@ -39,7 +39,7 @@ Answers = Mapping[str, Sequence[Answered]]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One ranking: its name, what the object says of its scoring, and which one it is compared with."""
+    """A ranking: its name, `spec.scoring`, and the name of the ranking that it is compared with."""
 
     name: str
     scoring: Json
@@ -47,7 +47,10 @@ class Variant:
 
 
 def variants() -> list[Variant]:
-    """The rankings of one agent of preset `standard`: all by figures that act on the next search."""
+    """Return the rankings of one agent of preset `standard`.
+
+    They differ only in figures that apply to the next search.
+    """
     alone = [
         Variant(f"{name} alone", {"evidence": NOTHING | {name: weight}}, MATCH) for name, weight in WEIGHTS.items()
     ]
@@ -68,7 +71,7 @@ def variants() -> list[Variant]:
 
 
 def presets(language: str) -> Mapping[str, Json]:
-    """What else `standard` is compared with, each an agent."""
+    """Return the specs of the agents that `standard` is compared with, by name."""
     words: Json = {"keyword": {"enabled": True, "language": language}}
     return {"cortex": {"preset": "cortex"}, "cortex with words": {"preset": "cortex", "index": words}}
 
@@ -76,7 +79,7 @@ def presets(language: str) -> Mapping[str, Json]:
 def answers_of(
     stack: Stack, asked: QuestionSet, embedding: Json, prefix: str, args: argparse.Namespace
 ) -> Iterator[tuple[Variant, list[Answered]]]:
-    """Store a set and yield how each ranking answers its questions."""
+    """Store a set. Yield each ranking with its results for the questions."""
     only, language = args.only, args.language or DEFAULT_LANGUAGE
     with Client(stack.api_url) as api:
         for place, (name, spec) in enumerate(presets(language).items()):
@@ -84,7 +87,7 @@ def answers_of(
                 continue
             slug = f"{prefix}-{place}"
             marks = _stored(stack, api, slug, spec | {"embedding": embedding}, asked)
-            yield Variant(name, {}, WHOLE), [ask(api, slug, one, marks) for one in asked.questions]
+            yield Variant(name, {}, WHOLE), [ask(api, slug, question, marks) for question in asked.questions]
         slug = f"{prefix}-standard"
         keyword = {"enabled": True, "language": language}
         whole: Json = {"preset": "standard", "embedding": embedding, "index": {"keyword": keyword}}
@@ -93,7 +96,7 @@ def answers_of(
             if only and variant.name not in only:
                 continue
             _rank_by(stack, api, slug, whole | ({"scoring": variant.scoring} if variant.scoring else {}))
-            yield variant, [ask(api, slug, one, marks) for one in asked.questions]
+            yield variant, [ask(api, slug, question, marks) for question in asked.questions]
 
 
 def _stored(stack: Stack, api: Client, slug: str, spec: Json, asked: QuestionSet) -> dict[str, set[str]]:
@@ -104,7 +107,7 @@ def _stored(stack: Stack, api: Client, slug: str, spec: Json, asked: QuestionSet
 
 
 def _rank_by(stack: Stack, api: Client, slug: str, spec: Json) -> None:
-    """Change how an agent ranks, and wait until it does."""
+    """Change the ranking of an agent, and wait until it is in effect."""
     path, manifest = f"/v1/agents/{slug}", agent_manifest(slug, spec=spec)
     if manifest == stack.applied(slug):
         return
@@ -114,44 +117,45 @@ def _rank_by(stack: Stack, api: Client, slug: str, spec: Json) -> None:
 
 
 def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
-    """A row for each ranking."""
+    """Yield one row for each ranking."""
     for variant in variants_of:
         own = answers[variant.name]
-        figures = [fmean(one.recall(count) for one in own) for count in (5, TOP_K)]
-        figures.append(fmean(one.reciprocal_rank for one in own))
+        figures = [fmean(result.recall(count) for result in own) for count in (5, TOP_K)]
+        figures.append(fmean(result.reciprocal_rank for result in own))
         beside = answers.get(variant.beside, ())
         differences = [
-            _told([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, beside, strict=True)], own) if beside else "",
-            _told([a.reciprocal_rank - b.reciprocal_rank for a, b in zip(own, beside, strict=True)], own)
+            _render_difference([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, beside, strict=True)], own)
+            if beside
+            else "",
+            _render_difference([a.reciprocal_rank - b.reciprocal_rank for a, b in zip(own, beside, strict=True)], own)
             if beside
             else "",
         ]
         yield (variant.name, *(f"{figure:.3f}" for figure in figures), variant.beside, *differences)
 
 
-def _told(differences: Sequence[float], of: Sequence[Answered]) -> str:
-    """A mean difference, and between what it lies."""
+def _render_difference(differences: Sequence[float], of: Sequence[Answered]) -> str:
+    """Render a mean difference and its interval."""
     by_user: dict[str, list[float]] = {}
-    for one, difference in zip(of, differences, strict=True):
-        by_user.setdefault(one.user_id, []).append(difference)
+    for result, difference in zip(of, differences, strict=True):
+        by_user.setdefault(result.user_id, []).append(difference)
     low, high = interval(list(by_user.values()))
     return f"{fmean(differences):+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def interval(conversations: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Between what the mean lies in 95 of 100 draws of as many conversations, with replacement."""
-    chance = random.Random(SEED)
+    """Return the bootstrap interval of the mean: 95 of 100 draws of as many conversations, with replacement."""
+    generator = random.Random(SEED)
     sums = [(sum(of), len(of)) for of in conversations]
     means = []
     for _ in range(DRAWS):
-        drawn = chance.choices(sums, k=len(sums))
+        drawn = generator.choices(sums, k=len(sums))
         means.append(sum(total for total, _ in drawn) / sum(count for _, count in drawn))
     means.sort()
     return means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     embedding = _embedding(args)
@@ -162,10 +166,10 @@ def main() -> None:
         print(f"{machine()}, {stack.engine}, embedder {embedding.get('baseURL', embedding['provider'])}", flush=True)
         for number, file in enumerate(args.data or [OWN / "dialogues.json"]):
             asked = read_set(file, args.language)
-            told = list(answers_of(stack, asked, embedding, f"evidence-{number}", args))
-            answers = {variant.name: answered for variant, answered in told}
-            table = render(HEAD, list(rows([variant for variant, _ in told], answers)))
-            users = len({one.user_id for one in asked.questions})
+            results = list(answers_of(stack, asked, embedding, f"evidence-{number}", args))
+            answers = {variant.name: answered for variant, answered in results}
+            table = render(HEAD, list(rows([variant for variant, _ in results], answers)))
+            users = len({question.user_id for question in asked.questions})
             print(f"\n{asked.name}: {users} conversations, {len(asked.questions)} questions\n\n{table}", flush=True)
 
 
@@ -176,7 +180,6 @@ def _embedding(args: argparse.Namespace) -> Json:
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.evidence", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

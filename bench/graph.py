@@ -1,8 +1,8 @@
-"""`python -m bench.graph`: what following entities finds that words and meaning do not, and what it costs.
+"""`python -m bench.graph`: additional recall from following entities in a search, and its latency.
 
-A generated set of questions whose answer names nobody that the question names: one memory says where somebody works,
-another what that company does. Beside it conversations, which have few such names, to see that nothing is lost there.
-Two agents of preset brain for each fusion, alike but for `entities.enabled`, are asked the same in turn.
+A generated set has questions that do not name the entity of their answer: one memory states a person's employer,
+another a fact about that company. Conversations, which have few such names, check that nothing is lost there. For each
+fusion, two agents of preset brain differ only in `entities.enabled` and receive the same questions in turn.
 """
 
 import argparse
@@ -40,40 +40,40 @@ FACTS = (
 
 
 def hops(people: int, seed: int) -> QuestionSet:
-    """Return people, companies and what is known of those, and questions that need two memories."""
-    chance = random.Random(seed)
+    """Generate people, companies, facts about these, and questions that need two memories."""
+    generator = random.Random(seed)
     memories: list[Json] = []
     questions: list[Question] = []
     for number in range(people):
-        person = f"{_word(chance, 2)} {_word(chance, 3)}"
-        company = f"{_word(chance, 2)} {_word(chance, 2)} {chance.choice(KINDS)}"
-        told = {"person": person, "company": company, "word": _word(chance, 3)}
-        user_id, (fact, question) = f"u{number % USERS}", chance.choice(FACTS)
-        for mark, text in (("w", chance.choice(WORKS)), ("f", fact)):
-            memories.append(_memory(user_id, text.format(**told), f"{mark}{number}"))
-        questions.append(Question(user_id, question.format(**told), frozenset({f"f{number}"})))
-    chance.shuffle(memories)
+        person = f"{_word(generator, 2)} {_word(generator, 3)}"
+        company = f"{_word(generator, 2)} {_word(generator, 2)} {generator.choice(KINDS)}"
+        words = {"person": person, "company": company, "word": _word(generator, 3)}
+        user_id, (fact, question) = f"u{number % USERS}", generator.choice(FACTS)
+        for mark, text in (("w", generator.choice(WORKS)), ("f", fact)):
+            memories.append(_memory(user_id, text.format(**words), f"{mark}{number}"))
+        questions.append(Question(user_id, question.format(**words), frozenset({f"f{number}"})))
+    generator.shuffle(memories)
     return QuestionSet("generated, two memories", memories, questions)
 
 
 def _dialogues(file: Path) -> QuestionSet:
-    """Conversations whose turns have no session: names are to be what connects them."""
-    read = read_set(file)
-    kept = ("user_id", "content", "created_at", "metadata")
-    memories = [{key: memory[key] for key in kept} | {"type": "decision"} for memory in read.memories]
-    return QuestionSet(read.name, memories, read.questions)
+    """Read conversations without their sessions, so that only names connect the turns."""
+    question_set = read_set(file)
+    kept_keys = ("user_id", "content", "created_at", "metadata")
+    memories = [{key: memory[key] for key in kept_keys} | {"type": "decision"} for memory in question_set.memories]
+    return QuestionSet(question_set.name, memories, question_set.questions)
 
 
 def _memory(user_id: str, content: str, mark: str) -> Json:
     return {"user_id": user_id, "content": content, "type": "decision", "metadata": {"mark": mark}}
 
 
-def _word(chance: random.Random, syllables: int) -> str:
-    return "".join(chance.choice(SOUNDS) for _ in range(syllables)).capitalize()
+def _word(generator: random.Random, syllables: int) -> str:
+    return "".join(generator.choice(SOUNDS) for _ in range(syllables)).capitalize()
 
 
 def rows(stack: Stack, asked: QuestionSet, prefix: str) -> Iterator[Cells]:
-    """Store a set in four agents, ask each the same, and yield a row for each fusion."""
+    """Store a set in four agents, send each the same questions, and yield a row for each fusion."""
     for fusion, figures in FUSIONS.items():
         slugs = [f"{prefix}-{fusion.lower()}-{name}" for name in ("without", "with")]
         for slug, enabled in zip(slugs, (False, True), strict=True):
@@ -95,18 +95,18 @@ def _spec(fusion: Json, *, enabled: bool) -> Json:
 
 
 def _compared(api: Client, marks: Mapping[str, dict[str, set[str]]], asked: QuestionSet, fusion: str) -> Cells:
-    """Ask each agent of `marks` everything, in turn."""
+    """Send all questions to each agent of `marks` in turn."""
     sides: list[list[Answered]] = [[] for _ in marks]
     for number, question in enumerate(asked.questions):
         for side, slug in list(enumerate(marks))[:: 1 if number % 2 else -1]:
             sides[side].append(ask(api, slug, question, marks[slug]))
     shares = [
-        _pair([fmean(one.recall(TOP_K) for one in side) for side in sides], 3),
-        _pair([fmean(one.reciprocal_rank for one in side) for side in sides], 3),
+        _pair([fmean(result.recall(TOP_K) for result in side) for side in sides], 3),
+        _pair([fmean(result.reciprocal_rank for result in side) for side in sides], 3),
     ]
-    middle = [median(one.took_ms for one in side) for side in sides]
-    ratio = f"{middle[1] / middle[0]:.2f}"
-    return (asked.name, str(len(asked.questions)), fusion, *shares, _pair(middle, 1), ratio)
+    medians = [median(result.took_ms for result in side) for side in sides]
+    ratio = f"{medians[1] / medians[0]:.2f}"
+    return (asked.name, str(len(asked.questions)), fusion, *shares, _pair(medians, 1), ratio)
 
 
 def _pair(figures: Sequence[float], digits: int) -> str:
@@ -114,7 +114,6 @@ def _pair(figures: Sequence[float], digits: int) -> str:
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sets = [hops(args.people, args.seed), *map(_dialogues, args.dialogues)]
@@ -123,12 +122,11 @@ def main() -> None:
         running(Path(folder), [], args.qdrant) as stack,
     ):
         print(f"{machine()}, {stack.engine}, seed {args.seed}", flush=True)
-        told = [row for number, asked in enumerate(sets) for row in rows(stack, asked, f"graph-{number}")]
-        print("\n" + render(HEAD, told))
+        table = [row for number, asked in enumerate(sets) for row in rows(stack, asked, f"graph-{number}")]
+        print("\n" + render(HEAD, table))
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.graph", description=__doc__)
     parser.add_argument("--people", type=int, default=PEOPLE, help="of the generated set (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the generated set (default: %(default)s)")

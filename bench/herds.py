@@ -1,4 +1,4 @@
-"""What the operator's figures need: a real API server, Qdrant, a relay before it, the operator, and many objects."""
+"""Servers for the benchmarks of the operator: a real API server, Qdrant behind a relay, the operator, many objects."""
 
 import contextlib
 import itertools
@@ -40,14 +40,14 @@ LONGEST_S = 3600.0
 
 @dataclass(slots=True)
 class Watch:
-    """When each object was last seen to be as it should, for its generation; follows the API server in a thread."""
+    """Records when each object was first ready and in sync in its generation. Follows the API server in a thread."""
 
     plane: ControlPlane
     ready: dict[str, tuple[int, float]] = field(default_factory=dict)
     has_ended: threading.Event = field(default_factory=threading.Event)
 
     def follow(self) -> None:
-        """Read events until the run ends; each watch begins with all objects, so that none is missed."""
+        """Read events until the run ends. Each watch starts with all objects, so that no change is missed."""
         while not self.has_ended.is_set():
             with contextlib.suppress(httpx.HTTPError):
                 self._read()
@@ -55,7 +55,7 @@ class Watch:
 
     def _read(self) -> None:
         with self.plane.http.stream("GET", OBJECTS, params={"watch": "true"}, timeout=None) as answer:
-            # The kinds are served a moment after they were established.
+            # The API server serves the kinds only a moment after they are established.
             answer.raise_for_status()
             for line in answer.iter_lines():
                 event = json.loads(line)
@@ -71,18 +71,18 @@ class Watch:
                 self.ready[metadata["name"]] = metadata["generation"], time.perf_counter()
 
     def wait(self, name: str, generation: int) -> float:
-        """Return when the object was first seen to be as it should in that generation."""
+        """Wait until the object is ready and in sync in a generation. Return the time of that."""
         wait(lambda: self.ready.get(name, (0, 0.0))[0] >= generation, f"{name} is not Ready", every_s=0.005)
         return self.ready[name][1]
 
 
 @dataclass(slots=True)
 class Herd:
-    """Running servers, and the objects by name.
+    """Running servers and their objects.
 
     Attributes:
-        prefix: of every object's name, so that a server that outlives the run can be cleaned.
-        qdrant_url: the server itself; the operator meets the relay or the server, as the connection says.
+        prefix: Prefix of every object's name, to clean up a server that outlives the run.
+        qdrant_url: URL of the Qdrant server itself. The operator uses it or the relay, as the connection specifies.
     """
 
     plane: ControlPlane
@@ -101,18 +101,18 @@ class Herd:
         self.operator = start_operator(self.plane, self.folder, "--health-port", "0", name=name)
 
     def stop_operator(self) -> None:
-        """End the operator in good order, having noted its memory."""
+        """Record the operator's memory and stop it gracefully."""
         self.note_memory()
         self.operator.stop()
 
     def note_memory(self) -> None:
-        """Keep the largest resident size that any of the run's operators had."""
-        told = Path(f"/proc/{self.operator.pid}/status").read_text(encoding="utf-8")
-        peak = re.search(r"^VmHWM:\s+(\d+) kB", told, re.M)
+        """Record the largest peak of resident memory of the run's operators."""
+        status = Path(f"/proc/{self.operator.pid}/status").read_text(encoding="utf-8")
+        peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)
         self.peak_mib = max(self.peak_mib, int(peak[1]) / PAGE_KIB if peak else 0.0)
 
     def cpu_s(self) -> dict[str, float]:
-        """Return the seconds of CPU that the operator and the API server's processes have used."""
+        """Return the CPU seconds of the operator and of the API server's processes."""
         return {
             name: _cpu_s(pid) for name, pid in {"agentmemory operator": self.operator.pid, **self.plane.pids}.items()
         }
@@ -123,18 +123,18 @@ class Herd:
         self.plane.http.post(OBJECTS, json=body).raise_for_status()
 
     def remove_all(self, prefix: str) -> None:
-        """Delete the objects whose names begin so, which no operator has looked at."""
+        """Delete the objects with this prefix, which no operator has processed."""
         for found in self.plane.http.get(OBJECTS).raise_for_status().json()["items"]:
             if (name := found["metadata"]["name"]).startswith(prefix):
                 self.plane.http.delete(f"{OBJECTS}/{name}").raise_for_status()
 
     def change(self, name: str, spec: Json) -> int:
-        """Merge into the object's spec; return the new generation."""
+        """Merge fields into the object's spec. Return the new generation."""
         answer = self.plane.http.patch(f"{OBJECTS}/{name}", json={"spec": spec}, headers=MERGE).raise_for_status()
         return int(answer.json()["metadata"]["generation"])
 
     def connect(self, url: str) -> None:
-        """Point the connection at an address, and return when the operator has met it there."""
+        """Set the URL of the connection, and wait until the operator has connected to it."""
         body = {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": {"name": CONNECTION}}
         body |= {"spec": {"url": url}}
         if self.plane.http.post(CONNECTIONS, json=body).status_code == httpx.codes.CONFLICT:
@@ -147,41 +147,43 @@ class Herd:
         return is_observed(found) and conditions_of(found).get("Ready", "").startswith("True")
 
     def api_writes(self) -> int:
-        """Return how often the API server was asked to change anything but a Lease, by whomever."""
+        """Return the number of write requests to the API server, by any client, except on Leases."""
         return sum(
-            count for labels, count in self._asked() if WRITING.search(labels) and 'resource="leases"' not in labels
+            count
+            for labels, count in self._request_counts()
+            if WRITING.search(labels) and 'resource="leases"' not in labels
         )
 
     def api_calls(self) -> int:
-        """Return how often the API server was asked for anything but a watch or the renewal of a Lease, by whomever."""
+        """Return the number of requests to the API server, by any client, except watches and renewals of Leases."""
         ignored = re.compile(r'verb="WATCH"|(?=.*resource="leases")(?=.*verb="PUT")|(?<!sub)resource=""')
-        return sum(count for labels, count in self._asked() if not ignored.search(labels))
+        return sum(count for labels, count in self._request_counts() if not ignored.search(labels))
 
-    def _asked(self) -> list[tuple[str, int]]:
-        """Return the labels of each kind of request to the API server, and how many came."""
-        told = self.plane.http.get("/metrics").raise_for_status().text
-        return [(labels, int(float(count))) for labels, count in ASKED.findall(told)]
+    def _request_counts(self) -> list[tuple[str, int]]:
+        """Return the labels of each kind of request to the API server, and its count."""
+        text = self.plane.http.get("/metrics").raise_for_status().text
+        return [(labels, int(float(count))) for labels, count in ASKED.findall(text)]
 
     def metric(self, name: str, label: str = "") -> float:
-        """Return the sum of one of the operator's metrics, of those series that have the label."""
+        """Return the sum of an operator metric over the series with the label."""
         if not (address := HEALTH.search(self.operator.log)):
             return 0.0
-        told = httpx.get(f"{address[1]}/metrics", trust_env=False).text
-        series = re.findall(rf"^{name}(\{{[^}}]*\}})? (\S+)$", told, re.M)
+        text = httpx.get(f"{address[1]}/metrics", trust_env=False).text
+        series = re.findall(rf"^{name}(\{{[^}}]*\}})? (\S+)$", text, re.M)
         return sum(float(value) for labels, value in series if label in labels)
 
 
 def _cpu_s(pid: int) -> float:
-    told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / TICKS
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @contextlib.contextmanager
 def herding(folder: Path, prefix: str, qdrant_url: str | None) -> Iterator[Herd]:
-    """Run everything while the context is open.
+    """Run all servers while the context is open.
 
     Args:
-        qdrant_url: a server to use, by http; None starts the dev Qdrant.
+        qdrant_url: Server to use, by http. None starts the dev Qdrant.
     """
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(serving_qdrant(folder, qdrant_url))
@@ -200,7 +202,7 @@ def herding(folder: Path, prefix: str, qdrant_url: str | None) -> Iterator[Herd]
 
 
 def assets() -> Path:
-    """Return the folder of kube-apiserver, etcd and kubectl; without KUBEBUILDER_ASSETS they are built once."""
+    """Return the folder of kube-apiserver, etcd and kubectl. Without KUBEBUILDER_ASSETS they are built once."""
     if named := os.environ.get("KUBEBUILDER_ASSETS"):
         return Path(named)
     built = subprocess.run(
@@ -210,7 +212,7 @@ def assets() -> Path:
 
 
 def remove_collections(qdrant_url: str, prefix: str) -> None:
-    """Delete every collection of the run."""
+    """Delete every collection with this prefix."""
     with Client(qdrant_url) as qdrant:
         for row in qdrant.call("GET", "/collections")["result"]["collections"]:
             if row["name"].startswith(ALIAS_PREFIX + prefix):

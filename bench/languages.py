@@ -1,8 +1,8 @@
-"""How many questions find their memory by words alone, in nine languages: R@1 and R@10.
+"""`python -m bench.languages`: recall of a search by words only, in nine languages: R@1 and R@10.
 
-Each way to make words out of texts is asked over the same engine: as the product does it (pairs of characters where a
-script has no spaces), as it did it before (the text as it is, in the nearest language that was allowed), and by
-Qdrant's tokenizer `multilingual`. `python -m bench.languages --qdrant URL` asks a server, else the dev server.
+It compares three tokenisations on the same engine: the product's (pairs of characters for scripts without spaces), its
+former one (unchanged text in the nearest supported language), and Qdrant's tokenizer `multilingual`. `--qdrant URL`
+selects a server; the default is the dev server.
 """
 
 import argparse
@@ -28,10 +28,10 @@ TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to make words out of texts.
+    """A tokenisation of texts.
 
     Attributes:
-        document: Makes what the engine embeds of a text in its language.
+        document: Builds the engine's input from a text and its language.
     """
 
     name: str
@@ -60,7 +60,7 @@ def read_set() -> list[Json]:
 
 
 def recall(qdrant: Client, texts: Json, way: Way) -> tuple[float, float]:
-    """Return the shares of questions whose memory comes first, and among the first ten."""
+    """Return the shares of questions with their memory in first place, and among the first ten."""
     name, language = f"bench-languages-{uuid.uuid4().hex[:8]}", texts["language"]
     sparse = {"words": {"modifier": "idf"}}
     qdrant.call("PUT", f"/collections/{name}", {"vectors": {}, "sparse_vectors": sparse})
@@ -71,8 +71,8 @@ def recall(qdrant: Client, texts: Json, way: Way) -> tuple[float, float]:
         ]
         qdrant.call("PUT", f"/collections/{name}/points?wait=true", {"points": points})
         places = [
-            _place(qdrant, name, way.document(each["question"], language), each["answer"])
-            for each in texts["questions"]
+            _place(qdrant, name, way.document(question["question"], language), question["answer"])
+            for question in texts["questions"]
         ]
     finally:
         qdrant.call("DELETE", f"/collections/{name}")
@@ -88,7 +88,6 @@ def _place(qdrant: Client, name: str, document: Json, answer: int) -> int:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--qdrant", metavar="URL")
     options = parser.parse_args()

@@ -1,8 +1,8 @@
-"""What an attacker without keys makes of memories: who holds the points of a collection as Qdrant gives them.
+"""Attacks on memories by an attacker who has the points of a collection as Qdrant returns them, but no keys.
 
-The attacker knows the product, the embedder, the engine, a vocabulary that holds every word of the memories, and a list
-of candidates that holds every memory. What finds nothing in a sealed memory must find it in a plain one, or it proves
-nothing: `bench/zones.py` and the tests measure both.
+The attacker knows the product, the embedder, the engine, a vocabulary with every word of the memories, and a list of
+candidates with every memory. An attack that fails on sealed memories must succeed on plain ones, else it proves
+nothing. `bench/zones.py` and the tests measure both.
 """
 
 import re
@@ -31,7 +31,7 @@ FRAMES = (
     "The {0} had a {1} in the {2}, so they want {3} and no {4} from the {5}",
     "They met {0} at the {1} and have had {2} with a {3} for {4} or {5}",
 )
-# Words of a sentence that nobody looks for, as the attacker knows them too.
+# Filler words of the sentences. They are part of the attacker's vocabulary too.
 FILLING = sorted(set(re.findall(r"[A-Za-z]+", re.sub(r"{\d}", " ", " ".join(FRAMES)))) | {",", "I", "it", "was", "to"})
 SOURCE = KeywordSource(language="english", window=2)
 PAGE = 500
@@ -39,7 +39,7 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A content, and the words of it that are worth something."""
+    """A content, and its words that are worth finding."""
 
     text: str
     words: frozenset[str]
@@ -47,11 +47,11 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What lies in a collection of one memory.
+    """Points that a collection stores for one memory.
 
     Attributes:
-        own: its point.
-        after: points of the same session, whose keyword vectors hold the words of what came before them.
+        own: Point of the memory.
+        after: Later points of the session, whose keyword vectors contain words of preceding memories.
     """
 
     own: Json
@@ -59,25 +59,25 @@ class Held:
 
 
 def vocabulary() -> list[str]:
-    """Return the words that the offline embedder has as one token each, which are the easiest to find in a vector."""
+    """Return the words that are one token of the offline embedder. They are the easiest to find in a vector."""
     tokens = _load()[0].get_vocab()
     return sorted(token[1:] for token in tokens if re.fullmatch("▁[a-z]{5,}", token))
 
 
 def sentences(words: Sequence[str], count: int, generator: np.random.Generator) -> list[Sentence]:
-    """Return different sentences of `WORDS_EACH` words each."""
-    made: dict[str, Sentence] = {}
-    while len(made) < count:
+    """Return distinct sentences of `WORDS_EACH` words each."""
+    by_text: dict[str, Sentence] = {}
+    while len(by_text) < count:
         chosen = [words[place] for place in generator.choice(len(words), WORDS_EACH, replace=False)]
-        text = FRAMES[len(made) % len(FRAMES)].format(*chosen)
-        made[text] = Sentence(text, frozenset(chosen))
-    return list(made.values())
+        text = FRAMES[len(by_text) % len(FRAMES)].format(*chosen)
+        by_text[text] = Sentence(text, frozenset(chosen))
+    return list(by_text.values())
 
 
 def token_ids(qdrant: Client, words: Sequence[str]) -> dict[str, int]:
-    """Return the id in a keyword vector of each word, by letting the engine index one word at a time.
+    """Return the id of each word in keyword vectors. The engine indexes one word at a time to reveal it.
 
-    Words of one stem have one id, and words that no index holds have none.
+    Words of one stem have the same id. Words without an index entry have none.
     """
     name = "attacker_words"
     qdrant.call("PUT", f"/collections/{name}", {"sparse_vectors": {KEYWORD_VECTOR: {"modifier": "idf"}}})
@@ -105,14 +105,14 @@ def points_of(qdrant: Client, collection: str) -> Iterator[Json]:
 
 @dataclass(frozen=True)
 class Attacker:
-    """Who holds points and no keys.
+    """An attacker with points but no keys.
 
     Attributes:
-        words: a vocabulary.
-        candidates: what memories may say.
-        ids: of words in keyword vectors.
-        word_vectors: of the vocabulary and then of `FILLING`, a row each.
-        known: a memory whose content the attacker knows, and its point.
+        words: Vocabulary.
+        candidates: Possible contents of memories.
+        ids: Ids of words in keyword vectors.
+        word_vectors: Vectors of the vocabulary, followed by those of `FILLING`.
+        known: A plaintext that is known to the attacker, and the point of its memory.
     """
 
     words: Sequence[str]
@@ -121,33 +121,33 @@ class Attacker:
     word_vectors: Floats
     candidate_vectors: Floats
     known: tuple[Sentence, Json] | None = None
-    _made: dict[tuple[str, str, str], dict[str, str]] = field(default_factory=dict)
+    _ids_by_owner: dict[tuple[str, str, str], dict[str, str]] = field(default_factory=dict)
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """The candidates by the hash that a plain memory of their content has."""
+        """Candidates, by the content hash of a plain memory."""
         return {hash_content(candidate.text): candidate.text for candidate in self.candidates}
 
     def ids_of(self, agent: str, user_id: str, type_name: str) -> Mapping[str, str]:
-        """The candidates by the id that a plain memory of their content has, made once for all memories of a user."""
-        whose = agent, user_id, type_name
-        if whose not in self._made:
-            self._made[whose] = {content_id(*whose, hashed): text for hashed, text in self.hashes.items()}
-        return self._made[whose]
+        """Return the candidates, by the id of a plain memory with their content. Cached for each user and type."""
+        owner = agent, user_id, type_name
+        if owner not in self._ids_by_owner:
+            self._ids_by_owner[owner] = {content_id(*owner, hashed): text for hashed, text in self.hashes.items()}
+        return self._ids_by_owner[owner]
 
     @cached_property
     def sizes(self) -> dict[int, list[str]]:
-        """The candidates by their length in bytes."""
-        found: dict[int, list[str]] = {}
+        """Candidates by their length in bytes."""
+        by_length: dict[int, list[str]] = {}
         for candidate in self.candidates:
-            found.setdefault(len(candidate.text.encode()), []).append(candidate.text)
-        return found
+            by_length.setdefault(len(candidate.text.encode()), []).append(candidate.text)
+        return by_length
 
 
 async def attacker_of(
     words: Sequence[str], candidates: Sequence[Sentence], ids: Mapping[str, int], *, dimensions: int
 ) -> Attacker:
-    """Return an attacker who has the agent's embedder."""
+    """Return an attacker with the agent's embedder."""
     embedder = WordLlamaEmbedder(dimensions=dimensions)
     of_words = np.array(await embedder.embed([*words, *FILLING]))
     of_candidates = np.array(await embedder.embed([candidate.text for candidate in candidates]))
@@ -155,19 +155,22 @@ async def attacker_of(
 
 
 def words_in_payload(attacker: Attacker, held: Held) -> set[str]:
-    """Read the payloads."""
+    """Attack: read words in the payloads."""
     texts = " ".join(_texts([held.own["payload"], *(point["payload"] for point in held.after)]))
     return set(re.findall("[a-z]+", texts)).intersection(attacker.words)
 
 
 def words_by_ids(attacker: Attacker, held: Held) -> set[str]:
-    """Look the words' ids up in the keyword vectors, its own and its neighbours'; words of one stem are one."""
+    """Attack: look up the ids of words in the keyword vectors of the memory and its neighbours.
+
+    Words of one stem are not distinguished.
+    """
     ids = {id_ for point in (held.own, *held.after) for id_ in _sparse_ids(point)}
     return {word for word, id_ in attacker.ids.items() if id_ in ids}
 
 
 def words_nearest(attacker: Attacker, held: Held) -> set[str]:
-    """Take the words nearest to the vector."""
+    """Attack: take the words nearest to the vector."""
     if (vector := _dense(held.own)) is None:
         return set()
     nearest = np.argsort(attacker.word_vectors[: len(attacker.words)] @ vector)[-WORDS_EACH:]
@@ -175,7 +178,10 @@ def words_nearest(attacker: Attacker, held: Held) -> set[str]:
 
 
 def words_pursued(attacker: Attacker, held: Held) -> set[str]:
-    """Take the nearest word, take it and those before out of the vector, and again (orthogonal matching pursuit)."""
+    """Attack: orthogonal matching pursuit.
+
+    Take the nearest word, project all chosen words out of the vector, and repeat.
+    """
     found: set[str] = set()
     if (vector := _dense(held.own)) is None:
         return found
@@ -192,13 +198,13 @@ def words_pursued(attacker: Attacker, held: Held) -> set[str]:
 
 
 def content_by_hash(attacker: Attacker, held: Held) -> list[str]:
-    """Hash the candidates."""
+    """Attack: compare the content hash with those of the candidates."""
     found = attacker.hashes.get(held.own["payload"].get("contentHash", ""))
     return [found] if found else []
 
 
 def content_by_id(attacker: Attacker, held: Held) -> list[str]:
-    """Make the ids that the candidates' contents would have."""
+    """Attack: compare the ids with those of plain memories with the candidates' contents."""
     payload = held.own["payload"]
     made = attacker.ids_of(payload["agentId"], payload["userId"], payload["type"])
     ids = {held.own["id"], *payload.get("lookupIds", ())}
@@ -206,24 +212,24 @@ def content_by_id(attacker: Attacker, held: Held) -> list[str]:
 
 
 def content_by_words(attacker: Attacker, held: Held) -> list[str]:
-    """Take the candidates of whose words the keyword vectors hold most."""
+    """Attack: take the candidates with the most words in the keyword vectors."""
     words = words_by_ids(attacker, held)
     return _best([len(candidate.words & words) for candidate in attacker.candidates], attacker)
 
 
 def content_by_vector(attacker: Attacker, held: Held) -> list[str]:
-    """Take the candidate nearest to the vector."""
+    """Attack: take the candidate nearest to the vector."""
     vector = _dense(held.own)
     return [] if vector is None else [attacker.candidates[int((attacker.candidate_vectors @ vector).argmax())].text]
 
 
 def content_by_length(attacker: Attacker, held: Held) -> list[str]:
-    """Take the candidates that are as long; what sealing adds is known from a memory that is known."""
-    added = 0
+    """Attack: take the candidates of the same length. The overhead of sealing is computed from the known memory."""
+    overhead = 0
     if attacker.known and SEALED_KEY in held.own["payload"]:
         sentence, point = attacker.known
-        added = _length(point) - len(sentence.text.encode())
-    return attacker.sizes.get(_length(held.own) - added, [])
+        overhead = _length(point) - len(sentence.text.encode())
+    return attacker.sizes.get(_length(held.own) - overhead, [])
 
 
 WORD_ATTACKS: Mapping[str, Callable[[Attacker, Held], set[str]]] = {
@@ -243,38 +249,40 @@ CONTENT_ATTACKS: Mapping[str, Callable[[Attacker, Held], list[str]]] = {
 
 def share_of_words(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, Held]]) -> float:
     """Return the share of the stored memories' words that an attack finds."""
-    found = [len(said.words & WORD_ATTACKS[attack](attacker, held)) / len(said.words) for said, held in stored]
+    found = [
+        len(sentence.words & WORD_ATTACKS[attack](attacker, held)) / len(sentence.words) for sentence, held in stored
+    ]
     return sum(found) / len(found)
 
 
 def share_of_contents(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, Held]]) -> float:
-    """Return the share of the stored memories whose content an attack tells: of n guesses, each counts 1/n."""
+    """Return the share of the stored memories with a content that an attack finds. One of n guesses counts 1/n."""
     found = 0.0
-    for said, held in stored:
+    for sentence, held in stored:
         guesses = CONTENT_ATTACKS[attack](attacker, held)
-        found += (said.text in guesses) / max(len(guesses), 1)
+        found += (sentence.text in guesses) / max(len(guesses), 1)
     return found / len(stored)
 
 
 def share_in_bytes(content: bytes, stored: Sequence[tuple[Sentence, Held]], *, anyhow: bytes) -> float:
-    """Return the share of the memories' different words that lie in bytes as they are.
+    """Return the share of the memories' distinct words that occur in raw bytes.
 
-    Short words are left out, which may lie there by chance, and those that lie there `anyhow`.
+    Short words, which may occur by chance, and words in `anyhow` are excluded.
     """
-    words = {word.encode() for said, _ in stored for word in said.words if len(word) >= 6}
-    telling = [word for word in words if word not in anyhow]
-    return sum(word in content for word in telling) / len(telling)
+    words = {word.encode() for sentence, _ in stored for word in sentence.words if len(word) >= 6}
+    significant = [word for word in words if word not in anyhow]
+    return sum(word in content for word in significant) / len(significant)
 
 
 def _best(scores: Sequence[int], attacker: Attacker) -> list[str]:
-    most = max(scores)
-    if most == 0:
+    best_score = max(scores)
+    if best_score == 0:
         return []
-    return [candidate.text for candidate, score in zip(attacker.candidates, scores, strict=True) if score == most]
+    return [candidate.text for candidate, score in zip(attacker.candidates, scores, strict=True) if score == best_score]
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a payload, without its keys."""
+    """Yield the texts in a payload, without its keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -298,6 +306,6 @@ def _sparse_ids(point: Json) -> Sequence[int]:
 
 
 def _length(point: Json) -> int:
-    """Bytes of what is sealed, or of a plain content."""
+    """Return the bytes of the sealed envelope, or of a plain content."""
     envelope = envelope_of(point["payload"])
     return len(envelope.blob) if envelope else len(point["payload"]["content"].encode())

@@ -1,7 +1,7 @@
-"""Many searches at once: how many a second, how long they take, what they cost the API's process, and does it grow.
+"""`python -m bench.load`: throughput, latency, CPU and memory growth of the API under concurrent searches.
 
-`python -m bench.load --requests 200000` is the long run. A rate per core is requests by seconds of CPU that the API's
-process used: generator and engine run on the same machine, so the wall clock says what all three can do together.
+`--requests 200000` is the long run. The rate per core is requests divided by CPU seconds of the API's process:
+generator and engine run on the same machine, so wall-clock throughput measures all three together.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TICKS_A_SECOND = 100
 
 @dataclass
 class Progress:
-    """What the connections have done; shared by their threads."""
+    """Results of all connections. Shared by their threads."""
 
     took_ms: list[float] = field(default_factory=list)
     failed: int = 0
@@ -37,7 +37,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The API's process at one moment."""
+    """State of the API's process at one moment."""
 
     answered: int
     cpu_s: float
@@ -45,7 +45,6 @@ class Look:
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
     now_ms = time.time_ns() // 1_000_000
     data = make_dataset(f"bench-load-{secrets.token_hex(2)}", size=args.size, users=USERS, now_ms=now_ms)
@@ -61,7 +60,7 @@ def main() -> None:
         else:
             measures.load(stack, data)
         stack.wait_indexed(data.alias)
-        # Imports, first connections and caches are not what grows.
+        # Exclude imports, first connections and caches from the growth.
         ask(stack, data, texts, count=WARM_UP, connections=args.connections)
         started_s = time.monotonic()
         progress, looks = ask(stack, data, texts, count=args.requests, connections=args.connections)
@@ -72,37 +71,38 @@ def main() -> None:
 def ask(
     stack: Stack, data: Dataset, texts: Sequence[str] | None, *, count: int, connections: int
 ) -> tuple[Progress, list[Look]]:
-    """Send so many searches over so many connections, each with one on its way; look at the process meanwhile."""
+    """Send `count` searches over concurrent connections, one at a time on each. Sample the process in the meantime."""
     progress, work = Progress(), requests_of(data, texts, count)
     threads = [threading.Thread(target=send, args=(stack.api_url, work, progress)) for _ in range(connections)]
-    looks = [look_at(stack.api_pid, 0)]
+    samples = [look_at(stack.api_pid, 0)]
     for thread in threads:
         thread.start()
     for step in range(1, LOOKS + 1):
         while len(progress.took_ms) + progress.failed < count * step // LOOKS:
             time.sleep(0.2)
-        looks.append(look_at(stack.api_pid, len(progress.took_ms)))
+        samples.append(look_at(stack.api_pid, len(progress.took_ms)))
     for thread in threads:
         thread.join()
-    return progress, looks
+    return progress, samples
 
 
 def requests_of(data: Dataset, texts: Sequence[str] | None, count: int) -> "queue.SimpleQueue[bytes]":
-    """Return the requests, prepared; questions repeat, users take turns.
+    """Return the prepared requests. Questions repeat, and users take turns.
 
     Args:
-        texts: of the memories, whose words are asked for too; None asks for meaning alone.
+        texts: Contents of the memories, to search by their words too. None searches by meaning only.
     """
     work: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     number = min(count, 1_000)
-    asked = (
+    questions = (
         rivals.spoken(data, texts, number)
         if texts
         else (rivals.Question(user, vector, "") for user, vector in data.questions(number))
     )
     with Client("http://127.0.0.1") as api:
         distinct = [
-            api.prepare("POST", f"/v1/agents/{data.slug}/search", rivals.api_body(data, question)) for question in asked
+            api.prepare("POST", f"/v1/agents/{data.slug}/search", rivals.api_body(data, question))
+            for question in questions
         ]
     for number in range(count):
         work.put(distinct[number % len(distinct)])
@@ -110,7 +110,7 @@ def requests_of(data: Dataset, texts: Sequence[str] | None, count: int) -> "queu
 
 
 def send(url: str, work: "queue.SimpleQueue[bytes]", progress: Progress) -> None:
-    """Send requests until none is left."""
+    """Send requests until the queue is empty."""
     with Client(url) as api:
         while True:
             try:
@@ -124,7 +124,7 @@ def send(url: str, work: "queue.SimpleQueue[bytes]", progress: Progress) -> None
 
 
 def look_at(pid: int, answered: int) -> Look:
-    """Return what the kernel counts for a process."""
+    """Read the CPU time and resident memory of a process."""
     after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     resident_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
@@ -132,7 +132,6 @@ def look_at(pid: int, answered: int) -> Look:
 
 
 def rows_of(progress: Progress, looks: list[Look], *, took_s: float) -> list[tuple[str, str, str]]:
-    """Return the table's rows."""
     count, latency = len(progress.took_ms), latency_of(progress.took_ms)
     per_core = count / (looks[-1].cpu_s - looks[0].cpu_s)
     resident = ", ".join(f"{look.resident_mib:.0f}" for look in looks)
@@ -146,7 +145,6 @@ def rows_of(progress: Progress, looks: list[Look], *, took_s: float) -> list[tup
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--preset", choices=(rivals.CORTEX, rivals.STANDARD), default=rivals.CORTEX)

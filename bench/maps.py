@@ -1,10 +1,10 @@
-"""What a collection takes of a server's memory maps and open files: `python -m bench.maps`.
+"""`python -m bench.maps`: memory maps and open files that a collection takes on a server.
 
-Empty collections of each layout, 384 dimensions, int8, made one after the other and removed; the server's own
-`/metrics` is read before and after. The dev server tells of its own process, which is not Qdrant's: for the table in
-docs/operations.md name a real one, on which nobody else makes collections meanwhile.
+It creates and removes empty collections of each layout (384 dimensions, int8), and reads the server's `/metrics` before
+and after. The dev server reports its own process, which differs from Qdrant's. For the table in docs/operations.md use
+a real server without other changes to collections.
 
-With --indexes: what an index that is made later is worth, by the number of points (docs/adr/0020).
+With --indexes: benefit of an index that is added later, by the number of points (docs/adr/0020).
 """
 
 import argparse
@@ -36,21 +36,21 @@ MAPS_HEAD = ("segments", "payload indexes", "memory maps", "estimated", "open fi
 INDEX_HEAD = ("points", "p50 without, ms", "p50 with, ms", "ms to make it later", "memory maps of it")
 POINTS, ASKED, LOADED = (1_000, 10_000, 50_000), 40, 500
 MATCHING = 50
-"""One of so many points has what is asked for."""
+"""One of this many points matches the filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A server, and what the names of collections that are made here begin with."""
+    """A server, and the name prefix of the collections that are created on it."""
 
     http: httpx.Client
     prefix: str
 
     def process(self) -> Process:
-        """Return what the server says of its process.
+        """Return the server's process metrics.
 
         Raises:
-            SystemExit: it does not tell.
+            SystemExit: If the server does not report them.
         """
         found = process_from(self.http.get("/metrics").text)
         if found.open_maps is None:
@@ -59,7 +59,7 @@ class Engine:
 
     @contextlib.contextmanager
     def made(self, names: list[str]) -> Iterator[None]:
-        """Remove collections afterwards."""
+        """Remove the collections at the end of the context."""
         try:
             yield
         finally:
@@ -67,7 +67,7 @@ class Engine:
                 self.http.delete(f"/collections/{name}", params={"timeout": 60})
 
     def create(self, name: str, *, segments: int, indexes: int) -> None:
-        """Make an empty collection."""
+        """Create an empty collection."""
         body = {
             "vectors": {"size": DIMENSIONS, "distance": "Cosine", "on_disk": False},
             "quantization_config": {"scalar": {"type": "int8", "always_ram": True}},
@@ -79,7 +79,7 @@ class Engine:
             self.index(name, field, schema)
 
     def index(self, name: str, field: str, schema: str) -> None:
-        """Make a payload index and wait for it."""
+        """Create a payload index and wait for it."""
         self._put(f"/collections/{name}/index?wait=true", {"field_name": field, "field_schema": schema})
 
     def load(self, name: str, points: int) -> None:
@@ -98,7 +98,7 @@ class Engine:
             self._put(f"/collections/{name}/points?wait=true", {"points": body})
 
     def median_ms(self, name: str) -> float:
-        """Return the median of searches that narrow by a word."""
+        """Return the median latency of searches with a keyword filter."""
         random, took = np.random.default_rng(8), []
         for number in range(ASKED):
             must = [
@@ -106,9 +106,9 @@ class Engine:
                 {"key": "source", "match": {"value": f"s{number % MATCHING}"}},
             ]
             body = {"query": random.standard_normal(DIMENSIONS).tolist(), "filter": {"must": must}, "limit": 10}
-            began = time.perf_counter()
+            started_s = time.perf_counter()
             self.http.post(f"/collections/{name}/points/query", json=body).raise_for_status()
-            took.append((time.perf_counter() - began) * 1000)
+            took.append((time.perf_counter() - started_s) * 1000)
         return statistics.median(took)
 
     def _put(self, path: str, body: Any) -> None:
@@ -116,7 +116,6 @@ class Engine:
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
     with contextlib.ExitStack() as stack:
         url = args.qdrant
@@ -125,8 +124,8 @@ def main() -> None:
             url = stack.enter_context(running(Path(folder), [], None)).qdrant_url
         http = stack.enter_context(httpx.Client(base_url=url, timeout=120))
         engine = Engine(http, f"bench_maps_{secrets.token_hex(2)}")
-        told = http.get("/").json()
-        print(f"{machine()}, {told['title'].split()[0]} {told['version']}\n", flush=True)
+        server = http.get("/").json()
+        print(f"{machine()}, {server['title'].split()[0]} {server['version']}\n", flush=True)
         if args.indexes:
             print(render(INDEX_HEAD, [later_row(engine, points) for points in POINTS]))
             return
@@ -134,14 +133,14 @@ def main() -> None:
 
 
 def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tuple[str, ...]:
-    """Return what one of so many empty collections of a layout takes, on the average."""
+    """Return the average resources of one of `each` empty collections with a layout."""
     say(f"{each} collections with {segments} segments and {indexes} indexes")
     names = [f"{engine.prefix}_{segments}_{indexes}_{number}" for number in range(each)]
     with engine.made(names):
-        before, began = engine.process(), time.perf_counter()
+        before, started_s = engine.process(), time.perf_counter()
         for name in names:
             engine.create(name, segments=segments, indexes=indexes)
-        took, after = time.perf_counter() - began, engine.process()
+        took, after = time.perf_counter() - started_s, engine.process()
     shape = Collection(
         size=DIMENSIONS,
         distance="Cosine",
@@ -155,22 +154,21 @@ def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tup
 
 
 def later_row(engine: Engine, points: int) -> tuple[str, ...]:
-    """Return what an index beyond the designs' own is worth in a collection of so many points of one user."""
+    """Return the benefit and cost of an index beyond those of the designs, with `points` points of one user."""
     say(f"{points:,} points")
     name = f"{engine.prefix}_later"
     with engine.made([name]):
         engine.create(name, segments=2, indexes=11)
         engine.load(name, points)
         without = engine.median_ms(name)
-        before, began = engine.process(), time.perf_counter()
+        before, started_s = engine.process(), time.perf_counter()
         engine.index(name, "source", "keyword")
-        took, after = time.perf_counter() - began, engine.process()
+        took, after = time.perf_counter() - started_s, engine.process()
         maps = (after.open_maps or 0) - (before.open_maps or 0)
         return f"{points:,}", f"{without:.1f}", f"{engine.median_ms(name):.1f}", f"{took * 1000:.0f}", str(maps)
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.maps", description=__doc__)
     parser.add_argument("--qdrant", metavar="URL", help="a real server (default: the dev server)")
     parser.add_argument("--collections", type=int, default=10, help="of each layout (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""What is measured, one function each; every one leaves the stack as the next expects it."""
+"""The measurements of the main benchmark, one function each. Each leaves the stack as the next one needs it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,9 +23,9 @@ Json = dict[str, Any]
 TOP_K = 10
 STORE_BATCH, LOAD_BATCH, SCROLL_PAGE = 100, 500, 5_000
 WARM_UP = 20
-# The two ask at times that differ by milliseconds, so that their scores may differ in the last digits.
+# The two requests are sent milliseconds apart, so scores may differ in the last digits.
 SAME_SCORE = 1e-4
-# Where the API wrote access counts between the two, their answers do differ.
+# Share of responses that may differ, because the API may write access counts between the two requests.
 MAY_DIFFER_SHARE = 0.02
 ATTEMPTS = 5
 GENERATION_PATIENCE_S = 20.0
@@ -33,7 +33,7 @@ GENERATION_PATIENCE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds of many calls."""
+    """Percentiles of many calls in milliseconds."""
 
     p50: float
     p99: float
@@ -41,17 +41,17 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Searching:
-    """API and bare engine, asked in turn for the same."""
+    """Latencies of API and bare engine for the same searches, sent in turn."""
 
     api: Latency
     engine: Latency
 
 
 def store_per_second(stack: Stack, data: Dataset, body_of: Callable[[int], Json] | None = None) -> float:
-    """Store everything through the API, one request after the other; return memories a second.
+    """Store everything through the API, one request after the other. Return memories per second.
 
     Args:
-        body_of: gives the body of a row; None is as the data have it.
+        body_of: Builds the body of a row. None uses `store_body`.
     """
     body_of = body_of or partial(store_body, data)
     with Client(stack.api_url) as api:
@@ -74,7 +74,7 @@ def _batches(count: int, body_of: Callable[[int], Json]) -> Iterator[list[Json]]
 
 
 def store_body(data: Dataset, row: int) -> Json:
-    """The body that stores a row."""
+    """Return the request body that stores a row."""
     record = data.record(row)
     return {
         "user_id": record.user_id,
@@ -94,7 +94,7 @@ def _rfc3339(time_ms: int) -> str:
 
 
 def load(stack: Stack, data: Dataset) -> None:
-    """Write everything straight into the collection, laid out as the product lays it out."""
+    """Write everything directly into the collection, in the product's payload format."""
     path = f"/collections/{data.alias}/points?wait=true"
     with Client(stack.qdrant_url) as qdrant:
         for start in range(0, len(data), LOAD_BATCH):
@@ -102,7 +102,7 @@ def load(stack: Stack, data: Dataset) -> None:
 
 
 def hand_out(stack: Stack, data: Dataset) -> None:
-    """Give each memory in the collection to the user that `data` names; vectors and graph stay."""
+    """Assign each memory in the collection to its user in `data`. Vectors and graph stay."""
     path = f"/collections/{data.alias}/points/payload?wait=true"
     with Client(stack.qdrant_url) as qdrant:
         for user in range(data.users):
@@ -111,10 +111,10 @@ def hand_out(stack: Stack, data: Dataset) -> None:
 
 
 def compare_searches(stack: Stack, data: Dataset, count: int) -> Searching:
-    """Ask API and engine the same, in turn, one request at a time; who is first changes.
+    """Send the same searches to API and engine in turn, one at a time, with alternating order.
 
     Raises:
-        RuntimeError: their answers differ.
+        RuntimeError: If more results differ than concurrent access counts explain.
     """
     took: tuple[list[float], list[float]] = [], []
     different = 0
@@ -134,7 +134,7 @@ def compare_searches(stack: Stack, data: Dataset, count: int) -> Searching:
 
 
 class BareEngine:
-    """Compiles the query that the API would send, with the API's own functions."""
+    """Builds the query that the API would send, with the API's own functions."""
 
     def __init__(self, qdrant: Client, data: Dataset) -> None:
         self._qdrant, self._data = qdrant, data
@@ -142,7 +142,7 @@ class BareEngine:
         self._eligible: dict[int, int] = {}
 
     def request(self, user: int, vector: Floats) -> bytes:
-        """Return the request, ready to be sent."""
+        """Return the prepared request."""
         now_ms = time.time_ns() // 1_000_000
         filter_ = visible(Selection(user_id=self._data.user_name(user)), now_ms)
         eligible = self._count(user, filter_)
@@ -158,7 +158,7 @@ class BareEngine:
         return self._qdrant.prepare("POST", f"/collections/{self._data.alias}/points/query", body)
 
     def _count(self, user: int, filter_: Json) -> int:
-        """Return how many memories the user's searches choose from; the API remembers it for seconds."""
+        """Return the number of memories that the user's searches select from. Cached, as the API does for seconds."""
         if user not in self._eligible:
             body = {"exact": True, "filter": filter_}
             answer = self._qdrant.call("POST", f"/collections/{self._data.alias}/points/count", body)
@@ -167,24 +167,25 @@ class BareEngine:
 
 
 def search_request(api: Client, data: Dataset, *, user: int, vector: Floats) -> bytes:
-    """Return a search, ready to be sent."""
+    """Return a prepared search."""
     body = {"user_id": data.user_name(user), "vector": vector, "top_k": TOP_K}
     return api.prepare("POST", f"/v1/agents/{data.slug}/search", body)
 
 
 def _is_same(results: list[Json], points: list[Json], ranking: Ranking) -> bool:
-    ours = [result["score"] for result in results]
-    bare = [point["score"] for point in points if point["score"] >= ranking.score_threshold]
-    return len(ours) == len(bare) and np.allclose(ours, bare, atol=SAME_SCORE, rtol=0)
+    api_scores = [result["score"] for result in results]
+    engine_scores = [point["score"] for point in points if point["score"] >= ranking.score_threshold]
+    return len(api_scores) == len(engine_scores) and np.allclose(api_scores, engine_scores, atol=SAME_SCORE, rtol=0)
 
 
 def share_found(stack: Stack, data: Dataset, count: int) -> float:
-    """Return which share of the exact best 10 the API finds, averaged over questions.
+    """Return the share of the exact best 10 that the API finds, averaged over questions.
 
-    The API itself counts accesses and writes the counts now and then, so this is repeated until none changed meanwhile.
+    The API occasionally writes access counts, which change scores. It is repeated until none changed during the
+    searches.
 
     Raises:
-        RuntimeError: they changed each time.
+        RuntimeError: If counts changed during every attempt.
     """
     with Client(stack.qdrant_url) as qdrant:
         for _ in range(ATTEMPTS):
@@ -196,7 +197,7 @@ def share_found(stack: Stack, data: Dataset, count: int) -> float:
 
 
 def _ask(stack: Stack, data: Dataset, count: int) -> list[tuple[int, list[int]]]:
-    """Return for each question when it was asked, and the rows found."""
+    """Return the time of each question, and the rows found."""
     found = []
     with Client(stack.api_url) as api:
         for user, vector in data.questions(count):
@@ -217,7 +218,7 @@ def _share(oracle: Oracle, data: Dataset, found: list[tuple[int, list[int]]]) ->
 
 
 def access_counts(qdrant: Client, data: Dataset) -> NDArray[np.int64]:
-    """How often each row was returned, as the collection holds it now."""
+    """Return the current access count of each row in the collection."""
     counts = np.zeros(len(data), dtype=np.int64)
     offset = None
     while True:
@@ -230,7 +231,7 @@ def access_counts(qdrant: Client, data: Dataset) -> NDArray[np.int64]:
 
 
 def weights_to_effect(stack: Stack, data: Dataset, changes: int) -> Latency:
-    """Change the weights in the manifest; return how long until an answer is ranked by them."""
+    """Change the weights in the manifest. Return the latency until a response is ranked by them."""
     _, vector = next(data.questions(1))
     took = []
     with Client(stack.api_url) as api:

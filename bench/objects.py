@@ -1,4 +1,4 @@
-"""The operator's figures: many objects made, left alone, found again after a restart, one of them changed."""
+"""`python -m bench.objects`: the operator with many objects: created, left idle, after a restart, and one changed."""
 
 import argparse
 import re
@@ -27,14 +27,14 @@ from tests.support.programs import ROOT
 
 COUNT, IDLE_MINUTES, CHANGES = 1_000, 10.0, 20
 QUIET_S = 5.0
-# What the operator asks of a server whether objects come or not.
+# Requests that the operator sends to a server regardless of objects.
 PROBE = re.compile(r"/$|/cluster$|/telemetry|/collections/agentmemory/exists$")
 CHANGED = {"index": {"hnsw": {"m": 24}}}
 
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """How often something was asked to change since a moment."""
+    """Number of write requests since a moment."""
 
     kubernetes: int
     qdrant: int
@@ -42,16 +42,16 @@ class Writes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """All objects from nothing to Ready.
+    """Creation of all objects until Ready.
 
     Attributes:
-        calls: of Qdrant that one object takes, the operator's probes left out.
-        writing_calls: how many of them change something.
-        api_calls: of the API server that one object takes, its own creation among them.
-        plain_s: what a client needs that does by hand what changes something, the Kubernetes objects included.
-        writing_s: what it needs without them.
-        official_s: what a script with Qdrant's own asynchronous client needs for the same, without them too.
-        cpu_ms: of each process that takes part, an object.
+        calls: Requests to Qdrant for one object, without the operator's probes.
+        writing_calls: Number of those that change something.
+        api_calls: Requests to the API server for one object, including its own creation.
+        plain_s: Seconds of a plain client that sends only the writing calls, including Kubernetes objects.
+        writing_s: The same without the Kubernetes objects.
+        official_s: Seconds of a script with Qdrant's asynchronous client, without the Kubernetes objects.
+        cpu_ms: CPU milliseconds of each process for one object.
     """
 
     objects: int
@@ -65,13 +65,13 @@ class Creation:
     cpu_ms: Mapping[str, float]
 
     def share_of(self, *programs: str) -> float:
-        """Return the CPU seconds of some processes over the seconds that it took."""
+        """Return the CPU seconds of some processes divided by the elapsed seconds."""
         return sum(self.cpu_ms[program] for program in programs) / 1000 * self.objects / self.took_s
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """All objects looked at by a new process."""
+    """Reconciliation of all objects by a new process."""
 
     took_s: float
     writes: Writes
@@ -79,9 +79,8 @@ class Restart:
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
-    # So that the servers are stopped and the folder is removed then too.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     prefix = f"bench-{secrets.token_hex(2)}"
     with (
@@ -100,13 +99,13 @@ def main() -> None:
 
 
 def measure_creation(herd: Herd, names: list[str], *, is_paced: bool) -> Creation:
-    """Make every object, after a plain client has made as many by hand and removed them."""
+    """Create every object, after a plain client has created and removed as many with the same calls."""
     herd.connect(herd.relay.url)
     url = herd.relay.url if is_paced else herd.qdrant_url
     calls = record(herd, f"{herd.prefix}-seen")
     writing = [call for call in calls if call.is_write]
     say(f"one object takes {len(calls)} calls, {len(writing)} of them to change something")
-    # It must not make what is applied by hand.
+    # A running operator would create the same collections as the plain client.
     herd.stop_operator()
     herd.relay.is_paced = is_paced
     writing_s = replay(herd, writing, len(names), url, apply=lambda name: None)
@@ -118,11 +117,11 @@ def measure_creation(herd: Herd, names: list[str], *, is_paced: bool) -> Creatio
     herd.connect(url)
     herd.create(warm := f"{herd.prefix}-warm")
     herd.watch.wait(warm, 1)
-    cpu_s, asked, started_s = herd.cpu_s(), herd.api_calls(), time.perf_counter()
+    cpu_s, calls_before, started_s = herd.cpu_s(), herd.api_calls(), time.perf_counter()
     for name in names:
         herd.create(name)
     took_s = max(herd.watch.wait(name, 1) for name in names) - started_s
-    after_s, asked_after = herd.cpu_s(), herd.api_calls()
+    cpu_after_s, calls_after = herd.cpu_s(), herd.api_calls()
     herd.relay.is_paced = False
     herd.connect(herd.qdrant_url)
     say(f"the operator needed {took_s:.1f} s")
@@ -130,17 +129,17 @@ def measure_creation(herd: Herd, names: list[str], *, is_paced: bool) -> Creatio
         objects=len(names),
         calls=len(calls),
         writing_calls=len(writing),
-        api_calls=(asked_after - asked) / len(names),
+        api_calls=(calls_after - calls_before) / len(names),
         took_s=took_s,
         plain_s=plain_s,
         writing_s=writing_s,
         official_s=official_s,
-        cpu_ms={program: (after_s[program] - cpu_s[program]) * 1000 / len(names) for program in cpu_s},
+        cpu_ms={program: (cpu_after_s[program] - cpu_s[program]) * 1000 / len(names) for program in cpu_s},
     )
 
 
 def record(herd: Herd, name: str) -> list[Call]:
-    """Return the calls by which the operator makes one object, in order; its probes of the server are none of them."""
+    """Return the requests to Qdrant with which the operator creates one object, in order, without probes."""
     herd.relay.keeps_calls = True
     herd.create(name)
     herd.watch.wait(name, 1)
@@ -149,15 +148,15 @@ def record(herd: Herd, name: str) -> list[Call]:
 
 
 def replay(herd: Herd, calls: list[Call], count: int, url: str, *, apply: Callable[[str], None]) -> float:
-    """Send the calls of one object for as many others; return the seconds, and remove what was made.
+    """Send the calls of one object for `count` others. Return the seconds, and remove the created collections.
 
     Args:
-        apply: makes the Kubernetes object of a name, before its calls.
+        apply: Creates the Kubernetes object of a name, before its calls.
     """
     slug, plain = f"{herd.prefix}-seen", f"{herd.prefix}-plain"
     names = [f"{plain}-{number:04d}" for number in range(count)]
 
-    def make(share: list[str]) -> None:
+    def create_all(share: list[str]) -> None:
         with Client(url) as client:
             for name in share:
                 apply(name)
@@ -165,7 +164,7 @@ def replay(herd: Herd, calls: list[Call], count: int, url: str, *, apply: Callab
 
     with ThreadPoolExecutor(LANE_WIDTH) as pool:
         started_s = time.perf_counter()
-        list(pool.map(make, _shares(names)))
+        list(pool.map(create_all, _shares(names)))
         took_s = time.perf_counter() - started_s
     remove_collections(herd.qdrant_url, plain)
     herd.remove_all(plain)
@@ -173,7 +172,7 @@ def replay(herd: Herd, calls: list[Call], count: int, url: str, *, apply: Callab
 
 
 def replay_official(herd: Herd, calls: list[Call], count: int, url: str) -> float:
-    """Make the calls of one object for as many others by Qdrant's own client; return the seconds, and remove them."""
+    """Like `replay`, but with Qdrant's own client and without Kubernetes objects."""
     script = f"{herd.prefix}-script"
     command = [sys.executable, "-m", "bench.official", url, f"{herd.prefix}-seen", script, str(count)]
     lines = [orjson.dumps([call.method, call.target, orjson.loads(call.body or b"null")]) for call in calls]
@@ -193,7 +192,7 @@ def _send(client: Client, calls: list[Call], slug: str, name: str) -> None:
 
 
 def measure_idle(herd: Herd, names: list[str], seconds: float) -> Writes:
-    """Leave all objects alone; return who changed what meanwhile."""
+    """Leave all objects unchanged. Return the number of writes in that time."""
     herd.connect(herd.relay.url)
     wait(lambda: _have_passed(herd, names), "not every object was looked at through the relay")
     settle(herd)
@@ -202,7 +201,7 @@ def measure_idle(herd: Herd, names: list[str], seconds: float) -> Writes:
 
 
 def measure_restart(herd: Herd, names: list[str]) -> Restart:
-    """Restart the operator; return how soon it has looked at every object, and what that took."""
+    """Restart the operator. Return the time until it has reconciled every object, its writes and its reads."""
     say("restarting the operator")
     herd.stop_operator()
     took_s = 0.0
@@ -221,7 +220,7 @@ def measure_restart(herd: Herd, names: list[str]) -> Restart:
 
 
 def measure_changes(herd: Herd, names: list[str]) -> list[float]:
-    """Change some objects, one after the other; return the milliseconds until each was seen to be Ready again."""
+    """Change some objects, one after the other. Return the milliseconds until each was Ready again."""
     say(f"changing {len(names)} objects")
     effects = []
     for name in names:
@@ -232,14 +231,14 @@ def measure_changes(herd: Herd, names: list[str]) -> list[float]:
 
 
 def writes_while(herd: Herd, run: Callable[[], None]) -> Writes:
-    """Return what was changed while `run` ran."""
+    """Return the number of writes while `run` runs."""
     kubernetes, qdrant = herd.api_writes(), herd.relay.writes
     run()
     return Writes(herd.api_writes() - kubernetes, herd.relay.writes - qdrant)
 
 
 def settle(herd: Herd) -> None:
-    """Wait until nothing has been changed for a while."""
+    """Wait until no writes happen for a while."""
 
     def is_quiet() -> bool:
         return writes_while(herd, lambda: time.sleep(QUIET_S)) == Writes(0, 0)
@@ -265,7 +264,6 @@ def rows(
     effects: list[float],
     peak_mib: float,
 ) -> list[Cells]:
-    """Return what was aimed at beside what was measured."""
     many = f"{args.objects:,} objects"
     ratio, bare = creation.took_s / creation.plain_s, creation.took_s / creation.writing_s
     times = f"{creation.took_s:.1f} s / {creation.plain_s:.1f} s = {ratio:.2f}"
@@ -310,7 +308,6 @@ def _milliseconds(values: Iterable[float]) -> str:
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.objects", description=__doc__)
     parser.add_argument("--objects", type=int, default=COUNT, help="(default: %(default)s)")
     parser.add_argument("--idle-minutes", type=float, default=IDLE_MINUTES, help="(default: %(default)s)")

@@ -1,7 +1,7 @@
-"""What a user would run without us: Qdrant's own client makes the collections, indexes and aliases of many objects.
+"""Create the collections, indexes and aliases of many objects with Qdrant's own client, without the product.
 
-`python -m bench.official URL SLUG NAME COUNT < CALLS`: reads the calls that made the object SLUG as JSON lines of
-method, target and body, makes COUNT objects NAME-0000 and so on with them, and prints the seconds.
+`python -m bench.official URL SLUG NAME COUNT < CALLS` reads the calls that created the object SLUG, as JSON lines of
+method, target and body. It creates COUNT objects NAME-0000 and so on with them, and prints the seconds.
 """
 
 import asyncio
@@ -19,31 +19,30 @@ from agentmemory_operator.runtime.queue import LANE_WIDTH
 
 
 async def main() -> None:
-    """Run the command."""
     url, slug, name, count = sys.argv[1:]
     lines = sys.stdin.read().splitlines()
-    # By default it opens a connection for each call to this machine, but keeps those to others.
+    # By default the client opens a connection for each call to localhost, but keeps those to other hosts.
     limits = httpx.Limits(max_connections=LANE_WIDTH)
     client = AsyncQdrantClient(url=url, timeout=120, check_compatibility=False, limits=limits)
     names = iter([f"{name}-{number:04d}" for number in range(int(count))])
 
-    async def make() -> None:
-        # Lanes take turns: each takes the next name.
-        for each in names:
+    async def create_objects() -> None:
+        # Concurrent lanes share the iterator: each takes the next name.
+        for object_name in names:
             for line in lines:
-                await perform(client, *orjson.loads(line.replace(slug, each)))
+                await perform(client, *orjson.loads(line.replace(slug, object_name)))
 
     started_s = time.perf_counter()
-    await asyncio.gather(*(make() for _ in range(LANE_WIDTH)))
+    await asyncio.gather(*(create_objects() for _ in range(LANE_WIDTH)))
     print(time.perf_counter() - started_s)
     await client.close()
 
 
 def perform(client: AsyncQdrantClient, method: str, target: str, body: Any) -> Awaitable[Any]:
-    """Make a call by the client's method for it.
+    """Call the client's method for a request.
 
     Raises:
-        ValueError: there is none here.
+        ValueError: If there is no method for it here.
     """
     path, _, query = target.partition("?")
     match method, path.split("/")[2:]:

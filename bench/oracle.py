@@ -1,4 +1,4 @@
-"""The exact best memories: every memory of the user scored in float64, by the rules of `search/rules/score`."""
+"""The exact best memories: all memories of a user, scored in float64 by the rules of `search/rules/score`."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 from bench.datasets import TYPES, Dataset, Floats
 
 CHECKED = 200
-# What the engine's float32 vectors and constants may move a score by; a result that good is one of the best.
+# Possible change of a score by the engine's float32 vectors and constants. Results within it count as equally good.
 TOLERANCE = 1e-6
 
 
@@ -17,7 +17,7 @@ class Oracle:
     """Exact scores of one collection's memories.
 
     Args:
-        access_count: of each row, as the collection holds it now.
+        access_count: Current access count of each row in the collection.
     """
 
     def __init__(self, data: Dataset, ranking: Ranking, access_count: NDArray[np.int64]) -> None:
@@ -40,21 +40,21 @@ class Oracle:
         return similarity, weights.similarity * similarity + weights.recency * recency + weights.utility * utility
 
     def share_found(self, user: int, vector: Floats, *, now_ms: int, found: list[int], top_k: int) -> float:
-        """Return which share of the exact best is among the rows found; 1 when nothing is to be found."""
+        """Return the share of the exact best memories that is among the found rows. 1 if there are none to find."""
         similarity, scores = self.scores(vector, now_ms)
-        may = self._is_visible & (self._data.user == user)
-        may &= (similarity >= self._ranking.min_similarity) & (scores >= self._ranking.score_threshold)
-        best = np.sort(scores[may])[::-1][:top_k]
+        is_eligible = self._is_visible & (self._data.user == user)
+        is_eligible &= (similarity >= self._ranking.min_similarity) & (scores >= self._ranking.score_threshold)
+        best = np.sort(scores[is_eligible])[::-1][:top_k]
         if not len(best):
             return 1.0
-        good = [row for row in found if may[row] and scores[row] >= best[-1] - TOLERANCE]
+        good = [row for row in found if is_eligible[row] and scores[row] >= best[-1] - TOLERANCE]
         return min(len(good) / len(best), 1.0)
 
     def check(self, vector: Floats, now_ms: int) -> None:
         """Compare with the product's own scoring, memory by memory.
 
         Raises:
-            RuntimeError: they differ.
+            RuntimeError: If a score differs.
         """
         similarity, scores = self.scores(vector, now_ms)
         for row in range(min(CHECKED, len(self._data))):

@@ -1,10 +1,10 @@
-"""The product beside mem0, the most used open memory library: one server, one embedder, the same texts and questions.
+"""Compare the product with mem0, the most used open memory library: same server, embedder, texts and questions.
 
     python -m venv PEER && PEER/bin/pip install mem0ai==2.2.1
     python -m bench.peer --peer-python PEER/bin/python --data FILE --embeddings http://127.0.0.1:9801/v1
 
-The data is a JSON file of conversations with turns (`id, session, at, speaker, text`) and questions with the turns that
-answer them; the embedder is any OpenAI-compatible server that both ask.
+The data is a JSON file of conversations with turns (`id, session, at, speaker, text`), and questions with the turns
+that answer them. Both sides call the same OpenAI-compatible embedder.
 """
 
 import argparse
@@ -36,10 +36,10 @@ SCORING: Json = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one side did.
+    """Results of one side.
 
     Attributes:
-        recall: share of a question's evidence among its first 10 results, averaged.
+        recall: Mean share of a question's evidence among its first 10 results.
     """
 
     name: str
@@ -57,13 +57,12 @@ class Measured:
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
     conversations = json.loads(args.data.read_text(encoding="utf-8"))["conversations"]
     embedding = {"provider": "openai", "model": "peer", "dimensions": args.dimensions, "baseURL": args.embeddings}
     sides: list[Measured] = []
     for has_keyword in (False, True):
-        # The peer keeps no vectors of texts that it saw, so neither does the product here.
+        # mem0 caches no vectors of known texts, so the cache is disabled here too.
         spec = {
             "embedding": embedding | {"cacheEntries": 0},
             "scoring": SCORING,
@@ -87,7 +86,7 @@ def measure_peer(args: argparse.Namespace, stack: Stack) -> Measured:
     """Run mem0 in its own environment."""
     script = Path(__file__).with_name("peer_mem0.py")
     options = [str(args.data), stack.qdrant_url, args.embeddings, str(args.dimensions), str(TOP_K)]
-    # -P: the folder of the script holds a module that is named as a public package is, `datasets`.
+    # -P: the script's folder contains a module with the name of a public package, `datasets`.
     command = [str(args.peer_python), "-P", str(script), *options]
     answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
     return Measured(
@@ -99,7 +98,7 @@ def measure_peer(args: argparse.Namespace, stack: Stack) -> Measured:
 
 
 def measure_product(stack: Stack, conversations: Sequence[Json], *, name: str) -> Measured:
-    """Store and ask the same through the API."""
+    """Store and search the same through the API."""
     count = sum(len(conversation["turns"]) for conversation in conversations)
     with Client(stack.api_url) as api:
         path = f"/v1/agents/{AGENT}"
@@ -126,7 +125,7 @@ def measure_product(stack: Stack, conversations: Sequence[Json], *, name: str) -
 
 
 def store_batches(api: Client, memories: Sequence[Json]) -> float:
-    """Store everything again in a second agent, many a call; return the seconds."""
+    """Store everything again in a second agent, in batches. Return the seconds."""
     started_s = time.perf_counter()
     for start in range(0, len(memories), BATCH):
         api.call("POST", f"/v1/agents/{AGENT}-batches/memories/batch", {"memories": memories[start : start + BATCH]})
@@ -134,7 +133,7 @@ def store_batches(api: Client, memories: Sequence[Json]) -> float:
 
 
 def memories_of(conversations: Sequence[Json]) -> Iterator[Json]:
-    """Yield each turn as the API takes it."""
+    """Yield each turn as a request body of the API."""
     for conversation in conversations:
         for turn in conversation["turns"]:
             yield {
@@ -153,7 +152,6 @@ def recall_of(ranks: Sequence[Sequence[Sequence[str]]]) -> float:
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.peer", description=__doc__)
     parser.add_argument("--peer-python", type=Path, required=True, help="of an environment with mem0ai")
     parser.add_argument("--data", type=Path, required=True)

@@ -1,6 +1,6 @@
-"""Store and ask the conversations of a file with mem0 (`infer=False`); print what was measured as JSON.
+"""Store and search the conversations of a file with mem0 (`infer=False`). Print the measurements as JSON.
 
-Run by `bench.peer` with the Python of an environment that has `mem0ai`; imports nothing of this project.
+`bench.peer` runs it with the Python of an environment that has `mem0ai`. It imports nothing of this project.
 """
 
 import json
@@ -15,7 +15,7 @@ from mem0 import Memory  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    """Run the command: DATA QDRANT_URL EMBEDDINGS_URL DIMENSIONS TOP_K."""
+    """Run with the arguments DATA QDRANT_URL EMBEDDINGS_URL DIMENSIONS TOP_K."""
     data, qdrant_url, embeddings_url, dimensions, top_k = sys.argv[1:]
     memory = Memory.from_config(
         {
@@ -36,11 +36,11 @@ def main() -> None:
                     "embedding_dims": int(dimensions),
                 },
             },
-            # It wants a model configured, though nothing here asks one.
+            # mem0 requires a configured model, although none is called here.
             "llm": {"provider": "openai", "config": {"api_key": "none", "openai_base_url": embeddings_url}},
         }
     )
-    # The first write looks for a keyword model on the network, with pauses, where there is none.
+    # The first write searches the network for a keyword model, with pauses if there is none.
     memory.add("warm-up", user_id="nobody", infer=False)
     conversations = json.loads(Path(data).read_text(encoding="utf-8"))["conversations"]
     stored, took_s = store(memory, conversations)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def store(memory: "Memory", conversations: list[dict[str, Any]]) -> tuple[int, float]:
-    """Store every turn, one a call, as its users do."""
+    """Store every turn with one call each, as users of mem0 do."""
     stored, started_s = 0, time.perf_counter()
     for conversation in conversations:
         for turn in conversation["turns"]:
@@ -60,7 +60,7 @@ def store(memory: "Memory", conversations: list[dict[str, Any]]) -> tuple[int, f
 
 
 def ask(memory: "Memory", conversations: list[dict[str, Any]], top_k: int) -> tuple[list[list[list[str]]], list[float]]:
-    """Return for each question the turns found and the turns wanted, and the seconds of each search."""
+    """Return for each question the found and the expected turns, and the seconds of each search."""
     ranks, searches_s = [], []
     for conversation in conversations:
         for question in conversation["questions"]:

@@ -1,4 +1,4 @@
-"""What goes on, and since when."""
+"""Progress messages with the time since the start."""
 
 import time
 

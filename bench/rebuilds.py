@@ -1,7 +1,8 @@
-"""`python -m bench.rebuilds`: one agent's collection rebuilt, alone and while it is searched.
+"""`python -m bench.rebuilds`: rebuild one agent's collection, without load and under searches.
 
-The change is one of the datatype and back, so that vectors are copied. It is compared with a bare client in the same
-run that scrolls the collection and upserts what it reads into one of the same shape: both until the server says green.
+The datatype is changed and changed back, so vectors are copied. The baseline is a bare client in the same run: it
+scrolls the collection and upserts the points into another one of the same shape. Both are measured until the server
+reports green.
 """
 
 import argparse
@@ -36,10 +37,10 @@ STEPS = ("Copy", "CatchUp", "Converge", "Verify", "Move")
 
 @dataclass(slots=True)
 class Searches:
-    """What a client saw that searched without a break.
+    """Results of a client that searches in a loop.
 
     Attributes:
-        took: when each was answered, perf_counter seconds, and after how many milliseconds.
+        took: For each response, its time (perf_counter seconds) and its latency in milliseconds.
     """
 
     took: list[tuple[float, float]] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Searches:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, url: str, data: Dataset) -> None:
-        """Search until told to stop."""
+        """Search until `stop` is set."""
         with Client(url) as api:
             requests = [search_request(api, data, user=user, vector=vector) for user, vector in data.questions(200)]
             while not self.stop.is_set():
@@ -65,17 +66,17 @@ class Searches:
         self.took.append((ended_s, (ended_s - started_s) * 1000))
 
     def p99(self, since_s: float, until_s: float) -> float:
-        """Return the 99th percentile of those answered in a time, milliseconds."""
+        """Return the 99th percentile of the latencies between two times, in milliseconds."""
         return float(np.percentile([ms for at_s, ms in self.took if since_s <= at_s < until_s] or [np.nan], 99))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One rebuild.
+    """Observations of one rebuild.
 
     Attributes:
-        begun: when each step was seen to begin, perf_counter seconds; `Done` is the end.
-        grown_mib: how much more memory the process of operator and API had at most.
+        begun: Start time of each step in perf_counter seconds. `Done` is the end.
+        grown_mib: Peak growth of the memory of the process of operator and API.
     """
 
     started_s: float
@@ -83,7 +84,7 @@ class Seen:
     grown_mib: float
 
     def seconds(self, step: str) -> float:
-        """Return how long a step took."""
+        """Return the duration of a step in seconds."""
         following = [at_s for at_s in self.begun.values() if at_s > self.begun[step]]
         return min(following) - self.begun[step]
 
@@ -94,11 +95,10 @@ class Seen:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.rebuilds", description=__doc__)
     parser.add_argument("--memories", type=int, default=COUNT)
     options = parser.parse_args()
-    # So that the servers are stopped and the folder is removed then too.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     slug = f"bench-{secrets.token_hex(2)}"
     data = make_dataset(slug, size=options.memories, users=USERS, now_ms=time.time_ns() // 1_000_000)
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def measure(stack: Stack, data: Dataset) -> list[Cells]:
-    """Copy it as a bare client would, then rebuild it twice: alone, and while it is searched."""
+    """Copy the collection with a bare client. Then rebuild it twice: without load, and under searches."""
     say("copying it with a bare client")
     copied_s, green_s = bare_copy(stack, data, "float16")
     say(f"{copied_s:.1f} s, green after {green_s:.1f} s; rebuilding it")
@@ -135,7 +135,7 @@ def measure(stack: Stack, data: Dataset) -> list[Cells]:
 
 @contextlib.contextmanager
 def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]:
-    """Search while the context is open."""
+    """Search in a thread while the context is open."""
     thread = threading.Thread(target=searches.run, args=(stack.api_url, data))
     thread.start()
     try:
@@ -146,7 +146,7 @@ def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]
 
 
 def bare_copy(stack: Stack, data: Dataset, datatype: str) -> tuple[float, float]:
-    """Return after how many seconds a bare client had written everything, and after how many the copy was green."""
+    """Copy with a bare client. Return the seconds until everything was written, and until the copy was green."""
     with Client(stack.qdrant_url) as qdrant:
         info = qdrant.call("GET", f"/collections/{data.alias}")["result"]
         config = info["config"]
@@ -179,35 +179,35 @@ def _copy(qdrant: Client, alias: str) -> None:
 
 
 def rebuild(stack: Stack, data: Dataset, datatype: str) -> Seen:
-    """Ask for another datatype; return what was seen until the rebuild had ended.
+    """Change the datatype. Return the observations until the rebuild ended.
 
     Raises:
-        RuntimeError: it did not end.
+        RuntimeError: If it did not end in time.
     """
     before_mib = memory_mib(stack.api_pid, "VmRSS")
-    # The highest mark begins anew.
+    # Reset the peak of resident memory.
     Path(f"/proc/{stack.api_pid}/clear_refs").write_text("5", encoding="ascii")
     index = {"vectors": {"datatype": datatype}}
     document = agent_manifest(data.slug, spec=SPEC | {"index": index})
     started_s = time.perf_counter()
     stack.apply(document)
-    begun = _watch(stack, data.slug, since_s=started_s)
-    return Seen(started_s=started_s, begun=begun, grown_mib=memory_mib(stack.api_pid, "VmHWM") - before_mib)
+    step_starts = _watch(stack, data.slug, since_s=started_s)
+    return Seen(started_s=started_s, begun=step_starts, grown_mib=memory_mib(stack.api_pid, "VmHWM") - before_mib)
 
 
 def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
-    """Return when each step of the rebuild was seen to begin."""
-    begun: dict[str, float] = {}
+    """Return the observed start time of each step of the rebuild."""
+    step_starts: dict[str, float] = {}
     last = ""
     while time.perf_counter() - since_s < DONE_S:
-        told = stack.rebuild_status(slug)
-        step, state = told.get("step", ""), told.get("state", "")
-        if state in ("Running", "Waiting", "Done") and step not in begun and (begun or step != "Done"):
-            begun[step] = time.perf_counter()
-        if "Done" in begun:
-            return begun
-        if (said := f"{step} {state} {told.get('message', '')}") != last:
-            say(last := said)
+        status = stack.rebuild_status(slug)
+        step, state = status.get("step", ""), status.get("state", "")
+        if state in ("Running", "Waiting", "Done") and step not in step_starts and (step_starts or step != "Done"):
+            step_starts[step] = time.perf_counter()
+        if "Done" in step_starts:
+            return step_starts
+        if (line := f"{step} {state} {status.get('message', '')}") != last:
+            say(last := line)
         time.sleep(LOOK_S)
     raise RuntimeError(f"the rebuild did not end within {DONE_S:.0f} s: {last}")
 
@@ -215,7 +215,6 @@ def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
 def rows(
     copied_s: float, green_s: float, alone: Seen, searched: Seen, searches: Searches, before_s: float
 ) -> list[Cells]:
-    """Return what was aimed at beside what was measured."""
     took = ", ".join(f"{step} {alone.seconds(step):.1f}" for step in STEPS if step in alone.begun)
     before = searches.p99(before_s, before_s + BEFORE_S)
     copy_end_s = searched.begun["Copy"] + searched.seconds("Copy")

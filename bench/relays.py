@@ -1,8 +1,9 @@
-"""A relay in front of Qdrant that counts what passes: requests are read, answers go through as they come.
+"""A relay in front of Qdrant that counts and records requests, and passes responses through unchanged.
 
-It can hold calls for as long as a real server was seen to take: Qdrant 1.18.3, 2 cores, 8 clients. The server works on
-one call at a time; a call that waits for an index is answered later, and leaves it to the others meanwhile. Held so, a
-collection with alias and 8 indexes takes 83 ms of 8 clients; that server took 77 and 87 (300 and 1,000 collections).
+It can delay requests to the durations of a real server: Qdrant 1.18.3, 2 cores, 8 clients. That server processes one
+request at a time. A request that waits for an index is answered later, and does not block others while it waits. With
+these delays, a collection with alias and 8 indexes takes 83 ms for 8 clients. The real server took 77 ms (300
+collections) and 87 ms (1,000 collections).
 """
 
 import asyncio
@@ -17,16 +18,16 @@ from agentmemory_operator.adapters.qdrant.calls import is_write
 
 CHUNK = 1 << 16
 
-# Seconds a call of a server that makes collections for 8 clients at once, by method, end of the path, and query.
+# Seconds per request on a server that creates collections for 8 clients at once, by method, end of the path, and query.
 CREATE_S, ALIAS_S, WAITED_INDEX_S, INDEX_S, PATCH_S, READ_S = 0.041, 0.002, 0.020, 0.005, 0.002, 0.0008
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as it passed.
+    """One recorded request.
 
     Attributes:
-        target: path and query.
+        target: Path and query.
     """
 
     method: str
@@ -39,13 +40,13 @@ class Call:
 
     @property
     def waits_s(self) -> float:
-        """How long the answer of a real server comes after its work: an index is taken down first, then made."""
+        """Seconds between the work of a real server and its response, for a request that waits for an index."""
         path, _, query = self.target.partition("?")
         return WAITED_INDEX_S - INDEX_S if path.endswith("/index") and "wait=true" in query else 0.0
 
     @property
     def works_s(self) -> float:
-        """For how long a real server can do nothing else."""
+        """Seconds for which the request blocks a real server."""
         path = self.target.partition("?")[0]
         if path.endswith("/index"):
             return INDEX_S
@@ -56,11 +57,11 @@ class Call:
 
 @dataclass(slots=True)
 class Relay:
-    """What passed.
+    """Counts and records of the relayed requests.
 
     Attributes:
-        calls: with bodies, while `keeps_calls`.
-        is_paced: calls take as long as a real server's.
+        calls: Requests with bodies, recorded while `keeps_calls` is set.
+        is_paced: True to delay requests as a real server would.
     """
 
     host: str
@@ -75,14 +76,17 @@ class Relay:
     _free_at_s: float = 0.0
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection until either side ends it."""
-        there, back = await asyncio.open_connection(self.host, self.port)
-        directions = [asyncio.create_task(self._requests(reader, back)), asyncio.create_task(_copy(there, writer))]
+        """Relay one connection until either side closes it."""
+        server_reader, server_writer = await asyncio.open_connection(self.host, self.port)
+        directions = [
+            asyncio.create_task(self._requests(reader, server_writer)),
+            asyncio.create_task(_copy(server_reader, writer)),
+        ]
         await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         for task in directions:
             task.cancel()
         await asyncio.gather(*directions, return_exceptions=True)
-        for end in (writer, back):
+        for end in (writer, server_writer):
             end.close()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -100,7 +104,10 @@ class Relay:
             await writer.drain()
 
     async def _hold(self, call: Call) -> None:
-        """Wait for the server, which is one for all connections; a sleep that lasts too long delays no later call."""
+        """Wait for the simulated server, which all connections share.
+
+        A sleep that is too long delays no later request.
+        """
         now_s = asyncio.get_running_loop().time()
         self._free_at_s = max(now_s, self._free_at_s) + call.works_s
         await asyncio.sleep(self._free_at_s + call.waits_s - now_s)
@@ -115,7 +122,7 @@ class Relay:
 
 @contextlib.contextmanager
 def relaying(target: str) -> Iterator[Relay]:
-    """Relay to the server at `target` while the context is open, in a thread of its own."""
+    """Relay to the server at `target` in a thread, while the context is open."""
     parts = urlsplit(target)
     relay, serving, ends = Relay(parts.hostname or "127.0.0.1", parts.port or 80), threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(_serve(relay, serving, ends)), daemon=True)

@@ -1,6 +1,6 @@
-"""`python -m bench.restores`: one agent's snapshot, its proof and its restore, alone and while it is searched.
+"""`python -m bench.restores`: snapshot, verification and restore of one agent, without load and under searches.
 
-The time is compared with a plain copy of the snapshot's file in the same run: read, written and synced to disk.
+The baseline is a plain copy of the snapshot's file in the same run: read, written and synced to disk.
 """
 
 import argparse
@@ -35,7 +35,7 @@ LOOK_S = 0.02
 
 @dataclass(slots=True)
 class Searches:
-    """What a client saw that searched without a break."""
+    """Results of a client that searches in a loop."""
 
     answered: int = 0
     failed: int = 0
@@ -43,7 +43,7 @@ class Searches:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, url: str, slug: str, body: Json) -> None:
-        """Search until told to stop."""
+        """Search until `stop` is set."""
         with Client(url) as api:
             request = api.prepare("POST", f"/v1/agents/{slug}/search", body)
             while not self.stop.is_set():
@@ -59,12 +59,12 @@ class Searches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One run.
+    """Observations of one run.
 
     Attributes:
-        restored_s, searched_s: from the object applied to its end, alone, and beside a client that searches.
-        copy_s: the best of several plain copies of the snapshot's file.
-        grown_mib: how much more memory the operator's process had at most, API included.
+        restored_s, searched_s: Seconds from the applied object to its end, without load and under searches.
+        copy_s: Fastest of several plain copies of the snapshot's file.
+        grown_mib: Peak growth of the memory of the process of operator and API.
     """
 
     made_s: float
@@ -76,11 +76,10 @@ class Seen:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.restores", description=__doc__)
     parser.add_argument("--memories", type=int, default=COUNT)
     options = parser.parse_args()
-    # So that the servers are stopped and the folder is removed then too.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     slug = f"bench-{secrets.token_hex(2)}"
     data = make_dataset(slug, size=options.memories, users=1, now_ms=time.time_ns() // 1_000_000)
@@ -100,7 +99,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]:
-    """Search while the context is open."""
+    """Search in a thread while the context is open."""
     body: Json = {"vector": data.vectors[0], "user_id": data.user_name(0), "top_k": TOP_K}
     thread = threading.Thread(target=searches.run, args=(stack.api_url, data.slug, body))
     thread.start()
@@ -112,7 +111,7 @@ def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]
 
 
 def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> Seen:
-    """Make a snapshot, prove it, restore it twice: alone, and while the agent is searched."""
+    """Create and verify a snapshot. Restore it twice: without load, and under searches."""
     before_mib = memory_mib(stack.api_pid, "VmRSS")
     say("making and proving a snapshot")
     made_s = run_once(stack, "MemorySnapshot", "kept", {"agentMemoryRef": {"name": data.slug}})
@@ -138,10 +137,10 @@ def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> Se
 
 
 def run_once(stack: Stack, kind: str, name: str, spec: Json) -> float:
-    """Apply an object that is done once; return after how many seconds it was.
+    """Apply an object that runs once. Return the seconds until it succeeded.
 
     Raises:
-        RuntimeError: it failed, or did not end.
+        RuntimeError: If it failed, or did not end in time.
     """
     metadata = {"name": name, "namespace": NAMESPACE}
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
@@ -159,7 +158,7 @@ def run_once(stack: Stack, kind: str, name: str, spec: Json) -> float:
 
 
 def conditions_of(status_file: Path) -> dict[str, str]:
-    """Return the status of each condition, none before there is any."""
+    """Return the status of each condition. Empty before the first status."""
     if not status_file.is_file():
         return {}
     status = json.loads(status_file.read_text(encoding="utf-8"))["status"]
@@ -167,7 +166,7 @@ def conditions_of(status_file: Path) -> dict[str, str]:
 
 
 def copy(file: Path, to: Path) -> float:
-    """Copy a file to disk; return the seconds."""
+    """Copy a file and sync it to disk. Return the seconds."""
     started_s = time.perf_counter()
     shutil.copyfile(file, to)
     with to.open("rb") as copied:
@@ -176,14 +175,13 @@ def copy(file: Path, to: Path) -> float:
 
 
 def memory_mib(pid: int, line: str) -> float:
-    """Return a figure of a process's memory, MiB."""
+    """Return a line of /proc/PID/status, such as VmRSS, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     found = re.search(rf"^{line}:\s+(\d+) kB", status, re.MULTILINE)
     return int(found[1]) / 1024 if found else float("nan")
 
 
 def rows(seen: Seen, searches: Searches) -> list[Cells]:
-    """Return what was aimed at beside what was measured."""
     times = f"{seen.restored_s:.1f} s / {seen.copy_s:.1f} s = {seen.restored_s / seen.copy_s:.1f}"
     return [
         (f"snapshot of {seen.file_mib:.0f} MiB made and proven", f"{seen.made_s:.1f} s", ""),

@@ -1,7 +1,7 @@
-"""The API beside what somebody would write by hand, asked in turn for the same: `python -m bench --rivals`.
+"""`python -m bench --rivals`: compare the API with hand-written queries that find the same memories.
 
-Every side goes through one kept-alive socket, and its time holds all that its caller has to do: the question to JSON,
-the answer from it, and where the client ranks, ranking. Who is first changes with each question.
+Every side uses one keep-alive socket. Its time includes all work of the caller: encoding the question, decoding the
+response and, if the client ranks, ranking. The order of the sides rotates with each question.
 """
 
 import time
@@ -37,14 +37,14 @@ Json = dict[str, Any]
 
 CORTEX, STANDARD = "cortex", "standard"
 NEAREST = 1_000
-"""Memories that a formula written by hand scores, and how many a client that ranks by itself fetches at most."""
+"""Memories that a hand-written formula scores, and the most that a client fetches to rank by itself."""
 LISTED = 100
-"""Memories on each list of a hybrid query written by hand."""
+"""Memories on each list of a hand-written hybrid query."""
 FETCHED = (30, 100, 300, NEAREST)
 WARM_UP, JUDGED, PROVEN = 40, 60, 100
 ONE_A_CALL = 300
 BLOCK = 25
-"""Searches of a stretch with writes between them, or of one without; the two take turns."""
+"""Searches in a block with writes between them, or in one without. The two alternate."""
 
 VOCABULARY, WORDS, ASKED_WORDS = 5_000, 14, 6
 HEAD = ("agent", "asked", "p50, ms", "p99", "API / it, p50", "p99", "exact top 10 found")
@@ -52,7 +52,7 @@ HEAD = ("agent", "asked", "p50, ms", "p99", "API / it, p50", "p99", "exact top 1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What one user asks: a vector, and for searches by words a text too."""
+    """Question of one user: a vector, and for searches by words also a text."""
 
     user: int
     vector: Floats
@@ -60,24 +60,24 @@ class Question:
 
 
 Ask = Callable[[Question], list[int]]
-"""Asks one side, and returns the rows that it finds."""
+"""Sends a question to one side and returns the found rows."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """What one side took, and what it found."""
+    """Latencies and results of one side."""
 
     took_ms: list[float] = field(default_factory=list)
     found: list[tuple[int, list[int]]] = field(default_factory=list)
 
     @property
     def latency(self) -> Latency:
-        """Milliseconds without those of the first questions."""
+        """Latency without the first questions, which warm up."""
         return latency_of(self.took_ms[WARM_UP:])
 
 
 def fill(stack: Stack, cortex: Dataset, standard: Dataset) -> None:
-    """Store both agents' memories, those with words through the API, and print how fast that went."""
+    """Store the memories of both agents, those with words through the API. Print the rates."""
     texts = sentences(len(standard))
     for data in (cortex, standard):
         stack.wait_ready(data.slug)
@@ -90,7 +90,7 @@ def fill(stack: Stack, cortex: Dataset, standard: Dataset) -> None:
 
 
 def measure(stack: Stack, cortex: Dataset, standard: Dataset, *, searches: int, samples: int) -> None:
-    """Measure everything, and print it; both agents' memories are there."""
+    """Measure everything and print it. The memories of both agents must be stored."""
     texts = sentences(len(standard))
     say(f"asking {searches:,} questions of each side")
     by_score = beside_score(stack, cortex, searches)
@@ -102,7 +102,7 @@ def measure(stack: Stack, cortex: Dataset, standard: Dataset, *, searches: int, 
 
 
 def beside_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
-    """Compare searches by the weighted score; return the table's rows."""
+    """Compare searches by the weighted score. Return the table's rows."""
     ranking = ranking_of(data.slug)
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
         hand = ByHand(qdrant, data, ranking)
@@ -119,7 +119,7 @@ def beside_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
 
 
 def beside_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int) -> list[Cells]:
-    """Compare searches by meaning and words; return the table's rows."""
+    """Compare searches by meaning and words. Return the table's rows."""
     questions = list(spoken(data, texts, count + WARM_UP))
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
         hand = ByHand(qdrant, data, None)
@@ -134,7 +134,7 @@ def beside_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int) 
 
 
 def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, Asked]:
-    """Ask every side each question, another one first each time."""
+    """Send each question to every side. The first side rotates."""
     asked = {name: Asked() for name in sides}
     names = list(sides)
     for number, question in enumerate(questions):
@@ -148,23 +148,25 @@ def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, A
 
 
 def rows_of(agent: str, asked: dict[str, Asked], shares: dict[str, str]) -> list[Cells]:
-    """The rows of one agent: every side's times, and the API's over them."""
-    ours = asked["API"].latency
+    """Return the rows of one agent: the latencies of every side, and the ratio of the API's to them."""
+    api = asked["API"].latency
     rows: list[Cells] = []
     for name, side in asked.items():
-        theirs = side.latency
-        ratios = ("", "") if name == "API" else (f"{ours.p50 / theirs.p50:.2f}", f"{ours.p99 / theirs.p99:.2f}")
-        rows.append((agent, name, f"{theirs.p50:.2f}", f"{theirs.p99:.2f}", *ratios, shares.get(name, "")))
+        latency = side.latency
+        ratios = ("", "") if name == "API" else (f"{api.p50 / latency.p50:.2f}", f"{api.p99 / latency.p99:.2f}")
+        rows.append((agent, name, f"{latency.p50:.2f}", f"{latency.p99:.2f}", *ratios, shares.get(name, "")))
     return rows
 
 
 def shares_found(
     qdrant: Client, data: Dataset, sides: dict[str, Ask], questions: Sequence[Question]
 ) -> dict[str, float]:
-    """Which share of the exact best 10 each side finds; repeated until the API has written no access counts meanwhile.
+    """Return the share of the exact best 10 that each side finds.
+
+    It is repeated until the API has written no access counts during the searches, because they change scores.
 
     Raises:
-        RuntimeError: it wrote some each time.
+        RuntimeError: If counts changed during every attempt.
     """
     ranking = ranking_of(data.slug)
     for _ in range(ATTEMPTS):
@@ -177,7 +179,7 @@ def shares_found(
 
 
 def share_of(oracle: Oracle, questions: Sequence[Question], found: Sequence[tuple[int, list[int]]]) -> float:
-    """Which share of the exact best 10 was found, averaged over the questions."""
+    """Return the share of the exact best 10 that was found, averaged over the questions."""
     shares = [
         oracle.share_found(question.user, question.vector, now_ms=now_ms, found=rows, top_k=TOP_K)
         for question, (now_ms, rows) in zip(questions, found, strict=True)
@@ -186,7 +188,7 @@ def share_of(oracle: Oracle, questions: Sequence[Question], found: Sequence[tupl
 
 
 def by_api(api: Client, data: Dataset) -> Ask:
-    """Asks the API."""
+    """Return a function that searches through the API."""
 
     def ask(question: Question) -> list[int]:
         answer = api.call("POST", f"/v1/agents/{data.slug}/search", api_body(data, question))
@@ -196,22 +198,22 @@ def by_api(api: Client, data: Dataset) -> Ask:
 
 
 def api_body(data: Dataset, question: Question) -> Json:
-    """The body of a search."""
-    said = {"query": question.text} if question.text else {}
-    return {"user_id": data.user_name(question.user), "vector": question.vector, "top_k": TOP_K, **said}
+    """Return the body of a search."""
+    query = {"query": question.text} if question.text else {}
+    return {"user_id": data.user_name(question.user), "vector": question.vector, "top_k": TOP_K, **query}
 
 
 def is_proven(api: Client, data: Dataset, question: Question) -> bool:
-    """Whether the API proves that it has the exact best."""
+    """Return whether the API proves that its results are the exact best."""
     answer = api.call("POST", f"/v1/agents/{data.slug}/search", api_body(data, question) | {"explain": True})
     return bool(answer["candidates"]["exact"])
 
 
 class ByHand:
-    """The queries that somebody would write who has the same collection and no product.
+    """Queries that a user of the same collection would write without the product.
 
     Args:
-        ranking: of the formula; None where there is none.
+        ranking: Ranking of the formula. None if no formula is used.
     """
 
     def __init__(self, qdrant: Client, data: Dataset, ranking: Ranking | None) -> None:
@@ -221,18 +223,18 @@ class ByHand:
         }
 
     def nearest(self, question: Question) -> list[int]:
-        """The 10 nearest of the user."""
+        """Return the 10 nearest memories of the user."""
         return self._rows({"query": question.vector, "filter": self._filter(question), "limit": TOP_K})
 
     def formula(self, question: Question) -> list[int]:
-        """The same score, by the engine, over the nearest memories."""
+        """Rank by the same score in the engine, over the nearest memories."""
         assert self._ranking is not None
         among = {"query": question.vector, "filter": self._filter(question), "limit": NEAREST}
         scored = score_query(self._ranking, now_ms=time.time_ns() // 1_000_000, distance="Cosine")
         return self._rows({"prefetch": among, "query": scored, "limit": TOP_K})
 
     def ranked(self, fetched: int) -> Ask:
-        """The same score, by the client, over so many of the nearest."""
+        """Return a function that ranks by the same score in the client, over the `fetched` nearest memories."""
 
         def ask(question: Question) -> list[int]:
             body = {"query": question.vector, "filter": self._filter(question), "limit": fetched}
@@ -243,7 +245,7 @@ class ByHand:
         return ask
 
     def hybrid(self, question: Question) -> list[int]:
-        """The nearest and those with its words, by the ranks on both lists."""
+        """Fuse the nearest memories and those with the question's words by their ranks (RRF)."""
         filter_ = self._filter(question)
         words = {"text": question.text, "model": MODEL, "options": {"language": "english"}}
         lists = [
@@ -282,7 +284,10 @@ class ByHand:
 
 
 def mixed(stack: Stack, data: Dataset, samples: int, *, preset: str) -> Cells:
-    """Search with writes of the same user between, and without, in stretches that take turns; return a table's row."""
+    """Search with and without writes of the same user between the searches, in alternating blocks.
+
+    Return a table row.
+    """
     alone: list[float] = []
     between: list[float] = []
     with Client(stack.api_url) as api:
@@ -295,13 +300,13 @@ def mixed(stack: Stack, data: Dataset, samples: int, *, preset: str) -> Cells:
             request = api.prepare("POST", f"/v1/agents/{data.slug}/search", api_body(data, Question(user, vector, "")))
             (between if has_writes else alone).append(api.timed(request)[1])
     calm, busy = latency_of(alone[WARM_UP:]), latency_of(between)
-    told = f"{busy.p50:.2f} / {calm.p50:.2f} ms = {busy.p50 / calm.p50:.2f}; p99 {busy.p99:.1f} / {calm.p99:.1f} ms"
-    what = f"{preset}: p50 of searches with a store before each, over searches alone ({samples:,} in turn)"
-    return (what, told, "at most 1.3")
+    figures = f"{busy.p50:.2f} / {calm.p50:.2f} ms = {busy.p50 / calm.p50:.2f}; p99 {busy.p99:.1f} / {calm.p99:.1f} ms"
+    label = f"{preset}: p50 of searches with a store before each, over searches alone ({samples:,} in turn)"
+    return (label, figures, "at most 1.3")
 
 
 def stores(stack: Stack, data: Dataset, texts: Sequence[str]) -> list[Cells]:
-    """Store memories with words in sessions, one a call; return a table's rows."""
+    """Store memories with words in sessions, one per request. Return table rows."""
     with Client(stack.api_url) as api:
         path = f"/v1/agents/{data.slug}/memories"
         bodies = [
@@ -312,15 +317,15 @@ def stores(stack: Stack, data: Dataset, texts: Sequence[str]) -> list[Cells]:
     return [("standard: stored a second with words, one a call, in sessions", f"{one_a_call:,.0f}", "at least 100")]
 
 
-def timed(work: Callable[[], object]) -> float:
-    """How many seconds it takes."""
+def timed(operation: Callable[[], object]) -> float:
+    """Return the duration of a call in seconds."""
     started_s = time.perf_counter()
-    work()
+    operation()
     return time.perf_counter() - started_s
 
 
 def sentences(count: int) -> list[str]:
-    """Texts of words of which few are frequent, as in a language."""
+    """Return texts with a Zipf distribution of words, as in a natural language."""
     generator = np.random.default_rng(3)
     shares = 1 / np.arange(1, VOCABULARY + 1)
     words = generator.choice(VOCABULARY, (count, WORDS), p=shares / shares.sum())
@@ -328,7 +333,7 @@ def sentences(count: int) -> list[str]:
 
 
 def spoken_body(data: Dataset, row: int, texts: Sequence[str]) -> Json:
-    """The body that stores a row with a text of its own, in one of its user's sessions."""
+    """Return the request body that stores a row with its own text, in one of its user's sessions."""
     session_id = f"session-{row // (20 * data.users)}"
     return store_body(data, row) | {"content": f"{row}: {texts[row]}", "session_id": session_id}
 

@@ -1,4 +1,4 @@
-"""A thousand agents on one schedule: how many snapshots are made at once, whether all are, and none twice."""
+"""`python -m bench.schedule`: a thousand agents on one schedule. Concurrency and completeness of their snapshots."""
 
 import argparse
 import contextlib
@@ -34,12 +34,12 @@ SNAPSHOTS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/memorysnapshots"
 
 @dataclass(slots=True)
 class Snapshots:
-    """Every snapshot as the API server tells of it, in order; followed in a thread.
+    """Snapshots as observed by a watch on the API server, in a thread.
 
     Attributes:
-        begun: those that have a step under way.
-        most: of these at any time.
-        ended: how each ended, and after how many seconds.
+        begun: Names of snapshots with a step in progress.
+        most: Largest size of `begun` so far.
+        ended: Result of each completed snapshot, and its duration in seconds.
     """
 
     herd: Herd
@@ -73,12 +73,12 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One time of the schedule.
+    """Results of one scheduled time.
 
     Attributes:
-        took_s: from that time until the last snapshot had ended.
-        files: snapshots that Qdrant has of each agent.
-        left: scratch collections.
+        took_s: Seconds from the scheduled time until the last snapshot ended.
+        files: Number of snapshots in Qdrant for each agent.
+        left: Number of remaining scratch collections.
     """
 
     took_s: float
@@ -88,9 +88,8 @@ class Round:
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
-    # So that the servers are stopped and the folder is removed then too.
+    # On SIGTERM, raise SystemExit, so the contexts stop the servers and remove the folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     prefix = f"bench-{secrets.token_hex(2)}"
     with (
@@ -107,15 +106,15 @@ def main() -> None:
         say(f"{len(names):,} agents serve")
         snapshots = Snapshots(herd)
         threading.Thread(target=snapshots.follow, daemon=True).start()
-        made = measure(herd, names, snapshots, verify=args.verify)
+        results = measure(herd, names, snapshots, verify=args.verify)
         snapshots.is_over.set()
         herd.stop_operator()
     say("done\n")
-    print(render(GOAL_HEAD, rows(args, made, snapshots, peak_mib=herd.peak_mib)))
+    print(render(GOAL_HEAD, rows(args, results, snapshots, peak_mib=herd.peak_mib)))
 
 
 def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) -> Round:
-    """Give all agents one schedule, kill the operator midway, and see what comes of it."""
+    """Set one schedule for all agents, kill the operator after half of the snapshots, and collect the results."""
     slot = (datetime.now(UTC) + timedelta(seconds=AHEAD_S + 60)).replace(second=0, microsecond=0)
     for name in names:
         herd.change(name, {"snapshots": {"schedule": f"{slot.minute} {slot.hour} * * *", "verify": verify}})
@@ -136,25 +135,23 @@ def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) 
     return Round(took_s=took_s, files=files, left=left, names=[item["metadata"]["name"] for item in items])
 
 
-def rows(args: argparse.Namespace, made: Round, snapshots: Snapshots, *, peak_mib: float) -> list[Cells]:
-    """Return what was aimed at beside what was measured."""
+def rows(args: argparse.Namespace, results: Round, snapshots: Snapshots, *, peak_mib: float) -> list[Cells]:
     many = f"{args.agents:,}"
     good = sum(how.startswith("True") for how, _ in snapshots.ended.values())
-    doubled = len(made.names) - args.agents + sum(max(number - 1, 0) for number in made.files)
+    doubled = len(results.names) - args.agents + sum(max(number - 1, 0) for number in results.files)
     seconds = [took_s for _, took_s in snapshots.ended.values()]
     return [
         (f"snapshots of {many} agents of one schedule that succeeded", f"{good:,}", many),
         ("made twice, though the operator was killed midway", str(doubled), "0"),
         ("under way at once, at most", str(snapshots.most), f"at most {SNAPSHOTS_AT_ONCE}"),
-        ("scratch collections left", str(made.left), "0"),
-        (f"from the schedule's time to the last one, verify {args.verify}", f"{made.took_s:.0f} s", ""),
+        ("scratch collections left", str(results.left), "0"),
+        (f"from the schedule's time to the last one, verify {args.verify}", f"{results.took_s:.0f} s", ""),
         ("one of them, median / worst", f"{statistics.median(seconds):.0f} / {max(seconds):.0f} s", ""),
         ("the operator's memory, largest", f"{peak_mib:.0f} MiB", "at most 200 MiB"),
     ]
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.schedule", description=__doc__)
     parser.add_argument("--agents", type=int, default=AGENTS, help="(default: %(default)s)")
     parser.add_argument("--verify", choices=("Full", "Checksum", "None"), default="Full", help="(default: %(default)s)")

@@ -1,7 +1,7 @@
-"""Minutes of writes and searches while Qdrant is killed and the embedder fails: what was acknowledged must be there.
+"""`python -m bench.soak`: minutes of writes and searches while Qdrant is killed and the embedder fails.
 
-`python -m bench.soak` prints what it saw and ends with 1 when a memory is lost, there twice,
-or in another user's answer.
+It checks that every acknowledged memory is stored. It prints the results and exits with 1 if a memory is lost, stored
+twice, or returned to another user.
 """
 
 import argparse
@@ -26,14 +26,14 @@ AGENT = "soak"
 WRITERS, SEARCHERS = 4, 2
 SHARE_SUPERSEDING = 0.1
 PATIENCE_S = 120.0
-# What contract and OpenAPI allow while a server is away; anything else of 5xx is a fault of ours.
+# Statuses that the contract and OpenAPI allow while a server is unavailable. Any other 5xx is a defect.
 EXPECTED = {200, 201, 429, 503, 504}
 MAX_PAGE = 100
 
 
 @dataclass
 class Seen:
-    """What the clients saw; shared by their threads."""
+    """Observations of all clients. Shared by their threads."""
 
     stored: dict[str, dict[str, str]] = field(default_factory=dict)
     superseded: set[str] = field(default_factory=set)
@@ -49,13 +49,13 @@ class Seen:
 
 
 def main() -> int:
-    """Run the command."""
+    """Run the soak. Return the exit code."""
     args = parse_args()
     seen, stop = Seen(), threading.Event()
     with tempfile.TemporaryDirectory(prefix="agentmemory-soak-") as name, embedder(fail_share=args.fail_share) as model:
         folder = Path(name)
         embedding = {"provider": "openai", "model": "soak", "dimensions": DIMENSIONS, "baseURL": model.url}
-        # Every answer goes to the provider: a cache would hide its failures.
+        # Without a cache every request reaches the provider, so its failures take effect.
         spec = {"embedding": embedding | {"cacheEntries": 0}, "scoring": {"scoreThreshold": -1}}
         with KillableQdrant(folder) as qdrant, running(folder, [AGENT], qdrant.url, spec=spec) as stack:
             print(f"{machine()}, {stack.engine}", flush=True)
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def clients_of(stack: Stack, seen: Seen, stop: threading.Event) -> list[threading.Thread]:
-    """Return the writers, a user each, and searchers of the same users."""
+    """Return the threads: writers, one for each user, and searchers of the same users."""
     roles: list[Callable[..., None]] = [write] * WRITERS + [search] * SEARCHERS
     return [
         threading.Thread(target=role, args=(stack.api_url, f"user-{number % WRITERS}", seen, stop))
@@ -83,7 +83,7 @@ def clients_of(stack: Stack, seen: Seen, stop: threading.Event) -> list[threadin
 
 
 def restart(qdrant: KillableQdrant, *, minutes: float, times: int) -> None:
-    """Kill the server with -9 at even distances and start it again."""
+    """Kill the server with SIGKILL at regular intervals, and start it again."""
     for number in range(times):
         time.sleep(minutes * 60 / (times + 1))
         qdrant.kill()
@@ -94,7 +94,7 @@ def restart(qdrant: KillableQdrant, *, minutes: float, times: int) -> None:
 
 
 def write(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
-    """Store one memory after the other, each until it is acknowledged; now and then supersede the one before."""
+    """Store one memory after the other, each until it is acknowledged. Occasionally supersede the previous one."""
     chance, last, number = random.Random(user), "", 0
     with httpx.Client(base_url=url, timeout=30) as http:
         while not stop.is_set():
@@ -109,7 +109,7 @@ def write(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
 
 
 def store(http: httpx.Client, body: dict[str, str], seen: Seen) -> dict[str, str]:
-    """Store a memory; the same key again after every failure, as the contract says that it is safe."""
+    """Store a memory. Repeat it with the same idempotency key after every failure, which the contract declares safe."""
     headers, until = {"Idempotency-Key": str(uuid.uuid4())}, time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         try:
@@ -125,7 +125,7 @@ def store(http: httpx.Client, body: dict[str, str], seen: Seen) -> dict[str, str
 
 
 def search(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
-    """Ask for what the user stored; count what belongs to another."""
+    """Search for stored contents of the user. Count results that belong to other users."""
     chance = random.Random(user)
     with httpx.Client(base_url=url, timeout=30) as http:
         while not stop.is_set():
@@ -148,19 +148,19 @@ def search(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
 
 
 def compare(stack: Stack, seen: Seen) -> tuple[int, int]:
-    """Return how many acknowledged memories are lost, and how many there are that nobody stored or that are double."""
+    """Return the number of lost memories, and of stored ones that were never acknowledged or are duplicates."""
     lost = doubled = 0
     with httpx.Client(base_url=stack.api_url, timeout=30) as http:
         for user in {memory["user"] for memory in seen.stored.values()}:
-            there = everything(http, user)
+            listed = everything(http, user)
             expected = {name: memory["content"] for name, memory in seen.stored.items() if memory["user"] == user}
-            lost += sum(there.get(name) != content for name, content in expected.items())
-            doubled += len(set(there) - set(expected))
+            lost += sum(listed.get(name) != content for name, content in expected.items())
+            doubled += len(set(listed) - set(expected))
     return lost, doubled
 
 
 def everything(http: httpx.Client, user: str) -> dict[str, str]:
-    """Return id -> content of all of a user's memories, superseded ones included."""
+    """Return id -> content of all memories of a user, superseded ones included."""
     found: dict[str, str] = {}
     parameters = {"user_id": user, "include_superseded": "true", "limit": str(MAX_PAGE)}
     while True:
@@ -174,7 +174,6 @@ def everything(http: httpx.Client, user: str) -> dict[str, str]:
 
 
 def rows_of(seen: Seen, lost: int, doubled: int, *, asked: int, failed: int) -> list[tuple[str, str]]:
-    """Return the table's rows."""
     answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(seen.statuses.items()))
     return [
         ("writes acknowledged", f"{len(seen.stored):,}, of which {len(seen.superseded):,} supersede another"),
@@ -188,7 +187,6 @@ def rows_of(seen: Seen, lost: int, doubled: int, *, asked: int, failed: int) -> 
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--restarts", type=int, default=5, help="kills of Qdrant (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""What is measured: a Qdrant server and the dev stack in front of it, each a process, in a temporary folder."""
+"""The system under test: a Qdrant server and the dev stack in front of it, each a process, in a temporary folder."""
 
 import contextlib
 import json
@@ -32,8 +32,8 @@ class Stack:
     """Running servers.
 
     Attributes:
-        api_pid: the process that serves the API, and reconciles.
-        engine: what answers as Qdrant, in words.
+        api_pid: Process of the API and the operator.
+        engine: Name and version of the Qdrant server, for the output.
     """
 
     manifests: Path
@@ -47,7 +47,7 @@ class Stack:
         self.apply(agent_manifest(slug, weights))
 
     def apply(self, manifest: Json) -> None:
-        """Write a manifest in one step, so that half of it is never read."""
+        """Write a manifest atomically."""
         path = self.manifests / f"{manifest['metadata']['name']}.yaml"
         path.with_suffix(".new").write_text(yaml.safe_dump(manifest), encoding="utf-8")
         path.with_suffix(".new").replace(path)
@@ -58,35 +58,35 @@ class Stack:
         return manifest
 
     def rebuild_status(self, slug: str) -> Json:
-        """Return what an agent's status says of its rebuild, nothing before there is one."""
+        """Return the rebuild in an agent's status. Empty before there is one."""
         file = self.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"
         if not file.is_file():
             return {}
-        told: Json = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
-        return told
+        rebuild: Json = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
+        return rebuild
 
     def wait_ready(self, slug: str) -> None:
-        """Wait until the API knows the agent and its collection."""
+        """Wait until the API serves the agent from its collection."""
         with Client(self.api_url) as api:
-            _wait(lambda: _answers(api, f"/v1/agents/{slug}"), f"agent {slug} is not ready", limit_s=READY_S)
+            _wait(lambda: _is_served(api, f"/v1/agents/{slug}"), f"agent {slug} is not ready", limit_s=READY_S)
 
     def wait_until(self, is_done: Callable[[], bool], complaint: str) -> None:
-        """Wait until something is so.
+        """Wait until a condition is true.
 
         Raises:
-            RuntimeError: it never is.
+            RuntimeError: If it is not true in time.
         """
         _wait(is_done, complaint, limit_s=READY_S)
 
     def wait_indexed(self, alias: str) -> int:
-        """Wait until the engine has nothing left to build, three looks in a row; return the indexed vectors."""
+        """Wait until the collection is green in three consecutive checks. Return the number of indexed vectors."""
         with Client(self.qdrant_url) as qdrant:
             _wait(lambda: _is_settled(qdrant, alias), f"collection {alias} is not green", limit_s=INDEXED_S)
             return int(qdrant.call("GET", f"/collections/{alias}")["result"]["indexed_vectors_count"])
 
 
 def agent_manifest(slug: str, weights: Json | None = None, *, spec: Json | None = None) -> Json:
-    """Return an agent's manifest: preset cortex as it stands, or with parts of the spec in its place."""
+    """Return the manifest of an agent with preset cortex. Fields of `spec` override or extend it."""
     embedding = {"provider": "none", "dimensions": DIMENSIONS}
     whole = {"connectionRef": {"name": "main"}, "preset": "cortex", "embedding": embedding} | (spec or {})
     if weights:
@@ -95,7 +95,7 @@ def agent_manifest(slug: str, weights: Json | None = None, *, spec: Json | None 
 
 
 def standard_manifest(slug: str) -> Json:
-    """Return the manifest of an agent of preset standard."""
+    """Return the manifest of an agent with preset standard."""
     return agent_manifest(slug, spec={"preset": "standard"})
 
 
@@ -116,9 +116,9 @@ def running(
     """Run the stack while the context is open.
 
     Args:
-        qdrant_url: a server to use; None starts the dev Qdrant.
-        spec: what the agents have beside preset cortex, or in its place.
-        version: of Qdrant, which the dev server answers as.
+        qdrant_url: Server to use. None starts the dev Qdrant.
+        spec: Fields that override or extend the spec of every agent.
+        version: Version of Qdrant that the dev server reports.
     """
     manifests = folder / "manifests"
     manifests.mkdir(parents=True)
@@ -129,14 +129,14 @@ def running(
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(serving_qdrant(folder, qdrant_url, version))
         options = ["--manifests", str(manifests), "--data", str(folder / "unused"), "--port", "0", "--qdrant", url]
-        api_url, api_pid = stack.enter_context(_process(folder, "dev", options, says="API "))
+        api_url, api_pid = stack.enter_context(_process(folder, "dev", options, prefix="API "))
         engine = engine_of(url, is_dev=qdrant_url is None)
         yield Stack(manifests=manifests, api_url=api_url, api_pid=api_pid, qdrant_url=url, engine=engine)
 
 
 @contextlib.contextmanager
 def serving_qdrant(folder: Path, qdrant_url: str | None, version: str = DEFAULT_VERSION) -> Iterator[str]:
-    """Yield the URL of a server: the given one, else a dev Qdrant that runs while the context is open."""
+    """Yield the URL of the given server, else of a dev Qdrant that runs while the context is open."""
     if qdrant_url:
         yield qdrant_url
         return
@@ -145,14 +145,14 @@ def serving_qdrant(folder: Path, qdrant_url: str | None, version: str = DEFAULT_
 
 
 def engine_of(qdrant_url: str, *, is_dev: bool) -> str:
-    """Return what answers as Qdrant, in words."""
+    """Return the name and version of the Qdrant server, for the output."""
     with Client(qdrant_url) as qdrant:
         version = qdrant.call("GET", "/")["version"]
     return f"Qdrant {version}" + (" (dev server)" if is_dev else "")
 
 
 def remove_collections(qdrant_url: str, aliases: list[str]) -> None:
-    """Delete what the run made on a server that outlives it."""
+    """Delete the collections of the run from a server that outlives it."""
     with Client(qdrant_url) as qdrant:
         for row in qdrant.call("GET", "/aliases")["result"]["aliases"]:
             if row["alias_name"] in aliases:
@@ -160,7 +160,7 @@ def remove_collections(qdrant_url: str, aliases: list[str]) -> None:
 
 
 class KillableQdrant:
-    """The dev Qdrant as a process that can be killed and started again, on the same port and data."""
+    """The dev Qdrant in a process that can be killed and restarted, on the same port and data."""
 
     def __init__(self, folder: Path, version: str = DEFAULT_VERSION) -> None:
         self._folder, self._version = folder, version
@@ -177,38 +177,38 @@ class KillableQdrant:
         self._running.close()
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it and wait until it responds."""
         options = ["--data", str(self._folder / "qdrant"), "--port", str(self._port)]
         options += ["--qdrant-version", self._version]
-        process = _process(self._folder, "devserver", options, says="Qdrant ", ends_with=signal.SIGKILL)
+        process = _process(self._folder, "devserver", options, prefix="Qdrant ", ends_with=signal.SIGKILL)
         self.url, self.pid = self._running.enter_context(process)
         self._port = urlsplit(self.url).port or 0
 
     def kill(self) -> None:
-        """End it with SIGKILL, in the middle of whatever it does."""
+        """Kill it with SIGKILL."""
         self._running.close()
 
 
 @contextlib.contextmanager
 def _process(
-    folder: Path, verb: str, options: list[str], *, says: str, ends_with: signal.Signals = signal.SIGTERM
+    folder: Path, verb: str, options: list[str], *, prefix: str, ends_with: signal.Signals = signal.SIGTERM
 ) -> Iterator[tuple[str, int]]:
-    """Run a verb of the product; yield the URL on the line that starts with `says`, and the process's id."""
+    """Run a command of the product. Yield the URL from the log line that starts with `prefix`, and the process id."""
     log = folder / f"{verb}.log"
     command = [sys.executable, "-m", "agentmemory_operator", verb, *options]
     with log.open("w", encoding="utf-8") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
-            yield _said(process, log, says), process.pid
+            yield _wait_for_line(process, log, prefix), process.pid
         finally:
             process.send_signal(ends_with)
 
 
-def _said(process: subprocess.Popen[bytes], log: Path, says: str) -> str:
+def _wait_for_line(process: subprocess.Popen[bytes], log: Path, prefix: str) -> str:
     until = time.monotonic() + START_S
     while time.monotonic() < until and process.poll() is None:
         for line in log.read_text(encoding="utf-8").splitlines():
-            if line.startswith(says):
-                return line.removeprefix(says)
+            if line.startswith(prefix):
+                return line.removeprefix(prefix)
         time.sleep(0.05)
     raise RuntimeError(f"{log.stem} did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
 
@@ -222,15 +222,15 @@ def _object(kind: str, name: str, spec: Json) -> Json:
     }
 
 
-def _wait(is_done: Callable[[], bool], complaint: str, *, limit_s: float) -> None:
+def _wait(is_done: Callable[[], bool], message: str, *, limit_s: float) -> None:
     until = time.monotonic() + limit_s
     while not is_done():
         if time.monotonic() > until:
-            raise RuntimeError(f"{complaint} after {limit_s:.0f} s")
+            raise RuntimeError(f"{message} after {limit_s:.0f} s")
         time.sleep(0.1)
 
 
-def _answers(api: Client, path: str) -> bool:
+def _is_served(api: Client, path: str) -> bool:
     try:
         api.call("GET", path)
     except Refused:

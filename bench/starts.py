@@ -1,7 +1,7 @@
-"""How much work the chart's containers do until their probes say that they are ready: `python -m bench.starts`.
+"""`python -m bench.starts`: CPU and time that the chart's containers need until their readiness probes succeed.
 
-Each is started as a process with the arguments, the environment and the token that the chart gives it, on a real API
-server. Seconds of CPU, which other work on the machine makes longer by less than those of the clock; both are told.
+Each container runs as a process with the arguments, environment and token from the chart, against a real API server.
+CPU seconds depend less than elapsed time on other load of the machine. Both are printed.
 """
 
 import os
@@ -24,7 +24,6 @@ LONGEST_S = 60.0
 
 
 def main() -> None:
-    """Run the command."""
     print(machine())
     with ControlPlane(built()) as control_plane:
         control_plane.apply_crds(ROOT / "crds")
@@ -36,7 +35,7 @@ def main() -> None:
 
 
 def start(control_plane: ControlPlane, component: str) -> tuple[float, float]:
-    """Start one container until it is ready; return seconds of CPU and of the clock."""
+    """Start one container and wait until it is ready. Return CPU seconds and elapsed seconds."""
     namespace = control_plane.create_namespace()
     rendered = render({"namespaces": [namespace], "fullnameOverride": PREFIX})
     assert control_plane.apply(*of_kind(rendered, *RIGHTS).values()).returncode == 0
@@ -45,14 +44,14 @@ def start(control_plane: ControlPlane, component: str) -> tuple[float, float]:
     url = container.probe_urls(ports)["readinessProbe"]
     with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder:
         command = container.start(control_plane, Path(folder), *API_HERE, ports=ports)
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         with running(command) as program, httpx.Client() as client:
             wait_until(lambda: client.get(url).status_code == 200, seconds=LONGEST_S, what=url)
-            return cpu_s(program.pid), time.monotonic() - begun_s
+            return cpu_s(program.pid), time.monotonic() - started_s
 
 
 def cpu_s(pid: int) -> float:
-    """The seconds of CPU that a process has used."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

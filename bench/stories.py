@@ -1,8 +1,8 @@
-"""`python -m bench.stories`: how many of the operator's functions three stories pass, and in how many files they lie.
+"""`python -m bench.stories`: number of operator functions that three scenarios call, and of the files that define them.
 
-`agentmemory dev` runs in this process, with an eye on every thread. A story's functions are those of the operator that
-are called in its time: of a search once warm, from a manifest until the API serves its agent and a second more, and
-from other dimensions in the manifest until the alias has moved. Lambdas and comprehensions do not count.
+`agentmemory dev` runs in this process, with a profiler on every thread. A scenario counts the operator's functions that
+are called during it: a search after warm-up; a new manifest until the API serves its agent, and one second more;
+changed dimensions until the alias has moved. Lambdas and comprehensions do not count.
 """
 
 import argparse
@@ -38,27 +38,26 @@ HEAD = ("story", "functions", "files")
 
 
 class Passed:
-    """The functions that are called while a story is told."""
+    """Functions that are called during each scenario."""
 
     def __init__(self) -> None:
-        self._seen: set[CodeType] = set()
+        self._codes: set[CodeType] = set()
         self.stories: dict[str, list[str]] = {}
 
     def note(self, frame: FrameType, event: str, _: object) -> None:
-        """What the interpreter calls for each call."""
+        """Profile function: record each called function."""
         if event == "call":
-            self._seen.add(frame.f_code)
+            self._codes.add(frame.f_code)
 
-    def tell(self, story: str, work: Callable[[], object]) -> None:
-        """Do something, and keep what it called."""
-        self._seen.clear()
-        work()
-        seen = {code for code in self._seen.copy() if code.co_filename.startswith(ROOT) and code.co_name[0] != "<"}
-        self.stories[story] = sorted(f"{code.co_filename.removeprefix(ROOT)}: {code.co_qualname}" for code in seen)
+    def tell(self, story: str, operation: Callable[[], object]) -> None:
+        """Run a scenario and record the functions that it called."""
+        self._codes.clear()
+        operation()
+        called = {code for code in self._codes.copy() if code.co_filename.startswith(ROOT) and code.co_name[0] != "<"}
+        self.stories[story] = sorted(f"{code.co_filename.removeprefix(ROOT)}: {code.co_qualname}" for code in called)
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.stories", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the functions too")
     parser.add_argument("--port", type=int, default=18_480)
@@ -68,13 +67,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name:
         manifests = Path(name, "manifests")
         manifests.mkdir()
-        teller = threading.Thread(target=tell_all, args=(passed, manifests, f"http://127.0.0.1:{options.port}"))
-        teller.start()
+        runner = threading.Thread(target=tell_all, args=(passed, manifests, f"http://127.0.0.1:{options.port}"))
+        runner.start()
         sys.setprofile(passed.note)
-        asked = DevOptions(manifests=manifests, data=Path(name, "data"), port=options.port)
-        asyncio.run(run_dev(Settings.from_env({}), asked))
+        dev_options = DevOptions(manifests=manifests, data=Path(name, "data"), port=options.port)
+        asyncio.run(run_dev(Settings.from_env({}), dev_options))
         sys.setprofile(None)
-        teller.join()
+        runner.join()
     for story, functions in passed.stories.items() if options.list else ():
         print(f"{story}:", *functions, sep="\n  ")
     rows = [
@@ -85,7 +84,7 @@ def main() -> None:
 
 
 def tell_all(passed: Passed, manifests: Path, url: str) -> None:
-    """Tell the stories, then end the process's work."""
+    """Run the scenarios, then end the process."""
     sys.setprofile(None)
     ask = functools.partial(call, url)
     try:
@@ -105,20 +104,20 @@ def tell_all(passed: Passed, manifests: Path, url: str) -> None:
 
 
 def tell_object(ask: Callable[..., Json], manifests: Path) -> None:
-    """Write an agent's manifest, and wait until the API serves it and a second more."""
+    """Write an agent's manifest. Wait until the API serves it, and one second more."""
     apply_agent(manifests, BEFORE)
     wait_for(lambda: ask(f"/v1/agents/{SLUG}"))
     time.sleep(1)
 
 
 def tell_search(search: Callable[[], Json]) -> None:
-    """Search, and let the process end what it does once the answer is out."""
+    """Search, and let the process complete its work after the response."""
     search()
     time.sleep(0.1)
 
 
 def tell_rebuild(ask: Callable[..., Json], manifests: Path) -> None:
-    """Ask for other dimensions, and wait until searches come from the collection that has them."""
+    """Change the dimensions. Wait until the API serves from the new collection."""
     apply_agent(manifests, AFTER)
     wait_for(lambda: ask(f"/v1/agents/{SLUG}")["embedding"]["dimensions"] == AFTER)
 
@@ -131,7 +130,7 @@ def apply_agent(manifests: Path, dimensions: int) -> None:
 
 
 def apply(manifests: Path, kind: str, name: str, spec: Json) -> None:
-    """Write a manifest in one step."""
+    """Write a manifest atomically."""
     path = manifests / f"{kind}.json"
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "namespace": "bench"}, "spec": spec}
     path.with_suffix(".new").write_text(json.dumps(document), encoding="utf-8")
@@ -139,7 +138,7 @@ def apply(manifests: Path, kind: str, name: str, spec: Json) -> None:
 
 
 def call(url: str, path: str, body: Json | None = None) -> Json:
-    """Ask the API."""
+    """Send a request to the API and return the parsed response."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
@@ -147,12 +146,12 @@ def call(url: str, path: str, body: Json | None = None) -> Json:
     return found
 
 
-def wait_for(is_there: Callable[[], object]) -> None:
-    """Ask until something is there."""
+def wait_for(is_done: Callable[[], object]) -> None:
+    """Poll until the condition is true. OSErrors count as not yet."""
     until_s = time.monotonic() + LIMIT_S
     while True:
         try:
-            if is_there():
+            if is_done():
                 return
         except OSError:
             pass

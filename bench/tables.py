@@ -1,4 +1,4 @@
-"""The tables as `bench/README.md` shows them."""
+"""The tables of `bench/README.md`."""
 
 import math
 import os
@@ -27,7 +27,7 @@ GOAL_HEAD = ("what", "measured", "goal")
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """One collection's figures."""
+    """Results of one collection."""
 
     data: Dataset
     searching: Searching
@@ -35,7 +35,7 @@ class SearchRow:
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """API over engine, p50 and p99."""
+        """Ratios of the API's latency to the engine's, p50 and p99."""
         api, engine = self.searching.api, self.searching.engine
         return api.p50 / engine.p50, api.p99 / engine.p99
 
@@ -47,7 +47,7 @@ class SearchRow:
 
 
 def goals(rows: Sequence[SearchRow], per_second: float, effect: Latency) -> list[Cells]:
-    """Return what was aimed at beside what was measured, the worst row's."""
+    """Return the goals and the measured values. Searches count with their worst row."""
     ratio, ratio_p99 = (max(ratios) for ratios in zip(*(row.ratios for row in rows), strict=True))
     share = down(min(row.share for row in rows))
     stored = f"memories stored a second, {STORE_BATCH} a request, one client"
@@ -60,16 +60,16 @@ def goals(rows: Sequence[SearchRow], per_second: float, effect: Latency) -> list
 
 
 def render(head: Cells, rows: Sequence[Cells]) -> str:
-    """Return a Markdown table."""
+    """Render a Markdown table."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *rows))
 
 
 def machine() -> str:
-    """Return what the figures depend on, without the machine's name."""
+    """Describe the machine: CPU cores, memory and Python version, without its name."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}"
 
 
 def down(share: float) -> str:
-    """Return a share that never looks better than it is."""
+    """Render a share with four digits, rounded down."""
     return f"{math.floor(share * 10_000) / 10_000:.4f}"

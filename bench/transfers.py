@@ -1,6 +1,6 @@
-"""`python -m bench.transfers`: what import, export and forget of one user's memories cost: time, and memory of the API.
+"""`python -m bench.transfers`: duration and API memory of import, export and forget of one user's memories.
 
-The API is a process of its own in front of a development server, or of the one that QDRANT_URL names.
+The API is a process in front of a development server, or of the server at QDRANT_URL.
 """
 
 import argparse
@@ -25,20 +25,20 @@ Line = tuple[str, ...]
 
 
 def lines_of(memories: int) -> Iterator[bytes]:
-    """Yield lines of an export: of each 10 memories 2 are versions of one."""
+    """Yield lines of an export. Of every 10 memories, 2 are versions of one."""
     drawn = np.random.default_rng(1)
     for number in range(memories):
-        said: dict[str, Any] = {
+        document: dict[str, Any] = {
             "id": _id(number),
             "content": f"memory {number}",
             "type": "fact",
             "vector": [round(float(value), 4) for value in drawn.normal(size=DIMENSIONS)],
         }
         if number % 10 == 0:
-            said |= {"superseded_by": _id(number + 1), "superseded_at": "2026-01-01T00:00:00Z"}
+            document |= {"superseded_by": _id(number + 1), "superseded_at": "2026-01-01T00:00:00Z"}
         if number % 10 == 1:
-            said |= {"supersedes": _id(number - 1)}
-        yield json.dumps(said).encode() + b"\n"
+            document |= {"supersedes": _id(number - 1)}
+        yield json.dumps(document).encode() + b"\n"
 
 
 def _id(number: int) -> str:
@@ -46,17 +46,17 @@ def _id(number: int) -> str:
 
 
 def measure(url: str, pid: int, memories: int) -> list[Line]:
-    """Return a line for each thing that is done."""
+    """Return one line for each operation."""
     lines: list[Line] = []
 
-    def add(name: str, work: Callable[[], int]) -> None:
+    def add(name: str, operation: Callable[[], int]) -> None:
         before_mib, started_s = _peak_mib(pid), time.monotonic()
-        count = work()
+        count = operation()
         took_s = time.monotonic() - started_s
         lines.append((name, str(count), f"{took_s:.1f}", f"{count / took_s:.0f}", f"{_peak_mib(pid) - before_mib:.0f}"))
 
     with Client(url, timeout_s=600) as api:
-        # What is loaded at the first call is loaded now.
+        # Warm up: load all that is loaded at the first call.
         api.agent(AGENT).user("warm").import_memories(lines_of(20))
         list(api.agent(AGENT).user("warm").export())
         api.agent(AGENT).forget_everything("warm")
@@ -73,13 +73,12 @@ def measure(url: str, pid: int, memories: int) -> list[Line]:
 
 
 def _peak_mib(pid: int) -> float:
-    """Return the largest memory that a process ever had resident, MiB."""
+    """Return the peak resident memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memories", type=int, default=100_000)
     options = parser.parse_args()

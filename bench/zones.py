@@ -1,7 +1,8 @@
-"""`python -m bench.zones`: what privacy zones hide from who has a collection and a snapshot, and what they cost.
+"""`python -m bench.zones`: protection and cost of privacy zones, against a reader of a collection and its snapshot.
 
-First the attacks of `bench/leaks.py` on memories of each setting. Every memory is followed in its session by a plain
-one, whose keyword text could hold its words. Then two agents that differ in the zone of their memories alone, in turn.
+First it runs the attacks of `bench/leaks.py` on memories of each setting. In its session every memory is followed by a
+plain one; the keyword text of that could contain its words. Then it compares two agents that differ only in the zone of
+their memories, in turn.
 """
 
 import argparse
@@ -51,11 +52,11 @@ COSTS = {"cost-plain": None, "cost-personal": "PERSONAL"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Memories of one kind, in an agent of their own.
+    """Memories of one kind, in their own agent.
 
     Attributes:
-        zones: what the agent says of zones, beside the keys.
-        is_tagged: each memory has a tag, which is one of its words.
+        zones: Additional fields of `spec.zones`.
+        is_tagged: True if each memory has one of its words as a tag.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Setting:
     is_tagged: bool = False
 
     def spec(self, dimensions: int = DIMENSIONS) -> Json:
-        """Return the agent's spec beside the connection."""
+        """Return the agent's spec, without the connection."""
         words = {"index": {"keyword": {"enabled": True}}, "lifecycle": {"deduplicate": True}}
         return words | {"embedding": EMBEDDING | {"dimensions": dimensions}} | zones_of(self.zone, self.zones)
 
@@ -83,12 +84,11 @@ CONTROL = "no vector, no words, hash not keyed"
 
 
 def zones_of(zone: str | None, more: Json | None = None) -> Json:
-    """Return the part of a spec that allows a zone; nothing for none."""
+    """Return the part of a spec that allows a zone. Empty for None."""
     return {"zones": {"allowed": [zone], "keySecretRef": {"name": "zone-key"}} | (more or {})} if zone else {}
 
 
 def main() -> None:
-    """Run the command."""
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with (
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def leak_tables(stack: Stack, args: argparse.Namespace) -> Iterator[str]:
-    """Store, attack, and return what was found: words, then whole contents."""
+    """Store the memories, attack them, and yield the tables: words found, then whole contents."""
     words = vocabulary()
     candidates = sentences(words, args.candidates, np.random.default_rng(args.seed))
     memories = candidates[: args.memories]
@@ -115,15 +115,15 @@ def leak_tables(stack: Stack, args: argparse.Namespace) -> Iterator[str]:
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
         for setting in (*SETTINGS, OTHERS):
             declare(stack, setting.slug, setting.spec())
-            said = [OTHER] if setting is OTHERS else memories
-            store(api, setting, said)
-            stored[setting.name] = held_of(qdrant, setting, said)
+            stored_sentences = [OTHER] if setting is OTHERS else memories
+            store(api, setting, stored_sentences)
+            stored[setting.name] = held_of(qdrant, setting, stored_sentences)
             snapshots[setting.name] = snapshot_of(stack.qdrant_url, f"agent_memory_{setting.slug}")
             say(f"stored: {setting.name}")
         attacker = asyncio.run(attacker_of(words, candidates, token_ids(qdrant, words), dimensions=DIMENSIONS))
     del stored[OTHERS.name]
     yield words_table(attacker, stored, snapshots)
-    stored[CONTROL] = [(said, unkeyed(said, held)) for said, held in stored[SETTINGS[1].name]]
+    stored[CONTROL] = [(sentence, unkeyed(sentence, held)) for sentence, held in stored[SETTINGS[1].name]]
     yield contents_table(attacker, stored)
 
 
@@ -140,7 +140,7 @@ def words_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, Held]
 
 
 def contents_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, Held]]]) -> str:
-    """Return the shares of whole contents that each attack tells."""
+    """Return the shares of whole contents that each attack finds."""
     rows: list[Cells] = []
     for name, memories in stored.items():
         knowing = replace(attacker, known=(memories[0][0], memories[0][1].own))
@@ -149,24 +149,24 @@ def contents_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, He
 
 
 def shown(share: float) -> str:
-    """Return a share so that nothing found is told from almost nothing."""
+    """Render a share. Exactly 0 is distinguishable from almost 0."""
     return f"{share:.3f}" if share else "0"
 
 
 def declare(stack: Stack, slug: str, spec: Json) -> None:
-    """Write an agent's manifest, and wait until it answers."""
+    """Write an agent's manifest, and wait until the API serves it."""
     stack.apply(agent_manifest(slug, spec=spec))
     stack.wait_ready(slug)
 
 
 def store(api: Client, setting: Setting, memories: Sequence[Sentence]) -> None:
-    """Store each memory and a plain one after it, in a session of its own."""
+    """Store each memory and a plain one after it, in their own session."""
     for start in range(0, len(memories), BATCH):
         items: list[Json] = []
-        for number, said in enumerate(memories[start : start + BATCH], start):
+        for number, sentence in enumerate(memories[start : start + BATCH], start):
             body = {"user_id": USER, "session_id": f"s{number}"}
-            tags = {"tags": [min(said.words)]} if setting.is_tagged else {}
-            items.append(body | {"content": said.text, "zone": setting.zone} | tags)
+            tags = {"tags": [min(sentence.words)]} if setting.is_tagged else {}
+            items.append(body | {"content": sentence.text, "zone": setting.zone} | tags)
             items.append(body | {"content": f"and on it went {number}"})
         store_batch(api, setting.slug, items)
 
@@ -175,7 +175,7 @@ def store_batch(api: Client, slug: str, items: Sequence[Json]) -> None:
     """Store memories.
 
     Raises:
-        RuntimeError: some were not.
+        RuntimeError: If some were rejected.
     """
     answer = api.call("POST", f"/v1/agents/{slug}/memories/batch", {"memories": items})
     if failed := [result for result in answer["results"] if "id" not in result]:
@@ -183,14 +183,14 @@ def store_batch(api: Client, slug: str, items: Sequence[Json]) -> None:
 
 
 def held_of(qdrant: Client, setting: Setting, memories: Sequence[Sentence]) -> list[tuple[Sentence, Held]]:
-    """Return what lies of each memory; the plain one after it is known by its content."""
+    """Return the stored points of each memory. The plain memory after it is identified by its content."""
     sessions: dict[str, list[Json]] = {}
     for point in points_of(qdrant, f"agent_memory_{setting.slug}"):
         sessions.setdefault(point["payload"].get("sessionId", ""), []).append(point)
     found = []
-    for number, said in enumerate(memories):
+    for number, sentence in enumerate(memories):
         points = sorted(sessions[f"s{number}"], key=_is_after)
-        found.append((said, Held(points[0], points[1:])))
+        found.append((sentence, Held(points[0], points[1:])))
     return found
 
 
@@ -198,13 +198,13 @@ def _is_after(point: Json) -> bool:
     return str(point["payload"].get("content", "")).startswith("and on it went")
 
 
-def unkeyed(said: Sentence, held: Held) -> Held:
-    """Return a memory as if the hash of its content were that of a plain one, which tells it to who has candidates."""
-    return replace(held, own=held.own | {"payload": held.own["payload"] | {"contentHash": hash_content(said.text)}})
+def unkeyed(sentence: Sentence, held: Held) -> Held:
+    """Return a memory with the content hash of a plain one, which candidates can be compared with."""
+    return replace(held, own=held.own | {"payload": held.own["payload"] | {"contentHash": hash_content(sentence.text)}})
 
 
 def snapshot_of(qdrant_url: str, collection: str) -> bytes:
-    """Return the file of a new snapshot: a tar of what lies on disk."""
+    """Return the content of a new snapshot, a tar of the files on disk."""
     with httpx.Client(base_url=qdrant_url, timeout=120) as qdrant:
         [alias] = [
             row["collection_name"]
@@ -212,19 +212,23 @@ def snapshot_of(qdrant_url: str, collection: str) -> bytes:
             if row["alias_name"] == collection
         ]
         path = f"/collections/{alias}/snapshots"
-        made = qdrant.post(path).raise_for_status().json()["result"]
-        return qdrant.get(f"{path}/{made['name']}").raise_for_status().content
+        snapshot = qdrant.post(path).raise_for_status().json()["result"]
+        return qdrant.get(f"{path}/{snapshot['name']}").raise_for_status().content
 
 
 def cost_rows(stack: Stack, seed: int) -> Iterator[Cells]:
-    """Ask both agents the same in turn."""
-    said = sentences(vocabulary(), COST_MEMORIES + SINGLES + SEARCHES, np.random.default_rng(seed + 1))
+    """Send the same requests to both agents in turn. Yield one row for each kind."""
+    cost_sentences = sentences(vocabulary(), COST_MEMORIES + SINGLES + SEARCHES, np.random.default_rng(seed + 1))
     for slug, zone in COSTS.items():
         declare(stack, slug, FOUND | {"embedding": EMBEDDING} | zones_of(zone))
-    memories = [{"user_id": f"u{n % COST_USERS}", "content": sentence.text} for n, sentence in enumerate(said)]
-    first, singles, asked = memories[:COST_MEMORIES], memories[COST_MEMORIES:-SEARCHES], memories[-SEARCHES:]
+    memories = [
+        {"user_id": f"u{n % COST_USERS}", "content": sentence.text} for n, sentence in enumerate(cost_sentences)
+    ]
+    first, singles, search_memories = memories[:COST_MEMORIES], memories[COST_MEMORIES:-SEARCHES], memories[-SEARCHES:]
     batches = [first[start : start + 100] for start in range(0, len(first), 100)]
-    searches = [{"user_id": one["user_id"], "query": one["content"], "top_k": TOP_K} for one in asked]
+    searches = [
+        {"user_id": memory["user_id"], "query": memory["content"], "top_k": TOP_K} for memory in search_memories
+    ]
     lists = [f"memories?user_id=u{n % COST_USERS}&limit=100" for n in range(LISTS)]
     with Client(stack.api_url) as api:
         yield in_turn(
@@ -236,15 +240,15 @@ def cost_rows(stack: Stack, seed: int) -> Iterator[Cells]:
 
 
 def zoned(bodies: Sequence[Json], zone: str | None) -> list[Json]:
-    """Return memories in a zone."""
+    """Return request bodies with a zone."""
     return [body | {"zone": zone} for body in bodies]
 
 
 def in_turn(api: Client, what: str, requests_of: Callable[[str | None], list[tuple[str, Json | None]]]) -> Cells:
-    """Send each request to both agents, who is first changing each time; return what it took, as a row.
+    """Send each request to both agents, with alternating order. Return the latencies as a row.
 
     Args:
-        requests_of: paths and bodies for the agent of a zone.
+        requests_of: Returns paths and bodies for the agent with the zone.
     """
     say(what)
     requests = [
@@ -254,14 +258,14 @@ def in_turn(api: Client, what: str, requests_of: Callable[[str | None], list[tup
     took: tuple[list[float], list[float]] = [], []
     same = 0
     for index, pair in enumerate(zip(*requests, strict=True)):
-        told: list[list[str]] = [[], []]
+        contents: list[list[str]] = [[], []]
         for side in (0, 1) if index % 2 else (1, 0):
             answer, took_ms = api.timed(pair[side])
             took[side].append(took_ms)
-            told[side] = [one["content"] for one in answer.get("results", ()) if "content" in one]
-        same += sorted(told[0]) == sorted(told[1])
-    plain, sealed = (latency_of(each) for each in took)
-    share = f"{same / len(took[0]):.3f}" if told[0] else ""
+            contents[side] = [result["content"] for result in answer.get("results", ()) if "content" in result]
+        same += sorted(contents[0]) == sorted(contents[1])
+    plain, sealed = (latency_of(latencies) for latencies in took)
+    share = f"{same / len(took[0]):.3f}" if contents[0] else ""
     return (what, _shown(plain), _shown(sealed), f"{sealed.p50 / plain.p50:.2f} / {sealed.p99 / plain.p99:.2f}", share)
 
 
@@ -270,7 +274,6 @@ def _shown(latency: Latency) -> str:
 
 
 def parse_args() -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m bench.zones", description=__doc__)
     parser.add_argument("--memories", type=int, default=MEMORIES, help="a setting (default: %(default)s)")
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help="of the attacker (default: %(default)s)")

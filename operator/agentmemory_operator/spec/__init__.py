@@ -1,1 +1,1 @@
-"""What an object says and means: kinds and their rules, the expression language, presets, settings in force."""
+"""The content of an object: kinds and their rules, the expression language, presets, and the settings in force."""

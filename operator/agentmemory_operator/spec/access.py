@@ -1,11 +1,12 @@
-"""Who may do what with an agent's memories: `spec.access` against the caller, as a pure decision.
+"""Authorisation by `spec.access`: compute the verbs and the scopes of a caller. Pure.
 
-Each verb stands for itself: `write` does not read, and `admin` does neither.
+Verbs are independent of each other: `write` does not include `read`, and `admin` includes neither.
 
-A caller with a user token has a part of what the subject that minted it has now: its verbs of those, for one user.
+A user token carries a part of the rights of the subject that minted it: the listed verbs that the subject still has,
+for one user.
 
-Scopes stand in a user's place where memories belong to many: `user_id` is a user, `group:NAME` or `global`. A search of
-a user includes the scopes that it names.
+A scope takes the place of a user id for memories that several users share: `user_id` is a user, `group:NAME` or
+`global`. A search for a user also covers the scopes that it names.
 """
 
 import re
@@ -19,22 +20,22 @@ GLOBAL, GROUP_PREFIX = "global", "group:"
 SCOPE_PATTERN = r"^(global|group:[A-Za-z0-9][A-Za-z0-9._-]{0,62})$"
 _SCOPE = re.compile(SCOPE_PATTERN)
 
-# What a search includes that says nothing of it, as far as its caller may read it.
+# Scopes that a search includes if it names none, as far as its caller may read them.
 DEFAULT_SCOPES = (GLOBAL,)
 MAX_SCOPES = 32
 
-# What callers request their tokens for: `kubectl create token NAME --audience agentmemory`.
+# Audience of the tokens that callers request: `kubectl create token NAME --audience agentmemory`.
 AUDIENCE = "agentmemory"
 
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """Which users and shared scopes a caller may act for.
+    """Users and shared scopes that a caller may act for.
 
     Attributes:
-        names: the shared ones.
-        is_any: all shared ones there are: the modes without identities.
-        users: in NFC; None is every user.
+        names: Allowed shared scopes.
+        is_any: True allows every shared scope, as in the modes without identities.
+        users: Allowed users, in NFC. None allows every user.
     """
 
     names: frozenset[str] = frozenset()
@@ -42,34 +43,34 @@ class Scopes:
     users: frozenset[str] | None = None
 
     def allow(self, user_id: str) -> bool:
-        """Whether the caller may act for this user or scope, in any spelling."""
+        """Return whether the caller may act for a user or scope. Unicode spellings of one name are equal."""
         user_id = canonical(user_id)
         if is_shared(user_id):
             return self.is_any or user_id in self.names
         return self.users is None or user_id in self.users
 
     def only(self, user_id: str) -> "Scopes":
-        """Of these the one user or scope, nobody where that is none of them."""
+        """Restrict to one user or scope. The result allows nothing if that was not allowed."""
         mine = frozenset({canonical(user_id)} if self.allow(user_id) else ())
         return Scopes(names=mine, users=frozenset()) if is_shared(user_id) else Scopes(users=mine)
 
     def allowed(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """The scopes, of these, that the caller may use."""
+        """Return those of the given scopes that the caller may use, in their order."""
         return tuple(scope for scope in scopes if self.allow(scope))
 
 
 def is_shared(user_id: str) -> bool:
-    """Whether it is no user, but a scope, well-formed or not."""
+    """Return whether the id denotes a shared scope instead of a user. The scope may be malformed."""
     return user_id == GLOBAL or user_id.startswith(GROUP_PREFIX)
 
 
 def is_well_formed(user_id: str) -> bool:
-    """Whether it is a user, or a scope as scopes are written."""
+    """Return whether the id denotes a user or a scope that matches `SCOPE_PATTERN`."""
     return not is_shared(user_id) or _SCOPE.fullmatch(user_id) is not None
 
 
 class Verb(StrEnum):
-    """What a request does: read memories, write single ones, destroy many, name another author, mint user tokens."""
+    """Right of a caller: read memories, write single ones, destroy many, name another author, mint user tokens."""
 
     READ = "read"
     WRITE = "write"
@@ -78,20 +79,20 @@ class Verb(StrEnum):
     DELEGATE = "delegate"
 
 
-# What a user token may hold; it mints no others, so that it ends.
+# Verbs that a user token may have. A token cannot mint further tokens, which would outlive its expiry.
 DELEGATED_VERBS = tuple(verb for verb in Verb if verb is not Verb.DELEGATE)
 TOKEN_TTL_MAX_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """What a user token is for.
+    """Content of a user token.
 
     Attributes:
-        agent: the slug.
-        namespace, uid: of the object; one that is made again takes no older tokens.
-        user_id: a user, or a shared scope.
-        verbs: those that the minting subject still has count.
+        agent: Slug of the agent.
+        namespace, uid: Of the AgentMemory object. A recreated object has another uid and rejects older tokens.
+        user_id: A user, or a shared scope.
+        verbs: Verbs of the token. Only those that the minting subject still has take effect.
     """
 
     agent: str
@@ -103,13 +104,13 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request.
+    """Sender of a request.
 
     Attributes:
-        namespace, name: of the ServiceAccount; with a user token, of the one that minted it.
-        is_unbounded: may do everything, for every agent: the modes without identities.
-        delegation: what is left of that with a user token.
-        hook: whose key has signed the request.
+        namespace, name: Of the ServiceAccount. With a user token, of the ServiceAccount that minted it.
+        is_unbounded: True allows every verb for every agent, as in the modes without identities.
+        delegation: Content of the user token that the request carries. None without a user token.
+        hook: Name of the hook whose key signed the request. Empty without a signature.
     """
 
     namespace: str = ""
@@ -120,7 +121,7 @@ class Caller:
 
     @property
     def account(self) -> str:
-        """The ServiceAccount or hook as authors are written; empty where there are no identities."""
+        """Author as stored in memories: `NAMESPACE/NAME` or `hook:NAME`. Empty in the modes without identities."""
         if self.hook:
             return f"hook:{self.hook}"
         return f"{self.namespace}/{self.name}" if self.name else ""
@@ -136,12 +137,12 @@ ANYBODY, NOBODY = Caller(is_unbounded=True), Caller()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewed:
-    """What a review found.
+    """Result of validating a bearer token.
 
     Attributes:
-        caller: None where the token is nobody's.
-        refusal: why it is nobody's, for the caller; names no secret.
-        expires_at_s: Unix seconds.
+        caller: Authenticated caller, or None if the token was rejected.
+        refusal: Reason for the rejection. Contains no secret, so it is safe to return to the client.
+        expires_at_s: Expiry of an accepted token in Unix seconds. None if the token was rejected.
     """
 
     caller: Caller | None = None
@@ -151,11 +152,11 @@ class Reviewed:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A ServiceAccount, and what an object lets it do.
+    """Rights that an object grants to a ServiceAccount.
 
     Attributes:
-        scopes: the shared ones that its verbs hold for, beside users' own memories.
-        users: those whose memories its verbs hold for, in NFC; None is everybody's.
+        scopes: Shared scopes that the verbs apply to, in addition to memories of users.
+        users: Users, in NFC, to whose memories the verbs apply. None is every user.
     """
 
     namespace: str
@@ -166,7 +167,10 @@ class Subject:
 
 
 def verbs_of(caller: Caller, subjects: Iterable[Subject]) -> frozenset[Verb]:
-    """What the caller may do with the agent that has these subjects; nothing if it is not among them."""
+    """Return the verbs that the caller has for an agent with these subjects. Empty if the caller is not among them.
+
+    With a user token, these are its verbs that the subject has too, and none if the subject has lost `delegate`.
+    """
     subject = _subject_of(caller, subjects)
     if caller.delegation is None:
         return subject.verbs
@@ -174,7 +178,10 @@ def verbs_of(caller: Caller, subjects: Iterable[Subject]) -> frozenset[Verb]:
 
 
 def scopes_of(caller: Caller, subjects: Iterable[Subject]) -> Scopes:
-    """The users and shared scopes that the caller may act for; no shared ones unless its subject names them."""
+    """Return the users and shared scopes that the caller may act for.
+
+    A user token is restricted to its one user or scope.
+    """
     subject = _subject_of(caller, subjects)
     scopes = Scopes(subject.scopes, is_any=caller.is_unbounded, users=subject.users)
     return scopes if caller.delegation is None else scopes.only(caller.delegation.user_id)
@@ -184,7 +191,7 @@ _EVERYTHING, _NOTHING = Subject("", "", frozenset(Verb)), Subject("", "", frozen
 
 
 def _subject_of(caller: Caller, subjects: Iterable[Subject]) -> Subject:
-    """The caller's subject; of one that is none, a subject that may do nothing."""
+    """Return the caller's subject. An unlisted caller gets a subject without rights."""
     if caller.is_unbounded:
         return _EVERYTHING
     account = caller.namespace, caller.name

@@ -1,10 +1,10 @@
 """Read and write YAML as kubectl does, so that a manifest means the same here and in a cluster. Pure.
 
-kubectl follows YAML 1.1 for words (`yes`, `on`, `y` are booleans) and numbers with a base (`0777` is 511), but not for
-base 60 (`16:9` is text), and YAML 1.2 for exponents (`1e2` is a number). PyYAML differs in all three. The result has
-the values of JSON: a time is text, and a whole number is an integer however it was written.
+kubectl follows YAML 1.1 for words (`yes`, `on`, `y` are booleans) and for numbers with a base (`0777` is 511), but not
+for base 60 (`16:9` is text). For exponents it follows YAML 1.2 (`1e2` is a number). PyYAML differs in all three. The
+result has the values of JSON: a time is text, and a whole number is an integer however it was written.
 
-Source: what `kubectl annotate --local -o json` printed for each scalar of `tests/golden/yaml_scalars.yaml`.
+Source: the output of `kubectl annotate --local -o json` for each scalar of `tests/golden/yaml_scalars.yaml`.
 """
 
 import math
@@ -24,7 +24,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _OCTAL = re.compile(r"^([-+]?)0[oO]?(?=[0-7])")
-# Of a number of 64 bits in base 2, with its sign and prefix.
+# Length of a 64-bit number in base 2, with its sign and prefix.
 MAX_INTEGER_CHARS = 67
 INT64, UINT64 = 1 << 63, 1 << 64
 
@@ -33,7 +33,7 @@ def scalar_of(text: str) -> str | float | bool | None:
     """Return the JSON value of a plain YAML scalar.
 
     Raises:
-        ValueError: If it is infinite or no number, which JSON does not have.
+        ValueError: If the scalar is infinite or NaN, which JSON does not support.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -57,7 +57,7 @@ def _number_of(text: str) -> float | None:
 
 
 class _Kubectl:
-    """Resolves the tags of plain scalars; a mix-in for PyYAML's loaders and dumpers."""
+    """Resolves the tags of plain scalars. Mix-in for PyYAML's loaders and dumpers."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         """Return the tag of a node without one."""
@@ -69,11 +69,11 @@ class _Kubectl:
             return f"{_TAG}merge"
         if _NOT_FINITE.fullmatch(value):
             return f"{_TAG}float"
-        read = scalar_of(value)
-        if isinstance(read, int | float) and not isinstance(read, bool):
-            # 1.0 has the value 1, but PyYAML writes it with the tag of the float that it was.
+        parsed = scalar_of(value)
+        if isinstance(parsed, int | float) and not isinstance(parsed, bool):
+            # 1.0 has the value 1, but PyYAML writes it with the tag of its original float.
             return f"{_TAG}int" if _INTEGER.fullmatch(value.replace("_", "")) else f"{_TAG}float"
-        return _TAG + {bool: "bool", type(None): "null"}.get(type(read), "str")
+        return _TAG + {bool: "bool", type(None): "null"}.get(type(parsed), "str")
 
 
 class KubectlLoader(_Kubectl, yaml.SafeLoader):
@@ -90,22 +90,22 @@ def _text(_: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
 
 for _name in ("bool", "int", "float", "null"):
     KubectlLoader.add_constructor(_TAG + _name, _scalar)
-# kubectl sends times as they are written, and a `<<` that is a value as text.
+# kubectl keeps times as they are written, and reads a `<<` used as a value as text.
 for _name in ("timestamp", "merge"):
     KubectlLoader.add_constructor(_TAG + _name, _text)
 
 
 class _KubectlDumper(_Kubectl, yaml.SafeDumper):
-    """Quotes the texts that kubectl, or PyYAML's own loader, would otherwise read as other values."""
+    """Quotes strings that kubectl or PyYAML's own loader would read as other values."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        """Return the tag of a node without one; that of a text only if both loaders read it as text."""
+        """Return the tag of a node without one; the string tag only if both loaders read the value as a string."""
         tag = super().resolve(kind, value, implicit)
         return str(yaml.SafeDumper.resolve(self, kind, value, implicit)) if tag == f"{_TAG}str" else tag  # type: ignore[no-untyped-call]
 
 
 def dump_yaml(document: Any, **layout: Any) -> str:
-    """Return YAML that kubectl and `KubectlLoader` read as `document`, keys in their order.
+    """Return YAML that kubectl and `KubectlLoader` read as `document`, with keys in their order.
 
     Args:
         layout: Options of `yaml.dump`, for example `width`.

@@ -8,15 +8,16 @@ TtlMode = Literal["Hard", "Soft", "SoftUnlessUsed", "Session"]
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """How long memories of a type answer.
+    """Time to live of the memories of a type.
 
     Attributes:
-        mode: Hard: gone, and removed by the next cleanup. Soft: hidden from searches and lists, and kept.
-            SoftUnlessUsed: as Soft, but what a search ever returned stays. Session: gone with its session, and as Hard
-            after `days` where nobody ends it.
-        days: since createdAt; None only with Session.
-        idle_hours: of Session without days: a session that was not used for so long is over; None only when ended.
-        keep_importance: SoftUnlessUsed hides only what is less important; None hides whatever it is.
+        mode: Hard: hidden after `days`, and removed by the next cleanup. Soft: hidden from searches and lists, but
+            kept. SoftUnlessUsed: as Soft, but a memory that a search ever returned stays. Session: removed with its
+            session, and as Hard after `days` if the session is not ended.
+        days: Age since createdAt. None only with Session.
+        keep_importance: SoftUnlessUsed hides only memories below this importance. None hides any.
+        idle_hours: For Session without `days`: a session unused for this long is over. None ends sessions by request
+            only.
     """
 
     mode: TtlMode
@@ -26,17 +27,17 @@ class Ttl:
 
     @property
     def removes(self) -> bool:
-        """Whether memories go for good, not just out of sight."""
+        """True if expired memories are removed permanently, not only hidden."""
         return self.mode in ("Hard", "Session")
 
     @property
     def ends(self) -> bool:
-        """Whether time alone takes memories out of answers."""
+        """True if age (`days`) or idle time (`idle_hours`) alone hides or removes a memory."""
         return self.days is not None or self.idle_hours is not None
 
 
 WORKING = "working"
-"""The type of what an agent has in mind within a session; it lasts no longer."""
+"""Type of an agent's working memory within a session. It lasts as long as the session."""
 
 MAX_WORKING_MEMORY_SLOTS = 32
 
@@ -48,16 +49,17 @@ class MemoryType:
     """One type of memory.
 
     Attributes:
-        half_life_days: days after which recency has halved; None never decays (recency 1).
-        boost: multiplies the combined score.
-        ttl: None answers for ever.
-        supersede_by: the field that, with user and type, identifies a memory: the next one of the same value supersedes
-            it. None leaves it to the writer to name an id.
-        immutable: a memory of the type is neither superseded nor changed, and deleted by administrators alone.
-        confidence: of a memory stored without one; None leaves it without, which scores as 1.
-        event_types: what a memory's `event_type` may be; none is anything.
-        required: fields, by the API's names, that a memory of the type is not stored without.
-        meaning: how to recognise what belongs to the type, for whoever chooses it; empty says nothing.
+        half_life_days: Days after which recency has halved. None never decays (recency 1).
+        boost: Factor of the combined score.
+        ttl: Time to live. None never expires.
+        supersede_by: Field that, with user and type, identifies a memory. A new memory with the same value supersedes
+            the old one. None: writers name the id that they supersede.
+        immutable: True if memories of the type are never superseded or changed, and only administrators can delete
+            them.
+        confidence: Default of a memory stored without one. None stores none, which scores as 1.
+        event_types: Allowed values of `event_type`. Empty allows any.
+        required: API names of the fields without which a memory of the type is rejected.
+        meaning: Guidance for the person or model that chooses a type. Empty gives none.
     """
 
     name: str
@@ -73,17 +75,21 @@ class MemoryType:
 
     @property
     def never_expires(self) -> bool:
-        """Whether its memories stay until an administrator deletes them: immutable, and without a time to live."""
+        """True if its memories stay until an administrator deletes them: immutable, and without a time to live."""
         return self.immutable and self.ttl is None
 
     @property
     def lasts_a_session(self) -> bool:
-        """Whether its memories go when their session ends."""
+        """True if its memories are removed when their session ends."""
         return self.ttl is not None and self.ttl.mode == "Session"
 
 
 def ending_with_session(type_: MemoryType, idle_hours: float | None) -> MemoryType:
-    """The type with the idle time that ends a session, if its memories last one; its own `days` win."""
+    """Return the type with `idle_hours` set in its time to live if its mode is Session and it has no `days`.
+
+    A type `working` without a time to live gets the mode Session too. Any other type is returned unchanged, as is every
+    type if `idle_hours` is None.
+    """
     ttl = type_.ttl or (Ttl("Session") if type_.name == WORKING else None)
     if idle_hours is None or ttl is None or ttl.mode != "Session" or ttl.days is not None:
         return type_
@@ -91,4 +97,4 @@ def ending_with_session(type_: MemoryType, idle_hours: float | None) -> MemoryTy
 
 
 SESSION_USED_KEY = "sessionUsedAt"
-"""Of a memory that lasts a session: when that was last used; see `memories/session_use.py`."""
+"""Payload key of memories that last a session: time of the session's last use. See `memories/session_use.py`."""

@@ -1,4 +1,4 @@
-"""Names of collections: the alias that clients use and the numbered physical names behind it."""
+"""Names of collections: the stable alias that clients use, and the numbered physical names that it points to."""
 
 import hashlib
 import re
@@ -8,50 +8,54 @@ from itertools import count
 ALIAS_PREFIX = "agent_memory_"
 
 PLACEHOLDER_KEY = "placeholder"
-"""In the marker's place: an empty collection that keeps the snapshots of its name in reach, and nobody's memories."""
+"""Metadata key of a placeholder, in the position of the ownership marker. A placeholder is an empty collection of a
+deleted agent: snapshots of its name stay reachable through it.
+"""
 
 SHARD_SETS = "agentmemory_shard_snapshots"
-"""Reserved: holds on record, in its metadata, which shard snapshots of a cluster belong together."""
+"""Reserved collection. Its metadata records which shard snapshots of a cluster belong to one snapshot."""
 
 SCRATCH_PREFIX = "agentmemory_scratch__"
-"""Reserved: collections that a snapshot is restored into to be looked at, and nobody's memories."""
+"""Prefix of scratch collections. A snapshot is restored into one of them for verification; they contain no agent's
+memories.
+"""
 
 MOST_DIGITS = 9
-"""Of a number in a physical name: what has more, no operator has made."""
+"""Maximum number of digits in the number of a physical name. The operator creates no longer ones."""
 
-# Qdrant refuses the same characters; "." and ".." would name another part of the URL.
+# Qdrant rejects the same characters. "." and ".." would change the path of the URL.
 _COLLECTION = re.compile(r"(?!\.\.?$)[^<>:\"/\\|?*\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _NUMBER = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def alias_of(slug: str) -> str:
-    """The alias that every client of the agent's collection uses."""
+    """Return the alias by which every client addresses the agent's collection."""
     return ALIAS_PREFIX + slug
 
 
 def physical_names(alias: str, last: str | None) -> tuple[str, str]:
-    """Where the collection likely is, and the name that a new one gets; numbers are never used twice.
+    """Return the presumed current physical name, and the name for a new collection. Numbers are never reused.
 
     Args:
-        alias: the stable name.
-        last: the physical name that the last pass reported, None at the first.
+        alias: The stable name.
+        last: Physical name that the last pass reported. None before the first report: number 1 is presumed.
     """
     return last or f"{alias}__1", next_physical(alias, (last,))
 
 
 def is_collection_name(name: object) -> bool:
-    """Whether Qdrant may have a collection of that name, so that it can stand in a URL."""
+    """Return whether Qdrant accepts the name for a collection, so that it is safe in a URL."""
     return isinstance(name, str) and _COLLECTION.fullmatch(name) is not None
 
 
 def is_file_of(physical: str, name: object) -> bool:
-    """Whether a snapshot's file bears the name that Qdrant, or we, give those of a collection."""
+    """Return whether a snapshot's file name has the form that Qdrant and the operator use for a collection."""
     return is_collection_name(name) and isinstance(name, str) and name.startswith(f"{physical}-")
 
 
 def slug_in(name: str) -> str | None:
-    """The agent whose alias or numbered collection has this name; None for any other name."""
+    """Return the slug in the name of an alias or of a numbered collection. None for any other name."""
     plain, found, number = name.rpartition("__")
     alias = plain if found and _NUMBER.fullmatch(number) else name
     slug = alias.removeprefix(ALIAS_PREFIX)
@@ -59,32 +63,32 @@ def slug_in(name: str) -> str | None:
 
 
 def number_of(physical: str, alias: str) -> int | None:
-    """The number in a physical name of an alias; None for another name."""
+    """Return the number in a physical name of the alias. None for any other name."""
     name, found, number = physical.rpartition("__")
     return int(number) if found and name == alias and _NUMBER.fullmatch(number) else None
 
 
 def next_physical(alias: str, names: Iterable[str | None]) -> str:
-    """The next physical name; no collection has or had it.
+    """Return a physical name with a number above all known ones, so that no collection has or had it.
 
     Args:
-        names: of collections, placeholders included, of statuses, of snapshots: every name that is known of.
+        names: All known names: of collections (placeholders included), in statuses and of snapshots. None is ignored.
     """
     numbers = {number for name in names if name and (number := number_of(name, alias)) is not None}
     number = max(numbers, default=0) + 1
     if number >= 10**MOST_DIGITS:
-        # Nobody comes so far by counting: a status says so that we did not write.
+        # Counting never gets that far: a number this large is from a status that the operator did not write.
         number = next(free for free in count(1) if free not in numbers)
     return f"{alias}__{number}"
 
 
 def scratch_prefix(cluster_id: str) -> str:
-    """The prefix of one cluster's scratch collections; no other cluster's begin with it."""
+    """Return the name prefix of one cluster's scratch collections. It differs between clusters."""
     return f"{SCRATCH_PREFIX}{_short_hash(cluster_id)}__"
 
 
 def scratch_name(cluster_id: str, uid: str) -> str:
-    """The scratch collection of one object."""
+    """Return the name of an object's scratch collection."""
     return scratch_prefix(cluster_id) + _short_hash(uid)
 
 

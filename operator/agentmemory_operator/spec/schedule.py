@@ -1,7 +1,7 @@
-"""When something that repeats is due: cron expressions in a time zone.
+"""Compute the due times of cron expressions in a time zone.
 
-Where clocks are set forward or back, a time of day that is skipped comes right after the gap, and one that comes twice
-counts once, as in Debian's cron; a schedule by the hour or the minute goes by the time that passes.
+When clocks change, daily times behave as in Debian's cron: a skipped time runs right after the gap, and a repeated time
+runs once. Schedules by the hour or the minute follow elapsed time.
 """
 
 import zlib
@@ -25,9 +25,9 @@ _DAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
 
 
 def _field(value: str) -> str:
-    """The pattern of one field: values, ranges and steps, separated by commas."""
-    one = rf"(\*|({value})(-({value}))?)(/[1-9][0-9]?)?"
-    return rf"{one}(,{one})*"
+    """Build the pattern of one field: values, ranges and steps, separated by commas."""
+    element = rf"(\*|({value})(-({value}))?)(/[1-9][0-9]?)?"
+    return rf"{element}(,{element})*"
 
 
 _FIELDS = (
@@ -42,7 +42,7 @@ ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 
 
 def schedule_fault(schedule: str) -> str | None:
-    """Why a schedule of the right form can never be followed, None where it can."""
+    """Return why a schedule that matches `SCHEDULE_PATTERN` can never be due. None if it can."""
     if schedule == NEVER:
         return None
     try:
@@ -58,7 +58,7 @@ def schedule_fault(schedule: str) -> str | None:
 
 
 def zone_fault(time_zone: str) -> str | None:
-    """Why a time zone cannot be used, None where it can."""
+    """Return why a time zone cannot be used. None if it can."""
     try:
         zone_of(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -67,22 +67,23 @@ def zone_fault(time_zone: str) -> str | None:
 
 
 def next_time_ms(schedule: str, time_zone: str, *, after_ms: int) -> int | None:
-    """The first time after `after_ms` (Unix milliseconds) that the schedule names, None where there is none.
+    """Return the first time of the schedule after `after_ms`, in Unix milliseconds. None if there is none.
 
-    The schedule and the zone have no fault.
+    Schedule and zone must be valid (`schedule_fault`, `zone_fault`).
     """
     if schedule == NEVER:
         return None
     after = datetime.fromtimestamp(after_ms / 1000, zone_of(time_zone))
     times = (int(found.timestamp() * 1000) for found in CronSim(schedule, after))
-    # Within an hour that comes twice the library goes by the clock alone, and may name the first one from the second.
+    # In an hour that clocks repeat, cronsim compares local times only: from the second pass it may return a time of the
+    # first.
     return next((time_ms for time_ms in times if time_ms > after_ms), None)
 
 
 def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
-    """The last time up to and with `until_ms` that the schedule names, None where there is none.
+    """Return the last time of the schedule up to and including `until_ms`, in Unix milliseconds. None if there is none.
 
-    The schedule and the zone have no fault.
+    Schedule and zone must be valid (`schedule_fault`, `zone_fault`).
     """
     if schedule == NEVER:
         return None
@@ -91,7 +92,7 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
     if before is None:
         return None
     last_ms = int(before.timestamp() * 1000)
-    # Where an hour comes twice, the library misses what the first one had.
+    # If clocks repeat an hour, cronsim skips the times of its first pass. Search forward for them.
     while (later_ms := next_time_ms(schedule, time_zone, after_ms=last_ms)) is not None and later_ms <= until_ms:
         last_ms = later_ms
     return last_ms
@@ -99,40 +100,42 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
 
 @lru_cache(maxsize=1024)
 def longest_gap_ms(schedule: str, time_zone: str) -> int | None:
-    """The longest time between two neighbours of a schedule's times, None where there are no two.
+    """Return the longest interval between two consecutive times of a schedule. None if there are fewer than two times.
 
-    Looked for in 13 months from a Friday noon on, among the first 5,000 times: a night, a weekend, and the ends of a
-    month and of a year are in them.
+    It examines 13 months from a Friday noon, at most the first 5,000 times. They include nights, weekends, and the ends
+    of months and of a year.
     """
     if schedule == NEVER:
         return None
     first = datetime(2026, 1, 2, 12, tzinfo=zone_of(time_zone))
     times, end = CronSim(schedule, first), first + timedelta(days=396)
-    seen = [*islice(times, 2), *takewhile(lambda time: time < end, islice(times, _TIMES))]
-    gaps = (int((after.timestamp() - before.timestamp()) * 1000) for before, after in pairwise(seen))
+    occurrences = [*islice(times, 2), *takewhile(lambda time: time < end, islice(times, _TIMES))]
+    gaps = (int((after.timestamp() - before.timestamp()) * 1000) for before, after in pairwise(occurrences))
     return max(gaps, default=None)
 
 
 def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> int:
-    """The delay of a run after a time of its schedule, so that a thousand do not start at once, milliseconds.
+    """Return the delay of a run after its scheduled time in milliseconds, so that many runs do not start at once.
 
-    It is the same each time: up to a tenth of the time until the next one, so that runs by the minute are still made
-    each minute, and at most 5 minutes.
+    The delay is the same for each run of an identity. It is at most a tenth of the time until the next run, so that
+    runs by the minute still happen each minute, and at most 5 minutes.
 
     Args:
-        identity: what tells one from another.
-        at_ms: the time that the schedule names.
+        identity: Distinguishes the objects that share a schedule.
+        at_ms: The scheduled time.
     """
     after_ms = next_time_ms(schedule, time_zone, after_ms=at_ms) or at_ms
-    most = min((after_ms - at_ms) // _SPREAD_SHARE, LARGEST_SPREAD_MS)
-    return zlib.crc32(identity.encode()) % (most + 1)
+    max_spread_ms = min((after_ms - at_ms) // _SPREAD_SHARE, LARGEST_SPREAD_MS)
+    return zlib.crc32(identity.encode()) % (max_spread_ms + 1)
 
 
 def next_run_ms(identity: str, schedule: str, time_zone: str, *, after: str | None) -> int | None:
-    """When a run is due, however many times were missed since `after`: the next time of the schedule, and its spread.
+    """Return the due time of the first run after `after`: its scheduled time plus its spread.
+
+    However many runs were missed since `after`, only this one is due.
 
     Args:
-        after: RFC 3339; None is 1970.
+        after: RFC 3339 time. None is 1970.
     """
     due = next_time_ms(schedule, time_zone, after_ms=parse_time(after) if after else 0)
     return None if due is None else due + spread_ms(identity, schedule, time_zone, at_ms=due)
@@ -140,5 +143,5 @@ def next_run_ms(identity: str, schedule: str, time_zone: str, *, after: str | No
 
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> ZoneInfo:
-    """The time zone of a checked name."""
+    """Return the time zone of a validated name."""
     return ZoneInfo(name)

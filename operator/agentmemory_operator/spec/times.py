@@ -1,4 +1,4 @@
-"""RFC 3339 times and Unix time."""
+"""Conversions between RFC 3339 times and Unix time."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,10 +12,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_time(value: object) -> int:
-    """Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999.
+    """Return the Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999.
 
     Raises:
-        ValueError: it is none; the message follows the field's name.
+        ValueError: If the value is not such a time. The message continues a sentence that starts with the field's name.
     """
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise ValueError("must be an RFC 3339 time with offset, for example 2026-11-21T08:00:00Z")
@@ -29,11 +29,11 @@ def parse_time(value: object) -> int:
 
 
 def parse_second(value: str) -> int:
-    """Unix milliseconds of a time that stands in an object, 0 before 1970.
+    """Return the Unix milliseconds of a time in a Kubernetes object. Times before 1970 become 0.
 
     Args:
-        value: `2026-11-21T08:00:00Z`, as its pattern let it through: days that a month has not are those after it, as
-            30 February is 2 March.
+        value: `2026-11-21T08:00:00Z`. Its pattern also accepts days that a month does not have. They count on into the
+            next month: 30 February is 2 March.
     """
     first = datetime.strptime(f"{value[:8]}01{value[10:]}", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return max(0, int(first.timestamp()) + (int(value[8:10]) - 1) * 86_400) * 1000
@@ -41,10 +41,10 @@ def parse_second(value: str) -> int:
 
 @lru_cache(maxsize=4096)
 def render_time(time_ms: int) -> str:
-    """`2026-11-21T08:00:00.123Z`."""
+    """Render Unix milliseconds as `2026-11-21T08:00:00.123Z`."""
     return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds") + "Z"
 
 
 def render_second(time_s: float) -> str:
-    """`2026-11-21T08:00:00Z`, as times stand in Kubernetes objects; the fraction is cut off."""
+    """Render Unix seconds as `2026-11-21T08:00:00Z`, the form of Kubernetes objects. Fractions are cut off."""
     return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

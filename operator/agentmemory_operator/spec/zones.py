@@ -1,4 +1,4 @@
-"""Privacy zones: which an agent takes, and under whose keys their memories lie."""
+"""Privacy zones: the zones that an agent accepts, and the keys that encrypt their memories."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,36 +6,36 @@ from enum import StrEnum
 DEFAULT_SECRET_KEY = "key"
 
 KEY_MADE_KEY = "keyMadeAt"
-"""The payload key that says, in Unix milliseconds, when the data key was made that a memory is sealed with."""
+"""Payload key: creation time, in Unix milliseconds, of the data key that encrypts the memory."""
 
-# Of the entry beside it that holds the wrapping key before this one, while it is rotated.
+# Suffix of the Secret entry that contains the previous wrapping key during a rotation.
 PREVIOUS_SUFFIX = ".previous"
 
 
 class Zone(StrEnum):
-    """How far a memory is kept from whoever holds no keys, from the strictest down."""
+    """Protection level of a memory, from the strictest down."""
 
     SENSITIVE = "SENSITIVE"
     PERSONAL = "PERSONAL"
     PROFESSIONAL = "PROFESSIONAL"
 
 
-# Vectors give words back: the strictest zone has none unless the object says so.
+# Text can be reconstructed from vectors, so SENSITIVE memories have none unless the object allows it.
 DEFAULT_VECTORS = frozenset({Zone.PERSONAL, Zone.PROFESSIONAL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneSettings:
-    """What holds for memories with a zone.
+    """Settings for memories with a zone.
 
     Attributes:
-        allowed: zones that a memory may be stored with; not empty.
-        vectors: of these, zones whose memories keep a vector and are found by meaning.
-        words: of these, zones whose memories are found by words too.
-        organisation: whose keys PROFESSIONAL memories lie under; None only where that zone is not allowed.
-        secret_name: the Secret with the wrapping key, in the object's namespace.
-        secret_key: the entry of the Secret.
-        rotate_before_ms: data keys made before are replaced, Unix milliseconds; 0 replaces none.
+        allowed: Zones that a memory may be stored with. Not empty.
+        vectors: Allowed zones in which memories keep a vector and are found by meaning.
+        words: Zones from `vectors` in which memories are also found by words.
+        organisation: Owner of the keys of PROFESSIONAL memories. None only if that zone is not allowed.
+        secret_name: Secret with the wrapping key, in the object's namespace.
+        secret_key: Entry of the Secret with the wrapping key.
+        rotate_before_ms: Data keys created before this time, in Unix milliseconds, are replaced. 0 replaces none.
     """
 
     allowed: frozenset[Zone]
@@ -48,5 +48,5 @@ class ZoneSettings:
 
     @property
     def previous_key(self) -> str:
-        """The entry of the Secret with the wrapping key before this one; there only while it is rotated."""
+        """Entry of the Secret with the previous wrapping key. It exists only during a rotation."""
         return self.secret_key + PREVIOUS_SUFFIX

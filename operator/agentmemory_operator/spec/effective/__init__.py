@@ -1,1 +1,1 @@
-"""What is in force for an object: its own words, else its preset, else a default."""
+"""The settings in force for an object: a field of its spec, else of its preset, else a default."""

@@ -1,4 +1,4 @@
-"""Which language model reads an agent's memories, and when it consolidates them."""
+"""Language model and consolidation schedule of an agent, with defaults filled in."""
 
 from dataclasses import dataclass, field
 
@@ -13,11 +13,11 @@ MODEL_TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How to reach a language model; names, never secrets.
+    """Access to a language model. Contains names of Secrets, never secrets.
 
     Attributes:
-        base_url: None is OpenAI's own.
-        timeout_s: of one answer, retries included.
+        base_url: Base URL of the service. None is OpenAI.
+        timeout_s: Timeout of one response in seconds, retries included.
     """
 
     model: str
@@ -28,13 +28,13 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """What a run may use.
+    """Limits of one run.
 
     Attributes:
-        calls: of the model.
-        tokens: in both directions together.
-        input_price, output_price: of a million tokens, in any currency; None is not known.
-        spend: what a run may cost, in that currency; None is any sum.
+        calls: Maximum number of model calls.
+        tokens: Maximum number of input and output tokens together.
+        input_price, output_price: Price of a million tokens, in any currency. None is unknown.
+        spend: Maximum cost of a run, in that currency. None is no limit.
     """
 
     calls: int = 20
@@ -46,7 +46,7 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationSettings:
-    """How an agent's memories are consolidated."""
+    """Model, selection, schedule and limits of an agent's consolidation."""
 
     model: ModelSettings
     terms: ConsolidationTerms
@@ -55,17 +55,17 @@ class ConsolidationSettings:
 
     @property
     def fault(self) -> str | None:
-        """Why the schedule can never be followed; None where it can."""
+        """Reason why the schedule can never be due. None if it can."""
         return schedule_fault(self.schedule)
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether runs are made without being asked for."""
+        """True if runs start on a schedule, not only on request."""
         return self.schedule != NEVER and self.fault is None
 
 
 def effective_consolidation(memory: AgentMemory) -> ConsolidationSettings | None:
-    """How an object's memories are consolidated; None where it names no model."""
+    """Return the consolidation settings of an object. None if it names no model."""
     spec, model = memory.spec.consolidation, effective_model(memory)
     if spec is None or model is None:
         return None
@@ -77,13 +77,13 @@ def effective_consolidation(memory: AgentMemory) -> ConsolidationSettings | None
 
 
 def duplicate_similarity(memory: AgentMemory) -> float:
-    """The similarity from which a merged fact says nothing new."""
+    """Return the similarity at or above which a merged fact counts as a duplicate of a stored memory."""
     given = memory.spec.consolidation.duplicate_similarity if memory.spec.consolidation else None
     return preset_of(memory).consolidation.duplicate_similarity if given is None else given
 
 
 def effective_model(memory: AgentMemory) -> ModelSettings | None:
-    """The model of an object, None where nothing is sent to any."""
+    """Return the language model of an object. None if it names none: then nothing is sent to a model."""
     spec = memory.spec.consolidation.model if memory.spec.consolidation else None
     if spec is None:
         return None

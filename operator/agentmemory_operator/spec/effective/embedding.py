@@ -1,4 +1,4 @@
-"""How an agent's texts become vectors: the settings in force, and what of them is kept beside the vectors."""
+"""Embedding of an agent: the settings in force, and the part of them that a collection records."""
 
 import hashlib
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ EMBEDDING_TIMEOUT_S = 20
 EMBEDDING_CACHE_ENTRIES = 10_000
 
 
-# Sizes of the models that can be named without `dimensions`; of an offline model the largest.
+# Dimensions of the models that need no `dimensions` in the spec; for an offline model, the largest.
 MODEL_DIMENSIONS = OPENAI_MODELS | FASTEMBED_MODELS | {WORDLLAMA_MODEL: max(WORDLLAMA_DIMENSIONS)}
 
 
@@ -38,24 +38,24 @@ DEFAULT_MODELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """What is put before a text, because the model was trained so: questions and memories have one of their own."""
+    """Text put before each query or passage, for models that were trained with such prefixes."""
 
     query: str = ""
     passage: str = ""
 
     @property
     def name(self) -> str:
-        """What names them in a vector space's name."""
+        """Part of a vector space's name that identifies the prefixes: a hash of both."""
         return f"prefixes-{hashlib.sha256(repr((self.query, self.passage)).encode()).hexdigest()[:8]}"
 
 
 Identity = tuple[str, str | None, int, Prefixes | None]
-"""Provider, model, dimensions and prefixes: two equal ones share a vector space."""
+"""Provider, model, dimensions and prefixes. Embeddings with equal identities share a vector space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingSettings:
-    """How text becomes vectors; what is no part of the identity is how to reach the provider."""
+    """The embedding in force. Fields outside the identity only state how to reach and call the provider."""
 
     provider: str
     model: str | None
@@ -70,7 +70,7 @@ class EmbeddingSettings:
 
 
 def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
-    """The embedding settings; without `spec.embedding` the offline embedder, whatever the preset."""
+    """Return the embedding settings. Without `spec.embedding` it is the offline embedder, whatever the preset."""
     preset, spec = preset_of(memory), memory.spec.embedding or Embedding(provider="wordllama")
     model = spec.model or (DEFAULT_MODELS | dict(preset.embedding_models)).get(spec.provider)
     return EmbeddingSettings(
@@ -88,7 +88,7 @@ def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
 
 
 def _prefixes(spec: PrefixesSpec | None) -> Prefixes | None:
-    """The prefixes, None where both are empty: a collection without any is of that space."""
+    """Return the prefixes, or None if both are empty, which is the same vector space."""
     if spec is None or not (spec.query or spec.passage):
         return None
     return Prefixes(query=spec.query or "", passage=spec.passage or "")
@@ -96,7 +96,7 @@ def _prefixes(spec: PrefixesSpec | None) -> Prefixes | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingSource:
-    """The embedding in force for the vectors of one collection, as its metadata says; names, never secrets."""
+    """Embedding of one collection's vectors, as recorded in its metadata. Contains names of Secrets, never secrets."""
 
     provider: str
     model: str | None
@@ -108,12 +108,12 @@ class EmbeddingSource:
 
     @property
     def identity(self) -> Identity:
-        """Two equal identities share a vector space."""
+        """Identity of the vector space. Collections with equal identities share it."""
         return self.provider, self.model, self.dimensions, self.prefixes
 
 
 def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:
-    """The part of the embedding settings that is kept beside the vectors."""
+    """Return the part of the embedding settings that the collection's metadata records."""
     return EmbeddingSource(
         provider=settings.provider,
         model=settings.model,

@@ -1,4 +1,4 @@
-"""Entities in force: the object's lists over the product's, where its preset or itself asks for entities."""
+"""Entity settings in force: lists of the object replace the built-in ones, if it or its preset enables entities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -10,7 +10,11 @@ from agentmemory_operator.spec.presets.table import Preset
 
 @dataclass(frozen=True, slots=True)
 class OwnName:
-    """A known name of an object's own list; `cased` ones are words of everyday language too."""
+    """Known name in an object's own list.
+
+    Attributes:
+        cased: True if the name is also an everyday word.
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -19,13 +23,13 @@ class OwnName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreading:
-    """How a search follows entities, by the figures of the design.
+    """Spreading activation of a search over entities. The defaults are those of the design.
 
     Attributes:
-        decay: factor of the activation along a link.
-        typed_boost: factor along a typed relation, beside that.
-        max_depth: links that are followed.
-        min_activation: a name that is activated less is not reached.
+        decay: Factor of the activation for each link.
+        typed_boost: Additional factor for a typed relation.
+        max_depth: Maximum number of links to follow.
+        min_activation: Minimum activation for a name to be reached.
     """
 
     decay: float = 0.8
@@ -36,12 +40,12 @@ class Spreading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntitySettings:
-    """What an object says of entities.
+    """Entity settings of an object.
 
     Attributes:
-        spreading: how a search follows them.
-        technologies, systems: in the place of the product's lists; None leaves those.
-        ignored: names that are none, beside those that the product ignores.
+        spreading: How a search follows entities.
+        technologies, systems: Replacements for the built-in lists. None keeps those.
+        ignored: Words that are not names, in addition to the built-in ones.
     """
 
     technologies: tuple[OwnName, ...] | None = None
@@ -51,7 +55,7 @@ class EntitySettings:
 
     @property
     def detection(self) -> object:
-        """What memories are searched for: stored ones need no second look where this stays as it is."""
+        """Settings that decide which names are detected. While they are equal, stored memories need no second pass."""
         return self.technologies, self.systems, self.ignored
 
 
@@ -59,7 +63,7 @@ _SPREADING = {field.name for field in fields(Spreading)}
 
 
 def effective_entities(memory: AgentMemory, preset: Preset) -> EntitySettings | None:
-    """What the object says of entities; None where it has none."""
+    """Return the entity settings of an object. None if entities are disabled."""
     spec = memory.spec.entities
     if spec is None:
         return EntitySettings() if preset.has_entities else None

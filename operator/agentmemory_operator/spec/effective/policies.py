@@ -1,4 +1,4 @@
-"""How memories are cleaned up and sealed, and whether a Rebuild is carried out: the object's word over its preset's."""
+"""Policies in force for cleanups, zones and rebuilds: each field of the object overrides its preset."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -15,17 +15,17 @@ from agentmemory_operator.spec.times import parse_second
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, DEFAULT_VECTORS, Zone, ZoneSettings
 
 Endings = tuple[tuple[MemoryType, ...], Lifecycle]
-"""By what memories end: types and figures."""
+"""Memory types and lifecycle figures: the rules by which memories end."""
 
 FIELD = "spec.lifecycle"
-# 0 says that an object wants none of what its preset does.
+# A 0 in these fields disables a rule of the preset.
 NONE_BY_0 = ("decay_floor", "max_chain_length", "session_idle_hours", "remove_hidden_days")
-# R4's, where an object prunes and its preset does not.
+# Figures of design R4, for an object that prunes under a preset that does not.
 DEFAULT_PRUNE = Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3)
 
 
 def figures_over(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
-    """The figures in force: each that the object gives over the preset's."""
+    """Return the lifecycle figures in force: each figure of the object overrides the preset's."""
     given = spec.model_dump(exclude_none=True) if spec else {}
     if "prune" in given:
         prune = replace(base.prune or DEFAULT_PRUNE, **given["prune"])
@@ -34,7 +34,7 @@ def figures_over(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
 
 
 def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
-    """The field that makes cleanups impossible and what is wrong with it; None if they are possible."""
+    """Return the field that makes cleanups impossible and the problem with it. None if they are possible."""
     if fault := schedule_fault(lifecycle.schedule):
         return f"{FIELD}.schedule", fault
     if fault := zone_fault(lifecycle.time_zone):
@@ -43,28 +43,28 @@ def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
 
 
 def is_cleaned(lifecycle: Lifecycle) -> bool:
-    """Whether cleanups are made on a schedule."""
+    """Return whether cleanups run on a schedule."""
     return lifecycle.schedule != NEVER and lifecycle_fault(lifecycle) is None
 
 
 def ends_sooner(before: Endings, after: Endings) -> str:
-    """What would end or refuse memories under the new figures that the present ones keep, as a sentence; or nothing.
+    """Describe the memories that new figures end or reject earlier than the present ones. Empty if none.
 
     Args:
-        before: types and figures in force.
-        after: those that would be.
+        before: Types and figures in force.
+        after: Types and figures after the change.
     """
-    told = []
+    effects = []
     idle_hours, removed_days = _idle_hours(after), _removed_days(after)
     if idle_hours is not None and idle_hours < (_idle_hours(before) or math.inf):
-        told.append(f"sessions idle for {idle_hours:g} hours end, and their memories are removed")
+        effects.append(f"sessions idle for {idle_hours:g} hours end, and their memories are removed")
     if removed_days is not None and removed_days < (_removed_days(before) or math.inf):
-        told.append(f"memories hidden for {removed_days:g} days are removed")
-    return ", and ".join([*told, *_demanded(before[0], after[0])])
+        effects.append(f"memories hidden for {removed_days:g} days are removed")
+    return ", and ".join([*effects, *_demanded(before[0], after[0])])
 
 
 def _demanded(before: Iterable[MemoryType], after: Iterable[MemoryType]) -> Iterator[str]:
-    """Yield what is refused of new memories that was stored before."""
+    """Yield a message for each type whose new memories need fields that they did not need before."""
     known = {type_.name: type_.required for type_ in before}
     for type_ in after:
         fields = [field for field in type_.required if field not in known.get(type_.name, type_.required)]
@@ -87,7 +87,7 @@ MAX_RECALL_DROP_PERCENT = 5.0
 
 
 class ChangePolicy(StrEnum):
-    """What becomes of a Rebuild; docs/approve.md."""
+    """Policy for a Rebuild: carry it out, wait for an approval, or never carry it out. See docs/approve.md."""
 
     APPLY = "Apply"
     REQUIRE_APPROVAL = "RequireApproval"
@@ -96,13 +96,13 @@ class ChangePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildSettings:
-    """What holds for rebuilds.
+    """Settings of rebuilds.
 
     Attributes:
-        keep_previous_hours: of the collection that was replaced.
-        max_calls_per_hour: requests to the embedding provider; None is any number.
-        price: of a million tokens, in any currency; None where nobody said.
-        max_recall_drop_percent: percent points, 0..100.
+        keep_previous_hours: Retention of the replaced collection.
+        max_calls_per_hour: Limit of requests to the embedding provider. None is no limit.
+        price: Price of a million tokens, in any currency. None is unknown.
+        max_recall_drop_percent: Largest accepted loss of recall in percentage points, 0..100.
     """
 
     change_policy: ChangePolicy = ChangePolicy.REQUIRE_APPROVAL
@@ -113,7 +113,7 @@ class RebuildSettings:
 
 
 def rebuild_settings(spec: AgentMemorySpec) -> RebuildSettings:
-    """What holds for rebuilds of an object."""
+    """Return the rebuild settings of an object."""
     rebuild = spec.rebuild or RebuildSpec()
     keep, drop = spec.keep_previous_hours, rebuild.max_recall_drop_percent
     return RebuildSettings(
@@ -126,7 +126,7 @@ def rebuild_settings(spec: AgentMemorySpec) -> RebuildSettings:
 
 
 def effective_zones(memory: AgentMemory) -> ZoneSettings | None:
-    """The zones of the object, None where it has none."""
+    """Return the zone settings of an object. None if it has no zones."""
     spec = memory.spec.zones
     if spec is None:
         return None

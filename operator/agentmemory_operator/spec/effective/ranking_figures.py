@@ -1,4 +1,4 @@
-"""The ranking in force as the status shows it: complete, so that it can be fallen back to."""
+"""The ranking in force as the status reports it. It is complete, so that a later pass can fall back to it."""
 
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +10,7 @@ from agentmemory_operator.spec.kinds.status_agent_memory import RankingStatus
 
 
 def ranking_status(ranking: Ranking) -> RankingStatus:
-    """The ranking as the status shows it."""
+    """Build `RankingStatus` from the ranking in force."""
     return RankingStatus.model_validate(
         {
             "model": name_of(ranking.model),
@@ -23,7 +23,7 @@ def ranking_status(ranking: Ranking) -> RankingStatus:
 
 
 def model_figures(ranking: Ranking) -> dict[str, Any]:
-    """Every figure of the model in force, by the names of the manifest's fields in snake_case."""
+    """Return every figure of the model in force, by the snake_case names of the manifest's fields."""
     model: Model | None = ranking.model
     match model:
         case None:

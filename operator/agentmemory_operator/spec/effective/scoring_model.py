@@ -1,4 +1,4 @@
-"""Which scoring model ranks: the one that the object asks for, or the last accepted one where that cannot be used."""
+"""Select the scoring model: the one in the spec, or the last accepted one if the spec's expression is invalid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,14 +33,15 @@ _MODEL_FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingModel:
-    """The model that ranks.
+    """Selected scoring model.
 
     Attributes:
         model: None is the weighted sum.
-        weights, utility_norm: of the weighted sum; None is the preset's.
-        confidence_share: of the weighted sum; how much confidence counts, 0..1.
-        fault: why the expression that the object asks for cannot be used.
-        generation: metadata.generation of the object whose model it is; None is the preset's for want of one.
+        weights, utility_norm: Of the weighted sum. None is the preset's.
+        confidence_share: Share of confidence in the weighted sum, 0..1.
+        fault: Reason why the expression in the spec cannot be used. None if it can.
+        generation: metadata.generation of the object that the model is from. None if it is the preset's because no
+            model was accepted yet.
     """
 
     model: Model | None = None
@@ -60,11 +61,11 @@ def choose(
     distance: str,
     generation: int,
 ) -> RankingModel:
-    """The model that ranks.
+    """Select the scoring model.
 
     Args:
-        generation: the object's.
-        status: of the object, as it came; its figures in force say what was last accepted.
+        generation: metadata.generation of the object.
+        status: Status of the object, not validated. Its figures in force are the last accepted model.
     """
     try:
         return replace(_chosen(spec or ScoringSpec(), preset, types, distance=distance), generation=generation)
@@ -73,16 +74,16 @@ def choose(
     try:
         choice = _chosen(_accepted(status), preset, types, distance=distance)
     except (ValueError, ExpressionInvalid):
-        # Nothing was accepted yet, or it does not suit the types any more: the preset's model is left.
+        # No model was accepted yet, or the accepted one does not fit the present types: use the preset's model.
         return RankingModel(model=preset.model, fault=fault)
     return replace(choice, fault=fault, generation=status["scoring"]["generation"])
 
 
 def _accepted(status: Mapping[str, Any]) -> ScoringSpec:
-    """The model that the status says is in force.
+    """Return the model in force according to the status.
 
     Raises:
-        ValueError: it says none.
+        ValueError: If the status has none.
     """
     figures = _part_of(_part_of(status, "effective"), "scoring")
     if not _part_of(status, "scoring").get("generation") or not figures:

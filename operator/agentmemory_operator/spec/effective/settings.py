@@ -1,4 +1,4 @@
-"""What an object means: its spec over its preset. The only place where defaults are filled in."""
+"""Combine an object's spec with its preset. Only this package fills in defaults."""
 
 import math
 from collections.abc import Mapping
@@ -44,52 +44,52 @@ from agentmemory_operator.spec.presets.table import (
 )
 from agentmemory_operator.spec.zones import KEY_MADE_KEY, ZoneSettings
 
-# The type of memories of an object that takes any, where the writer names none.
+# Type of a memory stored without one, if the object allows any type.
 UNTYPED = "memory"
 
-# What a memory is looked up by when another is written, where types have identities or nothing is stored twice.
+# Lookup of existing memories during a write, if types have identities or memories are deduplicated.
 LOOKUP_INDEXES = (("lookupIds", "keyword"),)
 
-# What tells whether a session is over, where sessions end by themselves.
+# Detects the end of a session, if sessions end by themselves.
 SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
 
-# What tells memories apart that not everybody can read, where there are zones.
+# Filters memories by zone, if there are zones.
 ZONE_INDEXES = (("zone", "keyword"),)
 
-# What tells memories that are to be sealed again, where data keys are replaced.
+# Finds memories to be encrypted again, if data keys are rotated.
 ROTATION_INDEXES = ((KEY_MADE_KEY, "integer"),)
 
-# What tells the conversations that a model is still to read.
+# Finds conversations that a model has not read yet.
 MODEL_INDEXES = (("distilDue", "bool"),)
 
-# Search requests beyond this many results are refused; the API's documented bound.
+# The API rejects searches for more results. Documented limit.
 MAX_TOP_K = 10_000
 
 
-# What a scoring model reads of a memory, and finds memories by, beyond what every search needs.
+# Fields that a scoring model reads or filters by, in addition to those that every search needs.
 SCORED_INDEXES = {CONFIDENCE: ("confidence", "float"), IDLE_DAYS: ("lastAccessedAt", "integer")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How search ranks.
+    """Settings of search ranking.
 
     Attributes:
-        model: what ranks instead of the weighted sum; None is the weighted sum.
-        confidence_share: of the weighted sum: how much confidence counts, 0..1; 0 is not at all.
-        candidates: how many memories the engine scores; None sizes it from the number behind the filter.
-        search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
-        rescore: candidates are compared by the vectors themselves, not by their compressed copies.
-        fusion: how a search by words too ranks.
-        evidence: what counts beside similarity and keyword, where memories have evidence.
-        rerank: what reads the best again; None is nothing.
-        allows_overrides: a request may bring weights of its own.
-        max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
-        oversampling: how many times more candidates than wanted are rescored, at least 1.
-        types: none takes any type, each without decay.
-        unlisted: where any type is taken, those that end with their session.
-        score_threshold: on the combined score; -1 leaves nothing out.
-        min_similarity: on the similarity, -1..1; -1 leaves nothing out.
+        model: Scoring model. None is the weighted sum.
+        confidence_share: Share of confidence in the weighted sum, 0..1. 0 ignores confidence.
+        candidates: Number of memories that the engine scores. None derives it from the number behind the filter.
+        search_ef: The engine's `hnsw_ef`. None leaves it to the engine.
+        rescore: True to compare candidates by their original vectors instead of the compressed copies.
+        fusion: Combination of the rankings by words and by meaning.
+        evidence: Weights of evidence in addition to similarity and keyword, if memories have evidence.
+        rerank: Cross-encoder that reorders the best results. None is none.
+        allows_overrides: True if a request may set its own weights.
+        max_query_limit: Largest number of results that the engine's strict mode allows a request. None is no limit.
+        oversampling: Factor, at least 1, of the number of candidates that are rescored.
+        types: Memory types. Empty allows any type, each without decay.
+        unlisted: If any type is allowed, the types that end with their session.
+        score_threshold: Minimum combined score. -1 filters nothing out.
+        min_similarity: Minimum similarity, -1..1. -1 filters nothing out.
     """
 
     weights: Weights
@@ -113,41 +113,42 @@ class Ranking:
 
     @property
     def default_type(self) -> str:
-        """The type of a memory that is stored without one."""
+        """Type of a memory stored without one."""
         return self.types[0].name if self.types else UNTYPED
 
     @property
     def endings(self) -> tuple[MemoryType, ...]:
-        """The types by whose rules memories end."""
+        """Types whose rules end memories."""
         return self.types or self.unlisted
 
     @property
     def threshold(self) -> float:
-        """The least combined score of an answer; minus infinity where nothing is left out."""
+        """Minimum combined score of a result. Minus infinity if nothing is filtered out."""
         return -math.inf if self.score_threshold <= NO_GATE else self.score_threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Everything the retrieval API needs of one object.
+    """Settings of one object that the retrieval API needs.
 
     Attributes:
-        subjects: who may call; none is nobody.
-        indexes: type of the payload index by key on the point.
-        working_memory_slots: working memories of a session at most.
-        scoring_generation: of the object whose scoring model ranks; None is the preset's for want of one.
-        deduplicate: what is said again is not stored again.
-        scoring_fault: why the object's own scoring expression cannot be used, None where it can.
-        lifecycle: how memories end.
-        scrubs_secrets: secrets are taken out of memories before they are stored.
-        knowledge_category: of a memory that is stored without one; None leaves it without.
-        max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
-        keep_versions: of an item: how many of those that puts replaced.
-        hooks: paths that take signed memories.
-        zones: None where no memory has a zone.
-        language_model: what reads memories without one; None where nothing is sent to any.
-        duplicate_similarity: from which a merged fact counts as stored.
-        entities: None where memories are not searched for names.
+        subjects: ServiceAccounts that may call. Empty allows none.
+        indexes: Type of each payload index, by point key.
+        working_memory_slots: Maximum number of working memories in a session.
+        scoring_generation: Generation of the object that the scoring model is from. None if it is the preset's because
+            no model was accepted yet.
+        deduplicate: True to store no memory twice.
+        scoring_fault: Reason why the object's own scoring expression cannot be used. None if it can.
+        lifecycle: Rules by which memories end.
+        scrubs_secrets: True to remove secrets from memories before they are stored.
+        knowledge_category: Default of a memory stored without one. None stores none.
+        max_content_tokens: Longest content of a memory, in tokens of 4 characters. None is the limit of the API.
+        keep_versions: Number of replaced versions of an item to keep.
+        hooks: Paths that accept signed memories.
+        zones: None if no memory has a zone.
+        language_model: Model that reads memories outside of zones. None if nothing is sent to a model.
+        duplicate_similarity: Similarity at or above which a merged fact counts as stored.
+        entities: None if names are not detected in memories.
     """
 
     slug: str
@@ -182,28 +183,28 @@ class AgentSettings:
 
     @property
     def owner(self) -> tuple[str, str]:
-        """Namespace and name of the object: whose Secrets and memories those are."""
+        """Namespace and name of the object, which its Secrets and memories belong to."""
         return self.namespace, self.name
 
     @property
     def ranking_generation(self) -> int:
-        """The generation that answers name: whose scoring model ranks, else the object's."""
+        """Generation reported in responses: that of the scoring model, else that of the object."""
         return self.scoring_generation or self.generation
 
     @property
     def session_types(self) -> tuple[str, ...]:
-        """The types whose memories last as long as their session; `working` does, whether or not it is listed."""
+        """Types whose memories end with their session. It always includes `working`, even if that is not listed."""
         listed = (type_.name for type_ in self.ranking.types if type_.lasts_a_session)
         return tuple(dict.fromkeys((WORKING, *listed)))
 
     @property
     def alias(self) -> str:
-        """The collection's stable name."""
+        """Stable name of the collection."""
         return alias_of(self.slug)
 
 
 def effective_settings(memory: AgentMemory) -> AgentSettings:
-    """The object's settings with every default filled in."""
+    """Return the object's settings with every default filled in."""
     choice = scoring_choice(memory)
     return AgentSettings(
         slug=memory.slug,
@@ -239,17 +240,17 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
 
 
 def effective_lifecycle(memory: AgentMemory) -> Lifecycle:
-    """How memories are kept and end: each figure of the object over its preset's."""
+    """Return the lifecycle figures: each of the object overrides its preset's."""
     return figures_over(memory.spec.lifecycle, preset_of(memory).lifecycle)
 
 
 def endings_of(memory: AgentMemory) -> Endings:
-    """The figures by which memories end."""
+    """Return the types and figures by which memories end."""
     return effective_types(memory) or unlisted_types(memory), effective_lifecycle(memory)
 
 
 def subjects_of(access: Access | None) -> tuple[Subject, ...]:
-    """Who may call the API for the agent."""
+    """Return the subjects that may call the API for the agent."""
     listed = access.subjects if access else None
     return tuple(
         Subject(
@@ -264,7 +265,7 @@ def subjects_of(access: Access | None) -> tuple[Subject, ...]:
 
 
 def subjects_now(document: Mapping[str, Any]) -> tuple[Subject, ...]:
-    """Who may call the API, read from a document that may be wrong elsewhere; nobody if it cannot be read."""
+    """Return the subjects of a document that may be invalid in other parts. Empty if its access part is invalid."""
     try:
         return subjects_of(parse_access(document))
     except SpecInvalid:
@@ -272,18 +273,18 @@ def subjects_now(document: Mapping[str, Any]) -> tuple[Subject, ...]:
 
 
 def effective_indexes(memory: AgentMemory) -> dict[str, str]:
-    """The type of every payload index by field: the preset's, the scoring model's and the object's."""
+    """Return the type of every payload index by field: of the preset, the scoring model, features and the object."""
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
     choice = scoring_choice(memory)
     read = variables_read(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
     endings = endings_of(memory)[0]
-    # Every search leaves out what ended unused.
+    # Every search filters out memories that expired unused, so it reads their use.
     ends_unused = any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings)
     if ends_unused or choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
     if choice.model is not None or endings:
-        # Models and types that end read them of every candidate.
+        # Models and expiring types read these fields of every candidate.
         scored |= dict(KIND_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
@@ -298,7 +299,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
 
 
 def keyword_indexes(memory: AgentMemory) -> dict[str, str]:
-    """The type of the payload indexes of keyword texts and of their evidence, by field."""
+    """Return the type of each payload index for keyword texts and their evidence, by field."""
     model = scoring_choice(memory).model
     weighted = effective_ranking(memory).evidence.terms
     read = variables_read(model) if isinstance(model, CheckedExpression) else weighted
@@ -306,7 +307,7 @@ def keyword_indexes(memory: AgentMemory) -> dict[str, str]:
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:
-    """The ranking: each figure of `spec.scoring` and `spec.types` over the preset's."""
+    """Return the ranking: each figure of `spec.scoring` and `spec.types` overrides the preset's."""
     preset, scoring, choice = preset_of(memory), memory.spec.scoring, scoring_choice(memory)
     given = scoring.model_dump(exclude_none=True) if scoring else {}
     candidates = given.get("candidates")
@@ -335,13 +336,13 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
 
 
 def has_keyword(memory: AgentMemory) -> bool:
-    """Whether memories are to be found by words too: as the object says, else its preset."""
+    """Return whether memories can be found by words too: as the object sets it, else its preset."""
     keyword = memory.spec.index.keyword if memory.spec.index else None
     return preset_of(memory).has_keyword if keyword is None else keyword.enabled
 
 
 def scoring_choice(memory: AgentMemory) -> RankingModel:
-    """The model that ranks: what the object asks for, else what was last accepted."""
+    """Return the selected scoring model: the one in the spec, else the last accepted one."""
     index, preset = memory.spec.index, preset_of(memory)
     distance = index.distance if index and index.distance else preset.distance
     return choose(
@@ -355,14 +356,14 @@ def scoring_choice(memory: AgentMemory) -> RankingModel:
 
 
 def effective_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
-    """The types of memory: the object's, else the preset's; session types carry the time after which a session ends."""
+    """Return the memory types of the object, else its preset's, with the idle time of sessions filled in."""
     types = preset_of(memory).types if memory.spec.types is None else tuple(map(memory_type, memory.spec.types))
     idle_hours = effective_lifecycle(memory).session_idle_hours
     return tuple(ending_with_session(type_, idle_hours) for type_ in types)
 
 
 def unlisted_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
-    """The types that end with their session where the object takes any type."""
+    """Return the types that end with their session if the object allows any type."""
     working = ending_with_session(
         MemoryType(WORKING, half_life_days=None), effective_lifecycle(memory).session_idle_hours
     )
@@ -375,13 +376,13 @@ def _max_query_limit(index: Index | None) -> int | None:
 
 
 def effective_tuning(memory: AgentMemory) -> Tuning:
-    """The tuning of the collection and of its searches."""
+    """Return the tuning of the collection and of its searches."""
     dimensions = effective_embedding(memory).dimensions
     return tuning_of(memory.spec.index, preset_of(memory), dimensions=dimensions)
 
 
 def memory_type(spec: TypeSpec) -> MemoryType:
-    """The type; without a half-life it does not decay (admission demands one or `decay: false`)."""
+    """Return the type of a spec. Without a half-life it does not decay; admission requires one or `decay: false`."""
     ttl = Ttl(**spec.ttl.model_dump()) if spec.ttl else None
     given = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
     given["supersede_by"] = None if spec.supersede_by == "none" else spec.supersede_by

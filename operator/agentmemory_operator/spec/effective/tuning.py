@@ -16,13 +16,13 @@ from agentmemory_operator.spec.presets.table import (
 )
 
 SINGLE_PRECISION_DIGITS = 6
-"""The engine keeps fractions as float32: with this many digits they are read back as they were written."""
+"""Significant digits of a fraction that survive the engine's float32: such a number is read back as it was written."""
 
 PRODUCT = ProductQuantization("X16", always_ram=True)
 BINARY = BinaryQuantization("OneBit", query_encoding="Default", always_ram=True)
 TURBO = TurboQuantization("Bits4", always_ram=True)
 
-# Fewer bits order the candidates worse, so more of them are compared by the vectors themselves (docs/tuning.md).
+# Fewer bits rank candidates less precisely, so more candidates are compared by original vectors (docs/tuning.md).
 OVERSAMPLING = {"OneBit": 4.0, "OneAndHalfBits": 3.0, "TwoBits": 2.0, "Bits1": 4.0, "Bits1_5": 3.0, "Bits2": 2.0}
 PRODUCT_OVERSAMPLING = 2.0
 
@@ -32,9 +32,9 @@ class Tuning(CollectionFigures):
     """Every figure of `spec.index` with defaults filled in.
 
     Attributes:
-        profile: as named by the object, None when it names none.
-        rescore: whether candidates are compared by the vectors themselves, not by their compressed copies.
-        oversampling: how many times more candidates are rescored than asked for.
+        profile: Profile that the object names. None if it names none.
+        rescore: True to compare candidates by their original vectors instead of the compressed copies.
+        oversampling: Factor of the number of candidates that are rescored.
     """
 
     profile: str | None
@@ -45,7 +45,7 @@ class Tuning(CollectionFigures):
 
 
 def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning:
-    """The tuning of an object with vectors of this many dimensions."""
+    """Return the tuning of an object for vectors of `dimensions`."""
     index = index or Index()
     vectors, compressed = index.vectors or VectorsSpec(), index.quantization
     expected = index.expected_memories or DEFAULT_EXPECTED_MEMORIES
@@ -71,7 +71,11 @@ def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning
 
 
 def quantization_of(spec: QuantizationSpec | None, base: CollectionFigures) -> Quantization | None:
-    """The quantization; a block replaces the base's whole, its open fields are the base's of the same type."""
+    """Return the quantization in force.
+
+    A block in the spec replaces that of the base. Unset fields come from the base if it has the same type, else from
+    defaults.
+    """
     if spec is None:
         return base.quantization
     ram = True if spec.always_ram is None else spec.always_ram
@@ -94,7 +98,7 @@ def quantization_of(spec: QuantizationSpec | None, base: CollectionFigures) -> Q
 
 
 def oversampling_of(quantization: Quantization | None) -> float:
-    """The oversampling with which a quantization method loses little; 1 reads no more candidates than asked for."""
+    """Return the oversampling with which a quantization method loses little recall. 1 adds no candidates."""
     match quantization:
         case ProductQuantization():
             return PRODUCT_OVERSAMPLING

@@ -1,10 +1,10 @@
-"""Score expressions that choose: comparisons, `if`, least and greatest.
+"""Nodes of score expressions that choose a value: comparisons, `if`, minimum and maximum.
 
-A condition of the engine's formulas asks about payload keys, so a comparison of computed numbers is spelled with powers
-of 0: 0 ** (d + |d|) is 1 where d <= 0 and 0 where d > 0, exactly.
+Conditions in the engine's formulas can only test payload keys. A comparison of computed numbers is therefore compiled
+to powers of 0: 0 ** (d + |d|) is exactly 1 if d <= 0, and exactly 0 if d > 0.
 """
 
-# ruff: noqa: D102 - the methods of every node mean what `Expression` says.
+# ruff: noqa: D102 - `Expression` documents the methods of every node.
 
 import math
 import operator
@@ -17,9 +17,9 @@ from agentmemory_operator.spec.expression.formulas import Formula
 from agentmemory_operator.spec.expression.intervals import TRUTH, Interval
 from agentmemory_operator.spec.expression.tree import Const, Expression, Ranges, Target, TypeIn, TypeNotIn, Values, Var
 
-# Up to here, |a - b| loses no more than 1e-10 of the smaller one.
+# Up to this magnitude, |a - b| loses no more than 1e-10 of the smaller number.
 PLAIN_MAGNITUDE = 1e6
-# Variables that are whole numbers: more than 0 is at least 1.
+# Variables with integer values: above 0 means at least 1.
 WHOLE = frozenset({"accessCount"})
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -38,7 +38,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """1 where the comparison holds, else 0."""
+    """1 if the comparison is true, else 0."""
 
     sign: str
     left: Expression
@@ -73,15 +73,15 @@ class Compare:
 
     @property
     def opposite(self) -> "Compare":
-        """What holds where this does not."""
+        """Negation of this comparison."""
         return Compare(_OPPOSITES[self.sign], self.left, self.right)
 
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """`then` where the condition is 1, `otherwise` where it is 0; the other branch is not looked at.
+    """`then` if the condition is 1, `otherwise` if it is 0. The other branch is not evaluated.
 
-    The engine stops a product at the first 0, so a branch that has no finite number there does no harm.
+    The engine ends a product at the first 0, so the other branch may have no finite value.
     """
 
     condition: Expression
@@ -109,7 +109,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """The least of its operands; spelled min(a, b) = (a + b - |a - b|) / 2 where the engine has no `min`."""
+    """Minimum of its operands. Without `min` in the engine it is (a + b - |a - b|) / 2."""
 
     operands: tuple[Expression, ...]
 
@@ -120,13 +120,13 @@ class Least:
         return _extreme("min", self.operands, target)
 
     def bounds(self, ranges: Ranges) -> Interval:
-        found = [operand.bounds(ranges) for operand in self.operands]
-        return Interval(min(each.low for each in found), min(each.high for each in found))
+        intervals = [operand.bounds(ranges) for operand in self.operands]
+        return Interval(min(interval.low for interval in intervals), min(interval.high for interval in intervals))
 
 
 @dataclass(frozen=True, slots=True)
 class Greatest:
-    """The greatest of its operands; spelled max(a, b) = (a + b + |a - b|) / 2 where the engine has no `max`."""
+    """Maximum of its operands. Without `max` in the engine it is (a + b + |a - b|) / 2."""
 
     operands: tuple[Expression, ...]
 
@@ -137,12 +137,12 @@ class Greatest:
         return _extreme("max", self.operands, target)
 
     def bounds(self, ranges: Ranges) -> Interval:
-        found = [operand.bounds(ranges) for operand in self.operands]
-        return Interval(max(each.low for each in found), max(each.high for each in found))
+        intervals = [operand.bounds(ranges) for operand in self.operands]
+        return Interval(max(interval.low for interval in intervals), max(interval.high for interval in intervals))
 
 
 def opposite_of(condition: Expression) -> Expression | None:
-    """The negated condition; None where the negation is no single node."""
+    """Return the negated condition. None if the negation is not a single node."""
     match condition:
         case Compare():
             return condition.opposite
@@ -154,9 +154,10 @@ def opposite_of(condition: Expression) -> Expression | None:
 
 
 def narrowed(ranges: Ranges, condition: Expression, *, holds: bool) -> Ranges:
-    """The ranges of the memories for which a condition holds, or does not.
+    """Return the ranges of the memories for which a condition holds (or does not).
 
-    A variable compared with a number and the type are narrowed; what else a condition says is left out.
+    Only comparisons of a variable with a number, and conditions on the type, narrow the ranges. Other conditions do
+    not.
     """
     condition = condition if holds else opposite_of(condition) or Const(0.0)
     match condition:
@@ -174,7 +175,7 @@ def narrowed(ranges: Ranges, condition: Expression, *, holds: bool) -> Ranges:
 
 
 def _limited(ranges: Ranges, name: str, sign: str, value: float) -> Ranges:
-    """The ranges with a variable cut; a cut that leaves nothing is ignored, since its branch is never taken."""
+    """Narrow the range of a variable. A cut that leaves no values is ignored, since its branch is never taken."""
     known = ranges.numbers[name]
     cut = _cut(known, sign, value)
     low, high = max(known.low, cut.low), min(known.high, cut.high)
@@ -184,7 +185,7 @@ def _limited(ranges: Ranges, name: str, sign: str, value: float) -> Ranges:
 
 
 def _cut(known: Interval, sign: str, value: float) -> Interval:
-    """The numbers for which a comparison with a value holds; `!=` cuts only where the value is an end."""
+    """Return the values for which a comparison is true. `!=` excludes a value only at an end of the known range."""
     below, above = math.nextafter(value, -math.inf), math.nextafter(value, math.inf)
     match sign:
         case "<" | "<=":
@@ -217,7 +218,7 @@ def _plain_extreme(name: str, a: Formula, b: Formula) -> Formula:
 
 
 def _chosen_extreme(name: str, a: Formula, b: Formula) -> Formula:
-    """The maximum or minimum of large numbers, where a sum would lose the smaller one."""
+    """Minimum or maximum of large numbers. In a sum they would absorb the smaller number."""
     is_first = _at_most(a, b) if name == "min" else _at_most(b, a)
     return {"sum": [{"mult": [is_first, a]}, {"mult": [_unless(is_first), b]}]}
 
@@ -236,6 +237,5 @@ def _difference(a: Formula, b: Formula) -> Formula:
 
 
 def _sum(*formulas: Formula) -> Formula:
-    """The sum without the zeros."""
     terms = [formula for formula in formulas if formula != 0.0]
     return terms[0] if len(terms) == 1 else {"sum": terms or [0.0]}

@@ -1,7 +1,7 @@
-"""Formulas of the engine: constants that it takes without loss, and sums and products in as few steps as may be.
+"""Build formulas of the engine: exact constants, and sums and products with the fewest steps.
 
-The engine computes in float64 but takes constants as float32, so a constant that float32 does not hold is spelled as a
-sum of some that it does. It takes each step of a formula for every candidate.
+The engine computes in float64 but parses constants as float32. A constant that float32 cannot represent is therefore
+written as a sum of several that it can. Each step of a formula is executed for every candidate.
 """
 
 import math
@@ -15,13 +15,16 @@ Formula = Any
 
 
 def sum_formula(*terms: Formula) -> Formula:
-    """The formula of a sum, in as few steps as may be."""
+    """Build the formula of a sum. Nested sums are flattened and zeros dropped."""
     flat = [part for part in _parts_of("sum", terms) if part != 0.0]
     return {"sum": flat} if len(flat) > 1 else flat[0] if flat else 0.0
 
 
 def product_formula(*factors: Formula) -> Formula:
-    """The formula of a product, in as few steps as may be; what stands first is looked at first."""
+    """Build the formula of a product, with nested products flattened and ones dropped.
+
+    The engine evaluates the factors in their order.
+    """
     flat = [part for part in _parts_of("mult", factors) if part != 1.0]
     if 0.0 in flat:
         return 0.0
@@ -38,10 +41,9 @@ def _parts_of(name: str, formulas: Iterable[Formula]) -> Iterator[Formula]:
 
 @lru_cache(maxsize=4096)
 def exact_constant(value: float) -> Formula:
-    """A number without loss in the engine: a sum of up to three constants that float32 holds exactly.
+    """Return a number that the engine reads without loss: a sum of up to three constants that are exact in float32.
 
-    The same object comes again for the same number: it is not to be changed.
-    A constant beyond float32's range is rounded to what it can hold.
+    A constant outside the range of float32 is rounded to that range. Results are cached: callers must not change them.
     """
     parts: list[float] = []
     rest = value
@@ -63,6 +65,6 @@ _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 def split_constant(value: int) -> Formula:
-    """An integer below 2**48 as a sum of two constants that float32 holds exactly."""
+    """Return an integer below 2**48 as a sum of two constants that float32 represents exactly."""
     low = value & 0xFFFFFF
     return {"sum": [float(value - low), float(low)]}

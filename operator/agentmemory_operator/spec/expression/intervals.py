@@ -1,66 +1,66 @@
-"""Closed intervals: between which two numbers the value of an expression lies."""
+"""Interval arithmetic: bounds of the value of an expression."""
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-# Larger numbers might overflow in the sums that a comparison is spelled with.
+# Larger numbers may overflow in the sums that a comparison is compiled to.
 LARGEST = 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Numbers from `low` to `high`, both included; infinite where nothing is known."""
+    """Closed interval from `low` to `high`. Infinite ends are unknown bounds."""
 
     low: float
     high: float
 
     @classmethod
     def over(cls, values: Iterable[float]) -> Self:
-        """The smallest interval that holds the values; everything where one of them is no number."""
-        found = list(values)
-        return cls(-math.inf, math.inf) if any(map(math.isnan, found)) else cls(min(found), max(found))
+        """Return the smallest interval that contains the values. It is unbounded if one of them is NaN."""
+        numbers = list(values)
+        return cls(-math.inf, math.inf) if any(map(math.isnan, numbers)) else cls(min(numbers), max(numbers))
 
     @property
     def is_finite(self) -> bool:
-        """Whether every value in it is safe to calculate with."""
+        """True if every number in it is safe to calculate with."""
         return self.low >= -LARGEST and self.high <= LARGEST
 
     def union(self, other: "Interval") -> "Interval":
-        """The smallest interval that holds both."""
+        """Return the smallest interval that contains both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
     def plus(self, other: "Interval") -> "Interval":
-        """Where sums lie."""
+        """Return the bounds of a sum."""
         return Interval.over((self.low + other.low, self.high + other.high))
 
     def times(self, other: "Interval") -> "Interval":
-        """Where products lie."""
+        """Return the bounds of a product."""
         return Interval.over(a * b for a in (self.low, self.high) for b in (other.low, other.high))
 
     def over_by(self, divisor: "Interval") -> "Interval":
-        """Where quotients lie; everywhere where the divisor may be 0."""
+        """Return the bounds of a quotient, unbounded if the divisor may be 0."""
         if divisor.low <= 0 <= divisor.high:
             return ANYWHERE
         return Interval.over(a / b for a in (self.low, self.high) for b in (divisor.low, divisor.high))
 
     def mapped(self, function: Callable[[float], float]) -> "Interval":
-        """Where a monotonic function's values lie; everywhere where an end has none."""
+        """Return the bounds of a monotonic function, unbounded if it is undefined at an end."""
         try:
             return Interval.over(function(end) for end in (self.low, self.high))
         except (ValueError, OverflowError):
             return ANYWHERE
 
     def magnitude(self) -> "Interval":
-        """Where absolute values lie."""
+        """Return the bounds of the absolute value."""
         ends = abs(self.low), abs(self.high)
         return Interval(0.0 if self.low <= 0 <= self.high else min(ends), max(ends))
 
     def raised(self, exponent: "Interval") -> "Interval":
-        """Where powers lie; everywhere where one may be no finite number.
+        """Return the bounds of a power, unbounded if a power may be undefined or infinite.
 
-        A base that may be negative takes only one whole exponent.
+        A base that may be negative needs a single integer as its exponent.
         """
         if self.low < 0:
             return self._raised_to_whole(exponent.low) if exponent.low == exponent.high else ANYWHERE

@@ -1,6 +1,6 @@
-"""The figures of each scoring model; `score_trees` makes expressions of them.
+"""Parameters of each scoring model. `search/rules/score_trees.py` builds expressions from them.
 
-Source of the defaults: the reference designs R2 (Confidence), R4 (Priority) and R5 (Importance); `docs/scoring.md`.
+Source of the defaults: the reference designs R2 (Confidence), R4 (Priority) and R5 (Importance); see `docs/scoring.md`.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ WEIGHTED, EXPRESSION = "Weighted", "Expression"
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """Similarity times a confidence that fades while a memory is idle, times a boost for being used.
+    """Similarity times a confidence that decays while a memory is idle, times a boost for accesses.
 
     Attributes:
-        daily_factor: what is left of the confidence after an idle day, for types that fade.
-        access_boost: added to 1 for each doubling of the accesses.
-        max_boost: the boost is never larger.
+        daily_factor: Factor of the confidence for each idle day, for types that fade.
+        access_boost: Addition to the boost for each doubling of the accesses.
+        max_boost: Upper bound of the boost.
     """
 
     daily_factor: float = 0.98
@@ -29,9 +29,10 @@ class Confidence:
 
 @dataclass(frozen=True, slots=True)
 class Horizons:
-    """What a memory's age makes its score worth, each over the largest: up to an hour, a day, a week, a month, beyond.
+    """Weights of a score by the memory's age: up to an hour, a day, a week, a month, and older.
 
-    Memories of the type `semantic` have the knowledge bank's, whatever their age; 0 leaves memories out.
+    Each is divided by the largest weight. Memories of the type `semantic` have `knowledge_bank`, whatever their age. 0
+    removes memories from results.
     """
 
     hourly: float = 0.1
@@ -44,14 +45,14 @@ class Horizons:
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """Similarity and a priority of recency, frequency and importance.
+    """Similarity combined with a priority of recency, frequency and importance.
 
     Attributes:
-        recency, frequency, importance: shares of the priority, together 1.
-        half_life_days: of the recency, whatever the type.
-        max_accesses: from so many on the frequency is 1.
-        similarity_share: the rest is the priority's.
-        min_priority: a memory of less is left out.
+        recency, frequency, importance: Shares of the priority. They add up to 1.
+        half_life_days: Half-life of the recency, whatever the type.
+        max_accesses: Number of accesses from which the frequency is 1.
+        similarity_share: Share of the similarity. The priority has the rest.
+        min_priority: Memories with a lower priority are removed from results.
     """
 
     recency: float = 0.3
@@ -66,12 +67,12 @@ class Priority:
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """Similarity times an importance that fades with age and with being idle.
+    """Similarity times an importance that decays with age and idle time.
 
     Attributes:
-        daily_rate: decay rate of a memory that has none of its own; a type that does not fade has 0.
-        idle_factor: how much an idle day divides by, beyond 1.
-        unimportant_factor: Factor of the daily rate for memories of low importance (`UNIMPORTANT`); 1 is none.
+        daily_rate: Decay rate of a memory without its own. A type that does not fade has 0.
+        idle_factor: Factor by which each idle day increases the divisor 1.
+        unimportant_factor: Factor of the daily rate for memories of low importance (`UNIMPORTANT`). 1 is no change.
     """
 
     daily_rate: float = 0.01
@@ -80,15 +81,15 @@ class Importance:
 
 
 UNIMPORTANT = 0.25
-"""Importance up to which a memory is unimportant: the level `low`."""
+"""Upper bound of low importance: the level `low`."""
 
 
 Model = Confidence | Priority | Importance | CheckedExpression
-"""What ranks instead of the weighted sum."""
+"""Scoring model that replaces the weighted sum."""
 
 
 def variables_read(model: Model | None) -> frozenset[str]:
-    """The variables beyond age, importance and accesses that a model's score depends on."""
+    """Return the variables, besides age, importance and accesses, that a model's score depends on."""
     match model:
         case Confidence():
             return frozenset((CONFIDENCE, IDLE_DAYS))
@@ -101,7 +102,7 @@ def variables_read(model: Model | None) -> frozenset[str]:
 
 
 def name_of(model: Model | None) -> str:
-    """The model's name as manifests write it."""
+    """Return the model's name as in manifests."""
     if model is None:
         return WEIGHTED
     return EXPRESSION if isinstance(model, CheckedExpression) else type(model).__name__

@@ -1,4 +1,4 @@
-"""The text of a scoring expression to its syntax tree; every part knows where in the text it stands.
+"""Parse the text of a scoring expression into a syntax tree. Every node has its position in the text.
 
 comparison = sum [("<" | "<=" | ">" | ">=" | "==" | "!=") sum]
 sum = product {("+" | "-") product}, product = unary {("*" | "/") unary}, unary = ["-"] primary
@@ -25,10 +25,10 @@ _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 class ExpressionInvalid(AgentMemoryError):
-    """A scoring expression that cannot be used; says where, with a caret under the place.
+    """An invalid scoring expression. The message shows the error's position by a caret.
 
     Attributes:
-        position: of the first wrong character, from 1.
+        position: Position of the first wrong character, counted from 1.
     """
 
     def __init__(self, text: str, start: int, message: str) -> None:
@@ -43,7 +43,7 @@ class ExpressionInvalid(AgentMemoryError):
 
 @dataclass(frozen=True, slots=True)
 class NumberLiteral:
-    """A number as it is written."""
+    """A number literal."""
 
     start: int
     end: int
@@ -52,7 +52,7 @@ class NumberLiteral:
 
 @dataclass(frozen=True, slots=True)
 class TextLiteral:
-    """A text in quotes, without them."""
+    """A quoted text. `value` excludes the quotes."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function and what it is called with."""
+    """A call of a function."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A part with a minus before it."""
+    """A negated operand."""
 
     start: int
     end: int
@@ -89,7 +89,7 @@ class Negative:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two parts with a sign between them, which stands at `at`."""
+    """Two operands of a binary operator, whose position is `at`."""
 
     start: int
     end: int
@@ -114,10 +114,10 @@ class _Token:
 
 
 def parse_expression(text: str) -> Part:
-    """The syntax tree.
+    """Return the syntax tree of an expression.
 
     Raises:
-        ExpressionInvalid: it is no expression, or it has more than 1,000 characters, 24 levels or 400 words and signs.
+        ExpressionInvalid: If it has a syntax error, or more than 1,000 characters, 24 levels or 400 tokens.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionInvalid(text, MAX_LENGTH, f"longer than {MAX_LENGTH} characters: shorten it")
@@ -130,11 +130,11 @@ def _tokens(text: str) -> Iterator[_Token]:
         if text[position] in " \t\n":
             position += 1
             continue
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise ExpressionInvalid(text, position, _unknown_character(text, position))
-        yield _Token(str(found.lastgroup), found.group(), position)
-        position = found.end()
+        yield _Token(str(match.lastgroup), match.group(), position)
+        position = match.end()
     yield _Token("end", "", len(text))
 
 
@@ -210,10 +210,10 @@ class _Parser:
                 return self._named(token)
         if token.value == "(":
             inner = self._comparison()
-            # The parentheses belong to the part, for whoever quotes it.
+            # Include the parentheses in the position of the node, for messages that quote it.
             return replace(inner, start=token.start, end=self._expect(")").end)
-        met = repr(token.value) if token.value else "the end"
-        raise self._fault(token, f"{met} found where a number, a variable or a function is expected")
+        found = repr(token.value) if token.value else "the end"
+        raise self._fault(token, f"{found} found where a number, a variable or a function is expected")
 
     def _named(self, token: _Token) -> Part:
         if self._next.value != "(":
@@ -229,8 +229,8 @@ class _Parser:
     def _expect(self, value: str) -> _Token:
         token = self._take()
         if token.value != value:
-            met = repr(token.value) if token.value else "the end"
-            raise self._fault(token, f"{value!r} expected here instead of {met}")
+            found = repr(token.value) if token.value else "the end"
+            raise self._fault(token, f"{value!r} expected here instead of {found}")
         return token
 
     @property

@@ -1,9 +1,9 @@
-"""Score expressions: a small tree with two back ends, evaluation here and a Qdrant formula there.
+"""Score expressions: a tree of nodes with two back ends, evaluation in Python and compilation to a Qdrant formula.
 
-Both agree within 1e-5. Beside its value, every node knows where its values lie.
+Both results agree within 1e-5. Every node also computes bounds of its value.
 """
 
-# ruff: noqa: D102 - the methods of every node mean what `Expression` says.
+# ruff: noqa: D102 - `Expression` documents the methods of every node.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from agentmemory_operator.spec.expression.intervals import ANYWHERE, TRUTH, Inte
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What an expression is evaluated for: a memory's type and tags, and a number for each variable."""
+    """Input of an evaluation: type and tags of a memory, and the value of each variable."""
 
     type_name: str
     numbers: Mapping[str, float]
@@ -27,37 +27,37 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Between what the values of some memories lie.
+    """Bounds of the input values over a set of memories.
 
     Attributes:
-        numbers: of each variable.
-        types: the only types they may have; None is any, also one that the object does not list.
+        numbers: Interval of each variable.
+        types: Possible types. None is any type, including those that the object does not list.
     """
 
     numbers: Mapping[str, Interval]
     types: frozenset[str] | None = None
 
     def limited(self, name: str, interval: Interval) -> "Ranges":
-        """The ranges with another one for a variable."""
+        """Return the ranges with another interval for a variable."""
         return replace(self, numbers={**self.numbers, name: interval})
 
     def may_be(self, names: tuple[str, ...]) -> bool:
-        """Whether a memory may be of one of the types."""
+        """Return whether a memory may have one of the types."""
         return self.types is None or not self.types.isdisjoint(names)
 
     def may_be_none_of(self, names: tuple[str, ...]) -> bool:
-        """Whether a memory may be of a type beside these."""
+        """Return whether a memory may have a type other than these."""
         return self.types is None or not self.types.issubset(names)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a compilation.
+    """Context of a compilation.
 
     Attributes:
-        variables: the formula that gives each variable: a payload key, `$score`, or a larger one.
-        ranges: between what the variables lie.
-        has_extremes: the server knows `min` and `max`.
+        variables: Formula of each variable: a payload key, `$score`, or a compound formula.
+        ranges: Bounds of the variables.
+        has_extremes: True if the server supports `min` and `max`.
     """
 
     variables: Mapping[str, Formula]
@@ -66,28 +66,28 @@ class Target:
 
 
 class Expression(Protocol):
-    """A number that depends on a memory and on its match with the query."""
+    """A number computed from a memory and its match with the query."""
 
     def evaluate(self, values: Values) -> float:
-        """The number for one memory."""
+        """Return the number for one memory."""
         ...
 
     def compile(self, target: Target) -> Formula:
-        """The engine's formula for it."""
+        """Return the engine's formula of the number."""
         ...
 
     def bounds(self, ranges: Ranges) -> Interval:
-        """An interval that holds the number of every memory within the ranges.
+        """Return an interval that contains the number of every memory within the ranges.
 
-        It may be wider than need be, never narrower but for float64's rounding; the engine's float32 score can lie
-        1e-5 outside. It is infinite where the number may not be finite.
+        It may be wider than necessary. It is never too narrow, except for rounding: of float64 here, and up to 1e-5 for
+        the engine's float32 score. It is infinite if the number may not be finite.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A number."""
+    """A constant."""
 
     value: float
 
@@ -103,7 +103,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A number of the memory, or of its match with the query."""
+    """Value of a variable."""
 
     name: str
 
@@ -119,7 +119,10 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class OwnOr:
-    """A variable of the memory's own, else a default; the payload key has the variable's name and the default 0."""
+    """Value of a variable if the memory has it, else a default.
+
+    The payload key must have the variable's name, and 0 as its default in the engine.
+    """
 
     name: str
     default: Expression
@@ -138,7 +141,7 @@ class OwnOr:
 
 @dataclass(frozen=True, slots=True)
 class TypeIn:
-    """1 where the memory's type is one of `names`, else 0."""
+    """1 if the memory's type is one of `names`, else 0."""
 
     names: tuple[str, ...]
 
@@ -154,7 +157,7 @@ class TypeIn:
 
 @dataclass(frozen=True, slots=True)
 class TypeNotIn:
-    """1 where the memory's type is none of `names`, else 0."""
+    """1 if the memory's type is not one of `names`, else 0."""
 
     names: tuple[str, ...]
 
@@ -170,7 +173,7 @@ class TypeNotIn:
 
 @dataclass(frozen=True, slots=True)
 class HasTag:
-    """1 where the memory carries the tag, else 0."""
+    """1 if the memory has the tag, else 0."""
 
     name: str
 
@@ -186,7 +189,7 @@ class HasTag:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum of its terms."""
+    """Sum of its terms."""
 
     terms: tuple[Expression, ...]
 
@@ -202,7 +205,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product of its factors. The engine stops at the first 0, so conditions stand first."""
+    """Product of its factors. The engine ends at the first 0, so put conditions first."""
 
     factors: tuple[Expression, ...]
 
@@ -218,7 +221,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """A quotient; the divisor must not be 0."""
+    """Quotient. The divisor must not be 0."""
 
     dividend: Expression
     divisor: Expression
@@ -233,7 +236,7 @@ class Quotient:
         return self.dividend.bounds(ranges).over_by(self.divisor.bounds(ranges))
 
 
-# Name -> what it does here and where its values lie. The engine knows each by the same name.
+# Name -> evaluation and bounds. The engine has each function under the same name.
 FUNCTIONS: Mapping[str, tuple[Callable[[float], float], Callable[[Interval], Interval]]] = MappingProxyType(
     {
         "neg": (lambda number: -number, lambda interval: Interval(-interval.high, -interval.low)),
@@ -248,7 +251,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[[float], float], Callable[[Interval], Int
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of one number, by its name in `FUNCTIONS`."""
+    """Function of one argument, by its name in `FUNCTIONS`."""
 
     name: str
     operand: Expression
@@ -265,7 +268,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """A power; a base that is negative needs a whole exponent."""
+    """Power. A negative base needs an integer exponent."""
 
     base: Expression
     exponent: Expression
@@ -282,7 +285,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """0.5 ** (age / half_life), both in one unit; the half-life is above 0."""
+    """0.5 ** (age / half_life), both in the same unit. The half-life must be above 0."""
 
     age: Expression
     half_life: Expression
@@ -293,7 +296,7 @@ class Decay:
     def compile(self, target: Target) -> Formula:
         age = self.age.compile(target)
         half_life = self.half_life.compile(target)
-        # The engine's decay goes by the distance from its target, and holds its scale as float32.
+        # The engine's decay uses the distance from its target, and stores its scale as float32.
         if isinstance(half_life, float) and self.age.bounds(target.ranges).low >= 0:
             return {"exp_decay": {"x": age, "target": 0.0, "scale": half_life, "midpoint": 0.5}}
         halvings = {"div": {"left": age, "right": half_life}}
@@ -308,7 +311,7 @@ class Decay:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What counts for some types."""
+    """Value for memories of some types."""
 
     names: tuple[str, ...]
     value: Expression
@@ -316,14 +319,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class ByType:
-    """The value of the case that names the memory's type, else `other`. No type is in two cases."""
+    """Value of the case that contains the memory's type, else `other`. A type is in at most one case."""
 
     cases: tuple[Case, ...]
     other: Expression
 
     def evaluate(self, values: Values) -> float:
-        found = (case.value for case in self.cases if values.type_name in case.names)
-        return next(found, self.other).evaluate(values)
+        matching = (case.value for case in self.cases if values.type_name in case.names)
+        return next(matching, self.other).evaluate(values)
 
     def compile(self, target: Target) -> Formula:
         terms = [Product((TypeIn(case.names), case.value)) for case in self.cases]
@@ -341,12 +344,12 @@ class ByType:
 
 
 def variables_of(expression: Expression) -> frozenset[str]:
-    """The variables that an expression depends on."""
+    """Return the variables that an expression depends on."""
     return frozenset(node.name for node in nodes_of(expression) if isinstance(node, Var | OwnOr))
 
 
 def nodes_of(value: object) -> Iterator[object]:
-    """Yield an expression and everything in it."""
+    """Yield an expression and all nodes below it."""
     if isinstance(value, tuple):
         for item in value:
             yield from nodes_of(item)

@@ -1,4 +1,4 @@
-"""From a scoring expression's text to a tree with a finite value for every memory, or to what is wrong and where."""
+"""Check a scoring expression: build a tree that has a finite value for every memory, or report the error."""
 
 import json
 import math
@@ -47,7 +47,7 @@ from agentmemory_operator.spec.expression.variables import (
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.nearest import nearest
 
-# Name -> least and largest number of arguments.
+# Name -> minimum and maximum number of arguments.
 ARITIES: Mapping[str, tuple[int, int]] = MappingProxyType(
     dict.fromkeys(("exp", "ln", "log10", "log2", "sqrt", "abs", "tag"), (1, 1))
     | dict.fromkeys(("pow", "decay"), (2, 2))
@@ -58,17 +58,17 @@ _DOMAINS: Mapping[str, tuple[str, Callable[[Interval], bool]]] = MappingProxyTyp
     {name: ("above 0", lambda interval: interval.low > 0) for name in ("ln", "log10", "log2")}
     | {"sqrt": ("of at least 0", lambda interval: interval.low >= 0)}
 )
-# Constants outside lose digits in float32.
+# Constants outside this range lose digits in float32.
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-30, 1e30
-# Times the largest boost, still above what a memory that is left out scores.
+# Multiplied by the largest boost (10), it stays above the score of -1e6 that removes a memory from results.
 LARGEST_SCORE = 90_000
-# The engine's parser stops at a depth of 128; the size keeps a search below a few milliseconds.
+# The engine's parser stops at a depth of 128. The limit of parts keeps a search below a few milliseconds.
 MAX_FORMULA_PARTS, MAX_FORMULA_DEPTH = 2000, 60
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of a sum with its text."""
+    """Term of the outermost sum, with its text."""
 
     text: str
     value: Expression
@@ -76,10 +76,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class CheckedExpression:
-    """A checked expression.
+    """A valid scoring expression.
 
     Attributes:
-        terms: their sum is the value.
+        terms: Terms of the outermost sum. Their sum is the score.
     """
 
     text: str
@@ -93,10 +93,10 @@ class CheckedExpression:
 
 @lru_cache(maxsize=1024)
 def checked_expression(text: str, types: tuple[MemoryType, ...], distance: str) -> CheckedExpression:
-    """The expression's tree for an object's types and its collection's distance.
+    """Return the tree of an expression for an object's types and its collection's distance.
 
     Raises:
-        ExpressionInvalid: it cannot be used: says why, where, and the way out.
+        ExpressionInvalid: If the expression cannot be used. The message has the reason, the position and a remedy.
     """
     part = parse_expression(text)
     builder = _Builder(text, types)
@@ -109,7 +109,7 @@ def checked_expression(text: str, types: tuple[MemoryType, ...], distance: str) 
 
 
 def _terms(part: Part) -> Sequence[Part]:
-    """The terms of the outermost sum, a subtracted one with its minus."""
+    """Return the terms of the outermost sum. A subtracted term includes its minus."""
     if isinstance(part, Pair) and part.sign in ("+", "-"):
         right = part.right if part.sign == "+" else Negative(part.at, part.right.end, part.right)
         return [*_terms(part.left), right]
@@ -126,9 +126,9 @@ def _check_whole(scoring: CheckedExpression, ranges: Ranges) -> None:
         raise ExpressionInvalid(
             scoring.text,
             0,
-            f"the score can be {_told(bounds)}, but the limit is {LARGEST_SCORE} in either direction: scale it down",
+            f"the score can be {_render(bounds)}, but the limit is {LARGEST_SCORE} in either direction: scale it down",
         )
-    # Spelled for the oldest server, so that what is accepted runs on all.
+    # Compile for the oldest server, so that an accepted expression works on all of them.
     target = target_of(now=split_constant(2**40), similarity="$score", keyword="$score", ranges=ranges)
     formula = scoring.root.compile(target)
     parts, depth = _measure(formula)
@@ -142,7 +142,7 @@ def _check_whole(scoring: CheckedExpression, ranges: Ranges) -> None:
 
 
 def _measure(formula: Formula) -> tuple[int, int]:
-    """How many parts a formula has and how deep it nests."""
+    """Return the number of parts of a formula and its nesting depth."""
     if not isinstance(formula, dict | list):
         return 1, 1
     inner = [_measure(child) for child in (formula.values() if isinstance(formula, dict) else formula)]
@@ -151,13 +151,13 @@ def _measure(formula: Formula) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Builder:
-    """Makes the tree of each part, and refuses what has no finite number in the ranges that reach it."""
+    """Builds the tree of each part. It rejects parts without a finite value in the ranges that reach them."""
 
     text: str
     types: tuple[MemoryType, ...]
 
     def number(self, part: Part, ranges: Ranges) -> Expression:
-        """The tree of a part that is to be a number; a condition counts as 1 or 0."""
+        """Build the tree of a numeric part. A condition counts as 1 or 0."""
         expression = self._raw(part, ranges)
         bounds = expression.bounds(ranges)
         if not bounds.is_finite:
@@ -197,7 +197,7 @@ class _Builder:
         if part.sign in "+-":
             left, right = self.number(part.left, ranges), self.number(part.right, ranges)
             right = right if part.sign == "+" else _negative(right)
-            # One sum for a whole row of terms: the engine limits how deep a formula nests.
+            # Put a chain of terms into one sum, because the engine limits the nesting depth.
             return Sum((*(left.terms if isinstance(left, Sum) else (left,)), right))
         if part.sign == "*":
             left, right = self.number(part.left, ranges), self.number(part.right, ranges)
@@ -208,8 +208,10 @@ class _Builder:
         left, right = self.number(part.left, ranges), self.number(part.right, ranges)
         bounds = right.bounds(ranges)
         if bounds.low <= 0 <= bounds.high:
-            told = f"division by zero: {_quoted(self.text, part.right)} can be 0 ({_told(bounds)}): add to it, or guard"
-            raise ExpressionInvalid(self.text, part.right.start, f"{told} it with max or if")
+            problem = (
+                f"division by zero: {_quoted(self.text, part.right)} can be 0 ({_render(bounds)}): add to it, or guard"
+            )
+            raise ExpressionInvalid(self.text, part.right.start, f"{problem} it with max or if")
         return Quotient(left, right)
 
     def _comparison(self, part: Pair, ranges: Ranges) -> Expression:
@@ -233,10 +235,10 @@ class _Builder:
     def _call(self, part: FunctionCall, ranges: Ranges) -> Expression:
         if part.name not in ARITIES:
             raise self._fault(part, _unknown(part.name, "function", tuple(ARITIES)))
-        least, most = ARITIES[part.name]
-        if not least <= len(part.arguments) <= most:
-            wanted = f"{least}" if least == most else f"{least} to {most}"
-            raise self._fault(part, f"{part.name} takes {wanted} arguments, not {len(part.arguments)}")
+        min_arguments, max_arguments = ARITIES[part.name]
+        if not min_arguments <= len(part.arguments) <= max_arguments:
+            expected = f"{min_arguments}" if min_arguments == max_arguments else f"{min_arguments} to {max_arguments}"
+            raise self._fault(part, f"{part.name} takes {expected} arguments, not {len(part.arguments)}")
         if part.name == "tag":
             return self._tag(part.arguments[0])
         if part.name == "if":
@@ -262,19 +264,19 @@ class _Builder:
         return Function(part.name, arguments[0])
 
     def _check_domain(self, part: FunctionCall, argument: Expression, ranges: Ranges) -> None:
-        wanted, is_inside = _DOMAINS[part.name]
+        domain, is_inside = _DOMAINS[part.name]
         bounds = argument.bounds(ranges)
         if not is_inside(bounds):
             inner = part.arguments[0]
-            told = f"{part.name} takes a number {wanted}, and {_quoted(self.text, inner)} can be {bounds.low:g}"
-            raise self._fault(inner, f"{told}: add to it, or guard it with max or if")
+            problem = f"{part.name} takes a number {domain}, and {_quoted(self.text, inner)} can be {bounds.low:g}"
+            raise self._fault(inner, f"{problem}: add to it, or guard it with max or if")
 
     def _power(self, part: FunctionCall, arguments: Sequence[Expression], ranges: Ranges) -> Expression:
         base, exponent = arguments
         power = Power(base, exponent)
         if base.bounds(ranges).low < 0 and not power.bounds(ranges).is_finite:
-            wanted = "a base that can be negative takes a whole number as exponent, and none below 0 where it can be 0"
-            raise self._fault(part, f"{wanted}: guard the base with max")
+            rule = "a base that can be negative takes a whole number as exponent, and none below 0 where it can be 0"
+            raise self._fault(part, f"{rule}: guard the base with max")
         return power
 
     def _choice(self, part: FunctionCall, ranges: Ranges) -> Expression:
@@ -310,7 +312,7 @@ def _is_text(part: Part) -> bool:
 
 
 def _is_condition(expression: Expression) -> bool:
-    """Whether an expression is 1 or 0: products and extremes of conditions mean and, and, or."""
+    """Return whether an expression is always 1 or 0. Products and extremes of conditions are "and" and "or"."""
     match expression:
         case Compare() | TypeIn() | TypeNotIn() | HasTag():
             return True
@@ -324,10 +326,10 @@ def _negative(expression: Expression) -> Expression:
 
 
 def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
-    near = nearest(name, known)
-    way_out = f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
-    return f"{json.dumps(name)} is not a {kind}: {way_out}"
+    suggestion = nearest(name, known)
+    remedy = f"did you mean {suggestion}?" if suggestion else f"use one of {', '.join(known)}"
+    return f"{json.dumps(name)} is not a {kind}: {remedy}"
 
 
-def _told(bounds: Interval) -> str:
+def _render(bounds: Interval) -> str:
     return f"{bounds.low:g} to {bounds.high:g}"

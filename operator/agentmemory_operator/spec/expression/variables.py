@@ -1,6 +1,6 @@
-"""The variables of scoring expressions: what they are, between what they lie, and how the engine gets them.
+"""The variables of scoring expressions: their ranges, their values for a memory, and their formulas in the engine.
 
-Sources of the ranges: `docs/scoring.md`, and the bounds that the API holds memories to.
+Sources of the ranges: `docs/scoring.md`, and the limits that the API enforces on memories.
 """
 
 from collections import defaultdict
@@ -31,18 +31,18 @@ AGE_DAYS, IDLE_DAYS, HALF_LIFE_DAYS = "ageDays", "idleDays", "halfLifeDays"
 IMPORTANCE, ACCESS_COUNT, CONFIDENCE, DECAY_RATE = "importance", "accessCount", "confidence", "decayRate"
 TYPE = "type"
 TERSE, AUTHOR, TIME, ASKED, DATE = EVIDENCE = ("terse", "author", "time", "asked", "date")
-"""Evidence that a memory answers the question: `search/rules/clues.py` says what each is."""
+"""Variables for evidence that a memory answers the question. `search/rules/clues.py` defines each."""
 
 DEFAULT_IMPORTANCE, DEFAULT_ACCESS_COUNT, DEFAULT_CONFIDENCE = 0.5, 0, 1.0
 DEFAULT_DECAY_RATE = 0.01
 MAX_DECAY_RATE = 10.0
 
-# In place of the half-life of a type that never fades; a number must stand there. float32 holds it.
+# Stands for the half-life of a type that never fades, where the formula needs a number. Exact in float32.
 NEVER_DAYS = float(2**40)
-# Nobody says how fast a type that the object no longer lists ages.
+# For types that the object does not list any more: their aging is unknown.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 
-# The engine's cosine goes a little beyond 1 by rounding; the inner product has no bound of its own.
+# Rounding makes the engine's cosine slightly larger than 1. The inner product has no bound of its own.
 SIMILARITIES: Mapping[str, Interval] = MappingProxyType(
     {"Cosine": Interval(-1.00001, 1.00001), "Euclid": Interval(0.0, 1.0), "Dot": Interval(-1e4, 1e4)}
 )
@@ -64,13 +64,13 @@ NAMES = (SIMILARITY, *RANGES, HALF_LIFE_DAYS, TYPE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """What of a memory, and of its match with the query, the score depends on.
+    """The fields of a memory, and of its match with the query, that a score depends on.
 
     Attributes:
-        created_at, last_accessed_at: Unix milliseconds; a memory that was never accessed is idle since it was created.
-        keyword: keyword score, 0..1.
-        decay_rate: the memory's own, a day; None is that of its type.
-        evidence: numbers 0..1 by the name of the variable; what is not named is 0.
+        created_at, last_accessed_at: Unix milliseconds. A memory that was never accessed is idle since its creation.
+        keyword: Keyword score, 0..1.
+        decay_rate: Decay rate of the memory itself, for each day. None uses that of its type.
+        evidence: Values 0..1 by the name of the variable. A missing one is 0.
     """
 
     type: str
@@ -87,7 +87,7 @@ class Scored:
 
 
 def values_of(memory: Scored, *, now_ms: int) -> Values:
-    """The variables' values for one memory."""
+    """Return the values of the variables for one memory."""
     last_ms = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     numbers: dict[str, float] = {
         **dict.fromkeys(EVIDENCE, 0.0),
@@ -104,13 +104,13 @@ def values_of(memory: Scored, *, now_ms: int) -> Values:
     return Values(memory.type, numbers | own, memory.tags)
 
 
-# A variable that a point lacks fails the whole query unless it has a default.
+# A query fails if a point lacks a variable that has no default.
 DEFAULTS: Mapping[str, float] = MappingProxyType(
     {
         "importance": DEFAULT_IMPORTANCE,
         "accessCount": DEFAULT_ACCESS_COUNT,
         "confidence": DEFAULT_CONFIDENCE,
-        # What a point lacks of these is added by a condition beside them.
+        # 0, because the formula adds the default under a condition if the point lacks the key.
         "decayRate": 0,
         "lastAccessedAt": 0,
     }
@@ -127,7 +127,7 @@ _PAYLOAD_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def payload_keys_of(names: Iterable[str]) -> frozenset[str]:
-    """The optional payload keys from which the engine reads these variables."""
+    """Return the optional payload keys from which the engine reads these variables."""
     return frozenset(key for name in names for key in _PAYLOAD_KEYS.get(name, ()))
 
 
@@ -140,13 +140,13 @@ def target_of(
     has_extremes: bool = False,
     evidence: Mapping[str, Formula] = MappingProxyType({}),
 ) -> Target:
-    """The target of a compilation.
+    """Return the context of a compilation.
 
     Args:
-        now: Unix milliseconds, of a time that float32 does not hold: `split_constant`.
-        similarity, keyword: the formulas that give them from the scores of the prefetches.
-        has_extremes: the server knows `min` and `max`.
-        evidence: the formulas of its variables; those that are not named are 0.
+        now: Current time in Unix milliseconds. float32 cannot represent it: use `split_constant`.
+        similarity, keyword: Formulas of these variables, from the scores of the prefetches.
+        has_extremes: True if the server supports `min` and `max`.
+        evidence: Formulas of the evidence variables. A missing one is 0.
     """
     last = {"sum": ["lastAccessedAt", {"mult": [{"is_empty": {"key": "lastAccessedAt"}}, "createdAt"]}]}
     plain = Target({}, has_extremes=has_extremes)
@@ -166,9 +166,9 @@ def target_of(
 
 
 def _days_since(time: Formula, now: Formula, plain: Target) -> Formula:
-    """The days since a time as a formula; a time in the future is now."""
+    """Return the formula of the days since a time. A time in the future counts as now."""
     elapsed = {"sum": [now, {"neg": time}]}
-    # The day is a constant that float32 holds exactly.
+    # float32 represents the milliseconds of a day exactly.
     days = {"div": {"left": elapsed, "right": float(DAY_MS)}}
     if plain.has_extremes:
         return {"max": [days, 0.0]}
@@ -176,34 +176,37 @@ def _days_since(time: Formula, now: Formula, plain: Target) -> Formula:
 
 
 def ranges_of(distance: str) -> Ranges:
-    """The range of each variable over all memories, in a collection with this distance."""
+    """Return the range of each variable over all memories, in a collection with this distance."""
     return Ranges({**RANGES, SIMILARITY: SIMILARITIES[distance]})
 
 
 def variable(name: str, types: Sequence[MemoryType]) -> Expression:
-    """The expression that a variable's name stands for."""
+    """Return the expression of a variable, by its name."""
     if name == HALF_LIFE_DAYS:
         return half_life_of(types)
     return decay_rate_of(types, Const(DEFAULT_DECAY_RATE)) if name == DECAY_RATE else Var(name)
 
 
 def half_life_of(types: Sequence[MemoryType]) -> Expression:
-    """The half-life of the memory's type in days."""
+    """Return the expression of the half-life of the memory's type, in days."""
     return _by_half_life(types, lambda days: Const(NEVER_DAYS if days is None else days), UNLISTED_HALF_LIFE_DAYS)
 
 
 def recency_of(types: Sequence[MemoryType], age: Expression) -> Expression:
-    """The recency by the half-life of the memory's type; types of equal half-life share a term."""
+    """Return the expression of the recency by the half-life of the memory's type.
+
+    Types with the same half-life share a term.
+    """
     return _by_half_life(types, lambda days: Const(1.0) if days is None else Decay(age, Const(days)), UNLISTED_RECENCY)
 
 
 def decay_rate_of(types: Sequence[MemoryType], rate: Expression) -> Expression:
-    """The memory's own decay rate, else `rate`, and 0 for a type that does not fade."""
+    """Return the expression of the decay rate: the memory's own, else 0 for a type that does not fade, else `rate`."""
     return OwnOr(DECAY_RATE, unless_kept(types, Const(0.0), rate))
 
 
 def unless_kept(types: Sequence[MemoryType], kept: Expression, fading: Expression) -> Expression:
-    """`fading`, and `kept` for the types that do not fade; without listed types `kept` alone."""
+    """Return `kept` for the types that do not fade and `fading` for others. Without listed types it is `kept`."""
     if not types:
         return kept
     names = tuple(type_.name for type_ in types if type_.half_life_days is None)
@@ -218,4 +221,4 @@ def _by_half_life(
     names: dict[float | None, list[str]] = defaultdict(list)
     for type_ in types:
         names[type_.half_life_days].append(type_.name)
-    return ByType(tuple(Case(tuple(each), value(days)) for days, each in names.items()), Const(unlisted))
+    return ByType(tuple(Case(tuple(type_names), value(days)) for days, type_names in names.items()), Const(unlisted))

@@ -1,1 +1,1 @@
-"""The kinds: what an author writes, what a status says, and what admission refuses."""
+"""The kinds: spec, status, and the rules of admission."""

@@ -1,4 +1,4 @@
-"""What the API server would say to an object: the bounds of each field, then the CEL rules over several."""
+"""Apply the API server's admission offline: first the bounds of each field, then the CEL rules over several fields."""
 
 import json
 import sys
@@ -18,11 +18,12 @@ from agentmemory_operator.spec.nearest import did_you_mean
 _Model = TypeVar("_Model", bound=BaseModel)
 _Path = tuple[str | int, ...]
 Further = Callable[[Mapping[str, Any]], Iterable[tuple[tuple[str, ...], str]]]
-"""What else is wrong with a document whose fields are of their types: paths, each with a message."""
+"""Finds errors that schema rules cannot detect, in a document whose fields have the right types: paths and messages."""
 
-_SHOWN_CHARS = 60
+_MAX_QUOTED_CHARS = 60
 _CEL_ERRORS = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
-# After these a rule over the field can still be judged; after others, as a wrong type, it would only confuse.
+# After these errors the CEL rules over the field still make sense. After others, such as a wrong type, a rule would
+# only report a confusing second error.
 _JUDGEABLE = frozenset(
     {
         "extra_forbidden",
@@ -41,9 +42,9 @@ _JUDGEABLE = frozenset(
 
 @cache
 def _compiled(rule: str) -> Any:
-    # Its command line comes along, and with it a library for terminals: 8 MiB and a quarter of a second.
+    # Replace cel's command line, which imports a terminal library: 8 MiB and a quarter of a second.
     sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
-    # Few verbs judge rules.
+    # Import late: few commands evaluate rules.
     import cel
 
     return cel.compile(rule)
@@ -65,43 +66,43 @@ def problems_of(
     spared: Collection[CelRule] = (),
     further: Further | None = None,
 ) -> tuple[_Model | None, list[FieldError]]:
-    """The parsed document, None where its fields forbid it, and everything that is wrong with it.
+    """Validate a document. Return the parsed object, or None if its fields are invalid, and all errors.
 
     Args:
-        model: a whole object's model.
-        schema: the model's structural schema.
-        document: plain JSON, numbers as the schema has them.
-        old: the object it replaces; None skips the rules on changes.
-        spared: rules that are not asked.
-        further: what no rule of the schema knows; asked where `spec` has its types.
+        model: Model of the whole object.
+        schema: Structural schema of the model.
+        document: Plain JSON, with numbers of the schema's types (`plain`).
+        old: The object that it replaces. None skips the rules on changes.
+        spared: Rules that are not applied.
+        further: Check beyond the rules of the schema. Runs only if the parts of `spec` have the right types.
     """
     parsed: _Model | None = None
-    wrong: dict[_Path, _Problem] = {}
+    faults: dict[_Path, _Problem] = {}
     try:
         parsed = model.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False):
             problem = _problem(schema, error)
-            if not (error["type"] == "too_short" and any(path[: len(problem.path)] == problem.path for path in wrong)):
-                wrong.setdefault(problem.path, problem)
-    blocked = [problem.path for problem in wrong.values() if problem.blocks_rules]
+            if not (error["type"] == "too_short" and any(path[: len(problem.path)] == problem.path for path in faults)):
+                faults.setdefault(problem.path, problem)
+    blocked = [problem.path for problem in faults.values() if problem.blocks_rules]
     broken = _broken_rules(schema, _known(schema, document), old=_known(schema, old), path=(), blocked=blocked)
-    silent = {rule.message for rule in spared}
-    asked = [problem for problem in broken if problem.path not in wrong and problem.message not in silent]
-    told = {problem.path for problem in (*wrong.values(), *asked)}
-    more = (problem for problem in _more(document, further, blocked) if problem.path not in told)
-    problems = [*wrong.values(), *asked, *more]
-    return parsed, [FieldError(_shown_path(problem.path), problem.message) for problem in problems]
+    silenced = {rule.message for rule in spared}
+    violations = [problem for problem in broken if problem.path not in faults and problem.message not in silenced]
+    reported = {problem.path for problem in (*faults.values(), *violations)}
+    more = (problem for problem in _more_problems(document, further, blocked) if problem.path not in reported)
+    problems = [*faults.values(), *violations, *more]
+    return parsed, [FieldError(_render_path(problem.path), problem.message) for problem in problems]
 
 
-def _more(document: Any, further: Further | None, blocked: Iterable[_Path]) -> Iterator[_Problem]:
-    """Yield what no rule knows, except where a part of the spec has the wrong type."""
+def _more_problems(document: Any, further: Further | None, blocked: Iterable[_Path]) -> Iterator[_Problem]:
+    """Yield errors of the further check, unless a part of the spec has the wrong type."""
     if further and not any(path[:1] in ((), ("spec",)) for path in blocked):
         yield from (_Problem(path, message) for path, message in further(document))
 
 
 def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
-    """Pydantic's error at the deepest field the schema knows, in words that name the way out."""
+    """Convert pydantic's error into a message with a remedy, at the deepest field that the schema knows."""
     path, node = _located(schema, error["loc"])
     blocks = error["type"] not in _JUDGEABLE
     match error["type"]:
@@ -120,11 +121,14 @@ def _wrong_value(node: Schema, value: object) -> str:
     words = node.get("enum", ())
     if node.get(INT_OR_STRING):
         words = [word for word in expected.split(" or ") if word.isalpha()]
-    return f"{_shown(value)}: give {expected}{did_you_mean(value, [word for word in words if word])}"
+    return f"{_render_value(value)}: give {expected}{did_you_mean(value, [word for word in words if word])}"
 
 
 def _located(schema: Schema, loc: Iterable[str | int]) -> tuple[_Path, Schema]:
-    """The deepest known node on the way, and its path; pydantic adds names of union members at the end."""
+    """Return the deepest node of the schema on the way, and its path.
+
+    pydantic appends names of union members to its paths; the schema has no nodes for them.
+    """
     path: _Path = ()
     for step in loc:
         fields = schema.get("properties", {})
@@ -136,7 +140,7 @@ def _located(schema: Schema, loc: Iterable[str | int]) -> tuple[_Path, Schema]:
 
 
 def _broken_rules(schema: Schema, value: Any, *, old: Any, path: _Path, blocked: Iterable[_Path]) -> Iterator[_Problem]:
-    """Yield the rules that the value and what is below it break, except above a field that no rule can judge."""
+    """Yield the violated rules of a value and its children, except above a field that no rule can judge."""
     if not any(other[: len(path)] == path for other in blocked):
         for rule in schema.get(RULES, ()):
             if not _holds(rule["rule"], value, old):
@@ -154,7 +158,7 @@ def _broken_rules(schema: Schema, value: Any, *, old: Any, path: _Path, blocked:
 
 
 def _holds(rule: str, value: Any, old: Any) -> bool:
-    """Whether a rule holds; a rule on changes holds where nothing is replaced."""
+    """Return whether a rule holds. A rule on changes holds if nothing is replaced."""
     is_transition = "oldSelf" in rule
     if is_transition and old is None:
         return True
@@ -165,7 +169,7 @@ def _holds(rule: str, value: Any, old: Any) -> bool:
 
 
 def _duplicates(schema: Schema, entries: list[Any], path: _Path) -> Iterator[_Problem]:
-    """Yield the entries of a keyed list whose keys an earlier entry has, and of a set what stands there already."""
+    """Yield the entries of a keyed list or a set that duplicate an earlier entry."""
     keys = schema.get(LIST_KEYS, ())
     if keys:
         identities = [tuple(entry.get(key) for key in keys) if isinstance(entry, dict) else () for entry in entries]
@@ -173,23 +177,25 @@ def _duplicates(schema: Schema, entries: list[Any], path: _Path) -> Iterator[_Pr
         identities = [(entry,) for entry in entries] if schema.get(LIST_TYPE) == "set" else []
     for number, identity in enumerate(identities):
         if identity and all(isinstance(value, str) for value in identity) and identity in identities[:number]:
-            told = " ".join(f"{key} {_shown(value)}" for key, value in zip(keys or ("value",), identity, strict=True))
-            yield _Problem((*path, number), f"{told} is already in an earlier entry: rename or remove one")
+            key_text = " ".join(
+                f"{key} {_render_value(value)}" for key, value in zip(keys or ("value",), identity, strict=True)
+            )
+            yield _Problem((*path, number), f"{key_text} is already in an earlier entry: rename or remove one")
 
 
 def _known(schema: Schema, value: Any) -> Any:
-    """The value without fields the schema does not know, or says nothing about."""
+    """Return the value without fields that the schema lacks or leaves open."""
     properties = schema.get("properties")
     if isinstance(value, dict) and properties:
-        told = {name: child for name, child in value.items() if properties.get(name)}
-        return {name: _known(properties[name], child) for name, child in told.items()}
+        known = {name: child for name, child in value.items() if properties.get(name)}
+        return {name: _known(properties[name], child) for name, child in known.items()}
     if isinstance(value, list) and "items" in schema:
         return [_known(schema["items"], child) for child in value]
     return value
 
 
 def _expected(node: Schema) -> str:
-    """What a field accepts, in words."""
+    """Describe the values that a field accepts."""
     if node.get(INT_OR_STRING):
         return str(node[RULES][0]["message"].partition(" must be ")[2])
     if "enum" in node:
@@ -213,9 +219,9 @@ def _expected_type(node: Schema) -> str:
             return "an object"
 
 
-def _bounds(node: Mapping[str, Any], least: str, most: str) -> str:
-    given = f" {node.get(least, '')}..{node.get(most, '')}"
-    return "" if given == " .." else given + (" entries long" if least == "minItems" else "")
+def _bounds(node: Mapping[str, Any], lower: str, upper: str) -> str:
+    text = f" {node.get(lower, '')}..{node.get(upper, '')}"
+    return "" if text == " .." else text + (" entries long" if lower == "minItems" else "")
 
 
 def _text_bounds(node: Mapping[str, Any]) -> str:
@@ -223,12 +229,12 @@ def _text_bounds(node: Mapping[str, Any]) -> str:
     return length + (f" that matches {node['pattern']}" if "pattern" in node else "")
 
 
-def _shown(value: object) -> str:
+def _render_value(value: object) -> str:
     if isinstance(value, str | int | float | None):
-        return json.dumps(value)[:_SHOWN_CHARS]
+        return json.dumps(value)[:_MAX_QUOTED_CHARS]
     return "a list" if isinstance(value, list | tuple) else "an object"
 
 
-def _shown_path(path: _Path) -> str:
-    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN_CHARS]}" for step in path)
+def _render_path(path: _Path) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step[:_MAX_QUOTED_CHARS]}" for step in path)
     return steps.removeprefix(".") or "object"

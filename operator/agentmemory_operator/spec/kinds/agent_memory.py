@@ -1,9 +1,9 @@
-"""The kinds of `agentmemory.dev/v1alpha1`: the one source of `crds/*.yaml` and of every check on a manifest.
+"""The kinds of `agentmemory.dev/v1alpha1`: the single source of `crds/*.yaml` and of every check of a manifest.
 
-QdrantConnection lies in `connection`, the larger blocks of a spec in `spec_*`, `lifecycle` and `rebuild`.
+QdrantConnection is in `connection`; the larger blocks of a spec are in `spec_*`, `lifecycle` and `rebuild`.
 
-A field stands here only when something acts on it. A field that a preset decides has no default here: a persisted
-default would override the preset. The CEL rules beside the fields run in the API server and in `parse`.
+Every field has code that acts on it. A field that a preset decides has no default here, because a persisted default
+would override the preset. The CEL rules next to the fields run in the API server and in `parse`.
 """
 
 from typing import Annotated, Any, Literal
@@ -93,7 +93,7 @@ class AccessSubject(Model):
 
 
 class Access(Model):
-    """Who may call the API for this agent, if it checks ServiceAccounts (AGENTMEMORY_AUTH=kubernetes)."""
+    """Callers of the API for this agent, if it checks ServiceAccounts (AGENTMEMORY_AUTH=kubernetes)."""
 
     subjects: tuple[AccessSubject, ...] | None = Field(
         default=None,
@@ -317,7 +317,7 @@ class AgentMemorySpec(Model):
 
 
 class Metadata(BaseModel):
-    """The part of an object's metadata that decisions use."""
+    """Fields of an object's metadata that decisions use."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
@@ -334,7 +334,7 @@ class Metadata(BaseModel):
 
 
 class AgentMemory(BaseModel):
-    """A parsed AgentMemory; `status` is what the last pass wrote, as it came."""
+    """A parsed AgentMemory. `status` is as the last pass wrote it, not validated."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -344,14 +344,14 @@ class AgentMemory(BaseModel):
 
     @property
     def slug(self) -> str:
-        """The agent's name in the installation: `spec.agent`, else the object's name."""
+        """Name of the agent, unique in the installation: `spec.agent`, else the object's name."""
         return self.spec.agent or self.metadata.name
 
     @property
     def told_physical(self) -> str | None:
-        """The collection that the status names: where to look first, and no authority."""
-        found: str | None = (self.status.get("collection") or {}).get("physical")
-        return found
+        """Collection that the status names, or None. A hint where to look first: statuses prove nothing."""
+        physical: str | None = (self.status.get("collection") or {}).get("physical")
+        return physical
 
 
 class MemorySnapshot(BaseModel):

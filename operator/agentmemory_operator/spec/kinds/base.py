@@ -1,4 +1,4 @@
-"""What the models of all kinds are made of."""
+"""Base classes and field types of the models of all kinds."""
 
 import re
 from typing import Annotated, Literal
@@ -14,14 +14,14 @@ _UNITS = {"Kb": "KB", "Mib": "MiB", "Url": "URL"}
 
 
 def manifest_name(field: str) -> str:
-    """The name of a field in manifests: camelCase, units and URL spelt as usual."""
+    """Return the name of a field in manifests: camelCase, with units and URL in their usual spelling."""
     return re.sub("(Kb|Mib|Url)$", lambda unit: _UNITS[unit[0]], to_camel(field))
 
 
 class Model(BaseModel):
-    """Strict, frozen, camelCase outside and snake_case inside.
+    """Base of spec models: strict, frozen, camelCase in manifests and snake_case in Python.
 
-    What checks it is built when the first object is read: most models are parts of others, and need none of their own.
+    Validators are built at first use: most models are only parts of others and need none of their own.
     """
 
     model_config = ConfigDict(
@@ -44,7 +44,7 @@ HostName = Annotated[
 ]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
-# As the schema's `pattern` it would stand in every refusal: over 1,000 characters.
+# A CEL rule instead of the schema's `pattern`: an error would quote the pattern, over 1,000 characters.
 _CRON = CelRule(
     f"self.matches(r'{SCHEDULE_PATTERN}')",
     "a schedule must be Never, or minute, hour, day, month and weekday as cron has them, for example 0 3 * * *",
@@ -60,7 +60,10 @@ class SecretKeyRef(Model):
 
 
 class StatusModel(BaseModel):
-    """Frozen, camelCase outside. Most are read for the CRDs alone, so what checks one is built when it is used."""
+    """Base of status models: frozen, camelCase in manifests.
+
+    Validators are built at first use, because most models serve only the CRDs.
+    """
 
     model_config = ConfigDict(
         alias_generator=manifest_name, populate_by_name=True, extra="forbid", frozen=True, defer_build=True
@@ -71,9 +74,9 @@ GENERATION = "Last metadata.generation that the operator acted on."
 
 
 class WholeStatus(StatusModel):
-    """A status, which the operator alone writes.
+    """Base of a kind's status. Only the operator writes it, as a whole.
 
-    The record of who wrote which field would be larger than the status, and every list of the objects would carry it.
+    It is atomic: managedFields of its single fields would be larger than the status, and part of every list response.
     """
 
     model_config = ConfigDict(json_schema_extra=of_one_writer())
@@ -99,5 +102,5 @@ class Condition(StatusModel):
 
 
 def types_of(kind: str) -> str:
-    """The description of `type`: which there are of a kind."""
+    """Return the description of a condition's `type`: the types of a kind and their meanings."""
     return f"One of: {'; '.join(f'{name} ({meaning})' for name, meaning in TYPES[kind].items())}."

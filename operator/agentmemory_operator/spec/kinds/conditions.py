@@ -1,4 +1,4 @@
-"""Status conditions: the closed set of reasons, and pure set and merge."""
+"""Status conditions: the closed set of reasons, and pure functions to set and merge conditions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Reason(StrEnum):
-    """Every reason a condition can carry; docs/conditions.md explains each."""
+    """Every reason that a condition can have; docs/conditions.md explains each."""
 
     SERVING = "Serving"
     ANSWERS = "Answers"
@@ -152,15 +152,15 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         "RolledBack": "the restore was rolled back; after a request",
     },
 }
-"""By kind, every type of condition that its objects can have, with its meaning."""
+"""For each kind, the types of its conditions and their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionState:
-    """One condition to set.
+    """A condition to set.
 
     Attributes:
-        status: True, False or None for Unknown.
+        status: True, False, or None for Unknown.
     """
 
     type: str
@@ -172,16 +172,16 @@ class ConditionState:
 def merge_conditions(
     old: Sequence[Mapping[str, Any]], states: Sequence[ConditionState], *, generation: int, now: str
 ) -> list[Json]:
-    """The conditions list for `states`.
+    """Build the conditions list from `states`.
 
-    `lastTransitionTime` is kept while the status is the same. A type that `states` leaves out is dropped: `Reconciling`
-    and `Stalled` stand only while they are true (kstatus).
+    `lastTransitionTime` is kept while the status is unchanged. Types that `states` lacks are removed: `Reconciling` and
+    `Stalled` are present only while they are true (kstatus).
 
     Args:
-        old: the list of the last pass.
-        states: what holds now.
-        generation: the object's, written to each condition.
-        now: RFC 3339 UTC.
+        old: Conditions of the last pass.
+        states: Current conditions.
+        generation: metadata.generation of the object, written to each condition.
+        now: Current time, RFC 3339 in UTC.
     """
     before = {condition["type"]: condition for condition in old}
     return [_condition(state, before.get(state.type), generation=generation, now=now) for state in states]
@@ -194,7 +194,7 @@ def _condition(state: ConditionState, before: Mapping[str, Any] | None, *, gener
         "type": state.type,
         "status": status,
         "reason": str(state.reason),
-        # Whoever reads it may do so in a terminal, where kubectl prints it as it is.
+        # kubectl prints a message unescaped, possibly in a terminal.
         "message": printable_lines(state.message),
         "observedGeneration": generation,
         "lastTransitionTime": before.get("lastTransitionTime", now) if before is not None and unchanged else now,
@@ -202,11 +202,11 @@ def _condition(state: ConditionState, before: Mapping[str, Any] | None, *, gener
 
 
 def condition_of(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
-    """The condition of that type as a status has it, empty where there is none."""
+    """Return the condition of a type in a status. Empty if the status lacks it."""
     conditions = (status or {}).get("conditions") or []
     return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def is_true(conditions: Sequence[Mapping[str, Any]], kind: str) -> bool:
-    """Whether the condition of that type is True."""
+    """Return whether the condition of a type is True."""
     return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)

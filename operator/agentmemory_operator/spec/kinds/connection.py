@@ -1,4 +1,4 @@
-"""The kind QdrantConnection: a server, how it is reached, and who may use how much of it."""
+"""The kind QdrantConnection: a server, the access to it, and its use by namespaces."""
 
 from typing import Annotated, Any, Literal
 
@@ -29,7 +29,7 @@ NodeUrl = Annotated[
 
 
 class Tls(Model):
-    """How the server's certificate is verified."""
+    """Verification of the server's certificate."""
 
     ca_secret_ref: SecretKeyRef = Field(
         description="CA certificates (PEM) used to verify the server; no others are trusted."

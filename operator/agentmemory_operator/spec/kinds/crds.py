@@ -1,7 +1,7 @@
-"""The kinds as Kubernetes knows them: names, printer columns, schema; and the CRDs made of these.
+"""Definitions of the kinds (names, printer columns, schemas), and the CRDs that are generated from them.
 
-Editors get a JSON Schema of them: the structural schemas without what only Kubernetes understands. CEL rules have no
-place in JSON Schema: `agentmemory validate` holds a file to them too.
+Editors get a JSON Schema: the structural schemas without the extensions of Kubernetes. JSON Schema cannot express CEL
+rules; `agentmemory validate` applies them to files.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ METADATA: Schema = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of `kubectl get`; a wide one shows with `-o wide`."""
+    """One column of `kubectl get`. A wide one is printed only with `-o wide`."""
 
     name: str
     type: str
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindDefinition:
-    """One kind of the group."""
+    """Definition of one kind of the group."""
 
     name: str
     plural: str
@@ -57,7 +57,7 @@ class KindDefinition:
 
 _READY = '.status.conditions[?(@.type=="Ready")].status'
 _IN_SYNC = '.status.conditions[?(@.type=="InSync")].status'
-# A column takes the first that fits, and conditions are kept in the order of their weight.
+# A column prints the first match. Conditions are ordered by importance.
 _NOT_SO = '.status.conditions[?(@.status=="False")].reason'
 _READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
 _AGE = Column("Age", "date", ".metadata.creationTimestamp", "Time since creation.")
@@ -164,7 +164,7 @@ KINDS = (AGENT_MEMORY, QDRANT_CONNECTION, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 
 
 def object_schema(kind: KindDefinition) -> Schema:
-    """The schema of a whole object; of metadata a CRD says no more than that it is there."""
+    """Return the schema of a whole object. A CRD may state of metadata only that it is an object."""
     schema = structural(kind.document)
     properties = {
         "apiVersion": {"description": API_VERSION, "type": "string"},
@@ -177,7 +177,7 @@ def object_schema(kind: KindDefinition) -> Schema:
 
 
 def render_crd(kind: KindDefinition) -> dict[str, Any]:
-    """The kind's CustomResourceDefinition."""
+    """Render the CustomResourceDefinition of a kind."""
     version = {
         "name": VERSION,
         "served": True,
@@ -219,7 +219,7 @@ def _rendered_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def editor_schema(kinds: tuple[KindDefinition, ...] = KINDS) -> dict[str, Any]:
-    """One JSON Schema that holds a document to its kind; documents of other kinds pass."""
+    """Return one JSON Schema that validates a document of any of the kinds. Documents of other kinds pass."""
     cases = [{"if": _is(kind), "then": _kind_schema(kind)} for kind in kinds]
     return {"$schema": DIALECT, "title": f"Kinds of {GROUP}", "type": "object", "allOf": cases}
 
@@ -241,7 +241,7 @@ def _kind_schema(kind: KindDefinition) -> Schema:
 
 
 def closed_schema(node: Schema) -> Schema:
-    """A node that knows only its own fields, in words of JSON Schema."""
+    """Convert a node to JSON Schema that rejects unknown fields."""
     schema = {key: value for key, value in node.items() if not key.startswith("x-kubernetes-")}
     if node.get(INT_OR_STRING):
         schema["type"] = ["integer", "string"]

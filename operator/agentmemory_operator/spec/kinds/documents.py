@@ -1,4 +1,4 @@
-"""Whole objects as they are written: envelope, metadata and spec."""
+"""Whole objects as they are written in manifests: envelope, metadata and spec."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[
 
 
 class ObjectMeta(Model):
-    """Kubernetes' own ObjectMeta, to refuse what the API server refuses there."""
+    """Kubernetes' ObjectMeta, to reject the same metadata as the API server."""
 
     name: ObjectName
     generate_name: str | None = None
@@ -36,7 +36,7 @@ class ObjectMeta(Model):
 
 
 class KindDocument(Model):
-    """What all kinds share; the API version is `resources.API_VERSION`."""
+    """Fields of all kinds. The API version equals `agent_memory.API_VERSION`."""
 
     api_version: Literal["agentmemory.dev/v1alpha1"]
     metadata: ObjectMeta
@@ -57,7 +57,7 @@ class _AccessSpec(Model):
 
 
 class AccessDocument(Model):
-    """The part of an AgentMemory that says who may call, which is read by itself where the rest is wrong."""
+    """The access part of an AgentMemory, parsed separately: it applies even if other parts are invalid."""
 
     spec: _AccessSpec
 

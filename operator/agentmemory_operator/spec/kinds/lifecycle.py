@@ -1,4 +1,4 @@
-"""How memories end: `types[].ttl`, the blocks `lifecycle` and `items` of an AgentMemory, and what is reported of it."""
+"""The end of memories: `types[].ttl`, the blocks `lifecycle` and `items` of an AgentMemory, the status of cleanups."""
 
 from typing import Annotated
 
@@ -37,7 +37,7 @@ class TtlSpec(Model):
 
 
 class PruneSpec(Model):
-    """Which old, low-value memories a cleanup removes: those that meet all three criteria. At least one is set."""
+    """Criteria of old, low-value memories that a cleanup removes. All three must be met; at least one is set."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.PRUNE))
 
@@ -138,7 +138,7 @@ class LifecycleSpec(Model):
 
 
 class RemovalsStatus(StatusModel):
-    """Memories by why they go."""
+    """Memories by reason of their removal."""
 
     expired: int | None = Field(default=None, description="Past their own expires_at.")
     ttl: int | None = Field(default=None, description="Past the ttl of their type.")

@@ -1,8 +1,8 @@
-"""What the fields of an AgentMemory may not say beside the figures of its preset or profile.
+"""Check the fields of an AgentMemory that depend on the figures of its preset or profile.
 
-These are no CEL rules. A definition keeps what was true when it was applied, and presets change with the operator: an
-older definition would judge an object by figures that no longer hold. So the API server takes such an object, and
-`parse` refuses it: `agentmemory validate` and the status of the object name the field.
+These checks are not CEL rules. A CRD is only replaced when it is applied, while presets change with the operator: an
+older CRD would judge objects by outdated figures. So the API server accepts such an object and `parse` rejects it.
+`agentmemory validate` and the object's status name the field.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS, Preset
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES, PROFILES, graph_of
 
 Fault = tuple[tuple[str, ...], str]
-"""The path of a field, and what is wrong with it."""
+"""Path of a field, and the error."""
 
 _Json = Mapping[str, Any]
 
 
 def faults_over_preset(document: _Json) -> Iterator[Fault]:
-    """Yield what is wrong with a document whose fields are of their types, though not all within their bounds."""
+    """Yield the errors of a document. Its fields must have the right types; values may be out of bounds."""
     spec = document["spec"]
     preset = _preset_of(spec.get("preset"), _in_force(document))
     if preset is None:
@@ -38,20 +38,20 @@ def faults_over_preset(document: _Json) -> Iterator[Fault]:
 
 
 def _in_force(document: _Json) -> _Json:
-    """The preset and the revision that hold for the collection, as the status has them; it may have anything."""
+    """Return the preset and revision in force, from the status. Any content of the status is tolerated."""
     status = document.get("status")
     effective = status.get("effective") if isinstance(status, Mapping) else None
     return effective if isinstance(effective, Mapping) else {}
 
 
 def _preset_of(named: object, in_force: _Json) -> Preset | None:
-    """The preset whose figures hold, in the revision that is in force for it; None where there is none of that name."""
-    noted = in_force.get("preset")
-    name = named or noted
+    """Return the preset in the revision in force. None if there is no preset of that name."""
+    recorded = in_force.get("preset")
+    name = named or recorded
     revisions = PRESETS.get(name) if isinstance(name, str) else None
     if revisions is None:
         return None if named else PRESETS[DEFAULT_PRESET][-1]
-    pinned = in_force.get("presetRevision") if name == noted else None
+    pinned = in_force.get("presetRevision") if name == recorded else None
     return next((preset for preset in revisions if preset.revision == pinned), revisions[-1])
 
 

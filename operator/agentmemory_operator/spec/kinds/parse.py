@@ -1,6 +1,6 @@
-"""Manifests as they come, to parsed objects: as strict as admission and the figures of the preset, every error at once.
+"""Parse manifests as strictly as admission plus the checks of the preset's figures, and report all errors at once.
 
-Whatever JSON comes in, the answer is an object or SpecInvalid.
+For any JSON, the result is an object or SpecInvalid.
 """
 
 import difflib
@@ -34,16 +34,16 @@ from agentmemory_operator.spec.kinds.documents import (
 from agentmemory_operator.spec.kinds.over_preset import faults_over_preset
 from agentmemory_operator.spec.kinds.schema import plain, structural
 
-_MAX_TOLD = 20
-_SHOWN_CHARS = 60
-# How alike two names are, of 1 (difflib): like enough to be offered, and so like that nothing else can be meant.
-# "Memory" is like AgentMemory at 0.71; "agentmemory.io", which may be somebody's group, is at 0.83.
+_MAX_REPORTED = 20
+_MAX_QUOTED_CHARS = 60
+# Similarity of two names (difflib, at most 1): from `_LIKE` a name is suggested, from `_SLIP` it counts as a typo of a
+# kind here. "Memory" and AgentMemory have 0.71. "agentmemory.io", which may be another vendor's group, has 0.83.
 _LIKE, _SLIP = 0.6, 0.84
 
 _Document = TypeVar("_Document", bound=Model)
-# They came when objects were there that break them. Admission asks them of what is new; what is there goes on.
+# Rules that were added after objects existed that violate them. Admission applies them to new objects only.
 _LATER_RULES = (snapshot_rules.KEY,)
-# What a definition in the cluster does not know: the preset's figures are those of this version.
+# Checks that the CRD in a cluster cannot contain: they depend on the preset's figures in this version.
 _FURTHER: dict[type[Model], Further] = {AgentMemoryDocument: faults_over_preset}
 _schema_of = cache(structural)
 _DOCUMENTS: dict[str, type[Model]] = {
@@ -55,14 +55,14 @@ _DOCUMENTS: dict[str, type[Model]] = {
 
 
 def parse_agent_memory(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> AgentMemory:
-    """The AgentMemory that a document describes.
+    """Parse an AgentMemory.
 
     Args:
-        document: the whole object, from a manifest or from the API server.
-        old: the object it replaces; with it, what may not change is checked too.
+        document: The whole object, from a manifest or the API server.
+        old: The object that it replaces. If given, rules on changes are checked too.
 
     Raises:
-        SpecInvalid: `InvalidSpec`, naming every wrong field.
+        SpecInvalid: If a field is invalid. Reason `InvalidSpec`; the message names every invalid field.
     """
     parsed = _parsed(AgentMemoryDocument, document, old)
     metadata = _metadata_of(parsed.metadata)
@@ -70,10 +70,10 @@ def parse_agent_memory(document: Mapping[str, Any], *, old: Mapping[str, Any] | 
 
 
 def parse_access(document: Mapping[str, Any]) -> Access | None:
-    """Who may call, as the AgentMemory says it now, whatever else is wrong with it; None where it says nothing.
+    """Parse only `spec.access` of an AgentMemory, whatever errors the rest has. None if it is not set.
 
     Raises:
-        SpecInvalid: `InvalidSpec`, naming every wrong field of `spec.access`; of a spec that is no object, the spec.
+        SpecInvalid: If it is invalid, or the spec is not an object. Reason `InvalidSpec`; the message names the fields.
     """
     spec = document.get("spec")
     part = {"access": spec.get("access")} if isinstance(spec, Mapping) else spec
@@ -81,7 +81,7 @@ def parse_access(document: Mapping[str, Any]) -> Access | None:
 
 
 def told_of_access(document: Mapping[str, Any]) -> str:
-    """Who the retrieval API lets in while an AgentMemory is not valid, as one sentence."""
+    """Return a sentence for users: which callers the API accepts while the AgentMemory is invalid."""
     try:
         parse_access(document)
     except SpecInvalid:
@@ -93,36 +93,36 @@ def told_of_access(document: Mapping[str, Any]) -> str:
 
 
 def parse_connection(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> QdrantConnection:
-    """The QdrantConnection that a document describes; otherwise as `parse_agent_memory`."""
+    """Parse a QdrantConnection. Arguments and errors are those of `parse_agent_memory`."""
     parsed = _parsed(QdrantConnectionDocument, document, old)
     metadata = _metadata_of(parsed.metadata)
     return QdrantConnection.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
 
 
 def parse_snapshot(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> MemorySnapshot:
-    """The MemorySnapshot that a document describes; otherwise as `parse_agent_memory`."""
+    """Parse a MemorySnapshot. Arguments and errors are those of `parse_agent_memory`."""
     parsed = _parsed(MemorySnapshotDocument, document, old)
     metadata = _metadata_of(parsed.metadata)
     return MemorySnapshot.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
 
 
 def parse_restore(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> MemoryRestore:
-    """The MemoryRestore that a document describes; otherwise as `parse_agent_memory`."""
+    """Parse a MemoryRestore. Arguments and errors are those of `parse_agent_memory`."""
     parsed = _parsed(MemoryRestoreDocument, document, old)
     metadata = _metadata_of(parsed.metadata)
     return MemoryRestore.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
 
 
 def is_ours(document: Mapping[str, Any]) -> bool:
-    """Whether a document says that it is of our group, whatever its kind."""
+    """Return whether a document's group is agentmemory.dev, whatever its kind."""
     return str(document.get("apiVersion", "")).partition("/")[0] == GROUP
 
 
 def kind_error(document: Mapping[str, Any]) -> FieldError | None:
-    """Why the API server has no such kind, as far as that can be known without it; None where it may have it.
+    """Return why the API server cannot have the document's kind. None if it may have it.
 
-    Refused are kinds that our group does not have, and kinds of ours in a group that cannot have them (`v1`, `apps/v1`:
-    Kubernetes' own, without a dot) or whose name is nearly ours. A kind of another group is that group's business.
+    Rejected are unknown kinds in this group, and kinds of this group in another one, if that is Kubernetes' own (`v1`,
+    `apps/v1`: no dot) or its name is a likely typo. Other kinds of other groups are accepted unchecked.
     """
     version, kind = document.get("apiVersion"), document.get("kind")
     for field, value in (("apiVersion", version), ("kind", kind)):
@@ -131,27 +131,27 @@ def kind_error(document: Mapping[str, Any]) -> FieldError | None:
     group = str(version).rpartition("/")[0] or str(version)
     if is_ours(document):
         return _error_in_our_group(str(version), str(kind))
-    near, likeness = (
+    suggestion, likeness = (
         _nearest(str(kind), _SLIP),
-        difflib.SequenceMatcher(None, group.lower()[:_SHOWN_CHARS], GROUP).ratio(),
+        difflib.SequenceMatcher(None, group.lower()[:_MAX_QUOTED_CHARS], GROUP).ratio(),
     )
-    if near and ("." not in group or likeness >= _SLIP):
+    if suggestion and ("." not in group or likeness >= _SLIP):
         return FieldError(
-            "apiVersion", f"{_quoted(version)} has no kind {_quoted(kind)}: for {near} give {API_VERSION}"
+            "apiVersion", f"{_quoted(version)} has no kind {_quoted(kind)}: for {suggestion} give {API_VERSION}"
         )
     return None
 
 
 def _error_in_our_group(version: str, kind: str) -> FieldError | None:
     if kind not in _DOCUMENTS:
-        near = _nearest(kind, _LIKE)
-        way_out = f"did you mean {near}?" if near else f"use one of {', '.join(_DOCUMENTS)}"
-        return FieldError("kind", f"{_quoted(kind)} is not a kind of {GROUP}: {way_out}")
+        suggestion = _nearest(kind, _LIKE)
+        remedy = f"did you mean {suggestion}?" if suggestion else f"use one of {', '.join(_DOCUMENTS)}"
+        return FieldError("kind", f"{_quoted(kind)} is not a kind of {GROUP}: {remedy}")
     return None if version == API_VERSION else FieldError("apiVersion", f"{_quoted(version)}: give {API_VERSION}")
 
 
 def errors_of(document: Mapping[str, Any]) -> list[FieldError]:
-    """Everything that admission would refuse in a document; of kinds of other groups, all but `kind_error`."""
+    """Return all errors that admission would report for a document. For kinds of other groups, only `kind_error`."""
     if unknown := kind_error(document):
         return [unknown]
     if not is_ours(document):
@@ -163,12 +163,12 @@ def errors_of(document: Mapping[str, Any]) -> list[FieldError]:
 
 def _nearest(kind: str, cutoff: float) -> str | None:
     known = {name.lower(): name for name in _DOCUMENTS}
-    near = difflib.get_close_matches(kind.lower()[:_SHOWN_CHARS], known, n=1, cutoff=cutoff)
-    return known[near[0]] if near else None
+    matches = difflib.get_close_matches(kind.lower()[:_MAX_QUOTED_CHARS], known, n=1, cutoff=cutoff)
+    return known[matches[0]] if matches else None
 
 
 def _quoted(value: object) -> str:
-    return json.dumps(value)[:_SHOWN_CHARS] if isinstance(value, str | None) else "no text"
+    return json.dumps(value)[:_MAX_QUOTED_CHARS] if isinstance(value, str | None) else "no text"
 
 
 def _parsed(model: type[_Document], document: object, old: object) -> _Document:
@@ -182,15 +182,15 @@ def _parsed(model: type[_Document], document: object, old: object) -> _Document:
         further=_FURTHER.get(model),
     )
     if parsed is None or problems:
-        raise SpecInvalid("InvalidSpec", _told(problems))
+        raise SpecInvalid("InvalidSpec", _summary(problems))
     return parsed
 
 
-def _told(problems: list[FieldError]) -> str:
-    """The problems as one message; text that is no valid Unicode is escaped."""
-    told = "; ".join(map(str, problems[:_MAX_TOLD]))
-    more = f"; and {len(problems) - _MAX_TOLD} more" if len(problems) > _MAX_TOLD else ""
-    return (told + more).encode(errors="backslashreplace").decode()
+def _summary(problems: list[FieldError]) -> str:
+    """Join the errors to one message. Text that is invalid Unicode is escaped."""
+    reported = "; ".join(map(str, problems[:_MAX_REPORTED]))
+    more = f"; and {len(problems) - _MAX_REPORTED} more" if len(problems) > _MAX_REPORTED else ""
+    return (reported + more).encode(errors="backslashreplace").decode()
 
 
 def _metadata_of(meta: ObjectMeta) -> Metadata:
@@ -209,6 +209,6 @@ def _metadata_of(meta: ObjectMeta) -> Metadata:
 
 
 def _status_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The status as it came; on creation the API server drops what stands there."""
+    """Return the status as it is. On creation the API server drops it."""
     status = document.get("status")
     return dict(status) if isinstance(status, Mapping) else {}

@@ -1,8 +1,8 @@
-"""What of an object's status can be read: whoever may write a status may write anything there.
+"""Drop the unreadable fields of an object's status: a user with write access to statuses may write anything there.
 
-The API server holds statuses to our schemas, a folder of manifests to nothing; and a text that is to be a time is held
-to less by it than by those who read it. What is not as the schema has it counts as not there: one object's status must
-not end the pass over another.
+The API server validates statuses against the schema; files in a folder are not validated at all. The API server's check
+of times is also less strict than the parser here. A field that violates the schema is treated as absent. So the status
+of one object cannot end the pass over another.
 """
 
 import json
@@ -29,49 +29,52 @@ _MODELS: Mapping[str, type[StatusModel]] = {
     "MemorySnapshot": MemorySnapshotStatus,
     "MemoryRestore": MemoryRestoreStatus,
 }
-# A later version's field, and text of another form, are read without harm.
+# Harmless to read: a field of a later version, and text of another form or length.
 _HARMLESS = frozenset({"extra_forbidden", "string_pattern_mismatch", "string_too_short", "string_too_long"})
 _LAST_INT = 2**63
 _FILLED: Json = {"reason": "Unknown", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"}
-# What is written of it is held to the schema as a whole.
+# Statuses that the operator validates as a whole when it writes them: drop harmless violations too.
 _WHOLE = (MemoryRestoreStatus,)
 
 _schema_of = cache(structural)
 
 
 def with_readable_status(document: Json) -> Json:
-    """An object without the fields of its status that cannot be read; the same object if all can."""
+    """Return an object without the unreadable fields of its status. The same object if all are readable.
+
+    Missing fields of a condition are filled in.
+    """
     status, model = document.get("status"), _MODELS.get(str(document.get("kind")))
     if status is None or model is None:
         return document
     if not isinstance(status, Mapping):
         return {name: value for name, value in document.items() if name != "status"}
-    wrong = _unreadable(model, status)
-    told = {name: value for name, value in status.items() if name not in wrong}
-    if any(one.keys().isdisjoint({name}) for one in told.get("conditions") or () for name in _FILLED):
-        told["conditions"] = [_FILLED | one for one in told["conditions"]]
-    return document if told == status else document | {"status": told}
+    unreadable = _unreadable(model, status)
+    readable = {name: value for name, value in status.items() if name not in unreadable}
+    if any(condition.keys().isdisjoint({name}) for condition in readable.get("conditions") or () for name in _FILLED):
+        readable["conditions"] = [_FILLED | condition for condition in readable["conditions"]]
+    return document if readable == status else document | {"status": readable}
 
 
 def _unreadable(model: type[StatusModel], status: Mapping[str, Any]) -> set[str]:
-    """The fields of a status that are not as the schema has them; null is as good as no field."""
-    wrong = {
+    """Return the fields of a status that violate the schema. null counts as absent."""
+    unreadable = {
         name for name, value in status.items() if not isinstance(name, str) or value is None or not _is_json(value)
     }
-    told = {name: value for name, value in status.items() if name not in wrong}
+    remaining = {name: value for name, value in status.items() if name not in unreadable}
     try:
-        model.model_validate_json(json.dumps(told), strict=True)
+        model.model_validate_json(json.dumps(remaining), strict=True)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False, include_context=False, include_input=False):
             path = error["loc"]
             if not path:
-                # Not even JSON to the parser: nothing of it is known.
+                # The parser rejects it as JSON, so no field is readable.
                 return set(status)
             is_filled = error["type"] == "missing" and path[0] == "conditions" and path[-1] in _FILLED
             is_harmless = error["type"] in _HARMLESS and model not in _WHOLE
             if not (is_filled or is_harmless):
-                wrong.add(str(path[0]))
-    return wrong | {path[0] for path in _odd(_schema_of(model), told, ())}
+                unreadable.add(str(path[0]))
+    return unreadable | {path[0] for path in _odd(_schema_of(model), remaining, ())}
 
 
 def _is_json(value: object) -> bool:
@@ -83,7 +86,7 @@ def _is_json(value: object) -> bool:
 
 
 def _odd(schema: Schema, value: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield where there is a time that cannot be read, or a number that nothing here counts to."""
+    """Yield the paths of times that cannot be parsed, and of integers outside 64 bits."""
     if isinstance(value, Mapping):
         fields = schema.get("properties") or {}
         for name, child in value.items():

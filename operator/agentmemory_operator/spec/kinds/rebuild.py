@@ -1,4 +1,4 @@
-"""Rebuilds, changes that only a new collection can carry out: what an AgentMemory says of them, and their status."""
+"""Rebuilds, changes that need a new collection: their limits in an AgentMemory, and their status."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -35,7 +35,7 @@ class RebuildSpec(Model):
 
 
 class RebuildState(StrEnum):
-    """How a rebuild stands."""
+    """State of a rebuild."""
 
     RUNNING = "Running"
     WAITING = "Waiting"
@@ -104,6 +104,6 @@ class RebuildStatus(StatusModel):
     )
 
 
-def is_under_way(told: Mapping[str, Any]) -> bool:
-    """Whether a status tells of a rebuild that has not ended."""
-    return told.get("state") in UNDER_WAY
+def is_under_way(status: Mapping[str, Any]) -> bool:
+    """Return whether a rebuild's status reports one that has not ended."""
+    return status.get("state") in UNDER_WAY

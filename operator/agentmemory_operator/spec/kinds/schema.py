@@ -1,7 +1,7 @@
-"""Structural schemas: what a pydantic model says, in the form that the Kubernetes API server takes.
+"""Convert pydantic models to structural schemas, the form that the Kubernetes API server accepts.
 
-The same schema is written into the CRD and walked offline by `parse`, CEL rules included, so both refuse the same.
-Rules that several kinds have stand here too.
+The CRD contains the schema, and `parse` applies the same one offline, CEL rules included. So both reject the same
+objects. Rules that several kinds share are here too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ LIST_TYPE = "x-kubernetes-list-type"
 MAP_TYPE = "x-kubernetes-map-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 
-# Whole numbers up to here are floats of the same value.
+# Integers up to this one are exact as floats.
 _EXACT = 2**53
 
-# The API server's own defaults and pydantic's notes: no place for them in a structural schema.
+# Defaults of fields and annotations of pydantic, which a structural schema must not contain.
 _DROPPED = ("title", "default", "additionalProperties", "anyOf", "$ref", "$defs", "const")
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-# The brackets are escaped for the expression, the backslashes for CEL's text.
+# The brackets are escaped for the regex, the backslashes for the CEL string.
 _IPV6 = r"\\[[0-9A-Fa-f:.]+\\]"
 _HTTP_URL = f"^https?://([A-Za-z0-9._-]+|{_IPV6})(:{_PORT})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?$"
 
@@ -36,8 +36,8 @@ class CelRule:
     """A CEL rule over `self`.
 
     Attributes:
-        message: what is wrong and the way out; without line breaks.
-        field_path: the field to blame, relative to `self`, as ".weights"; None blames `self`.
+        message: Error and remedy, without line breaks.
+        field_path: Field to report, relative to `self`, such as ".weights". None reports `self`.
     """
 
     rule: str
@@ -46,7 +46,7 @@ class CelRule:
 
 
 def is_url(name: str, example: str) -> CelRule:
-    """The rule that a field is an HTTP URL without credentials."""
+    """Return the rule that a field is an HTTP URL without credentials."""
     return CelRule(
         f"self.matches('{_HTTP_URL}')",
         f"{name} must be an http:// or https:// URL without user, query or fragment, for example {example}",
@@ -54,36 +54,36 @@ def is_url(name: str, example: str) -> CelRule:
 
 
 def validated(*rules: CelRule) -> JsonDict:
-    """The schema keys that carry the rules; for `json_schema_extra` of a model or a field."""
+    """Return the schema keys that contain the rules, for `json_schema_extra` of a model or field."""
     return {RULES: [_rendered(rule) for rule in rules]}
 
 
 def keyed_by(*keys: str) -> JsonDict:
-    """The schema keys of a list whose entries are told apart by some fields, all of them required."""
+    """Return the schema keys of a list whose entries are identified by these fields. All of them must be required."""
     return {LIST_TYPE: "map", LIST_KEYS: [*keys]}
 
 
 def of_one_writer() -> JsonDict:
-    """The schema key of an object that is replaced whole: nobody keeps a record of who wrote which part."""
+    """Return the schema key of an object that is always replaced as a whole, so managedFields has one entry for it."""
     return {MAP_TYPE: "atomic"}
 
 
 def distinct() -> JsonDict:
-    """The schema keys of a list that has each value once."""
+    """Return the schema keys of a list without duplicates."""
     return {LIST_TYPE: "set"}
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """The model's structural schema: references inlined, no defaults, outside names."""
+    """Return the structural schema of a model: references inlined, no defaults, manifest names."""
     raw = model.model_json_schema(by_alias=True)
     return _inlined(raw, raw.get("$defs", {}))
 
 
 def plain(schema: Schema, value: Any) -> Any:
-    """The value as the API server reads it.
+    """Convert a value to the form in which the API server reads it.
 
-    Mappings become dicts and sequences lists; a field that is null is left out; a whole number is an integer or a
-    float as the schema says, because CEL keeps the two apart. What the schema does not know stays as it is.
+    Mappings become dicts, sequences become lists, and null fields are dropped. Whole numbers become int or float as the
+    schema requires, because CEL distinguishes them. Values without a schema are unchanged.
     """
     if isinstance(value, Mapping) and "properties" in schema:
         fields = ((str(name), child, schema["properties"].get(str(name))) for name, child in value.items())
@@ -106,7 +106,7 @@ def _rendered(rule: CelRule) -> JsonDict:
 
 
 def _inlined(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
-    """The node without references; what stands beside a reference wins over what it points to."""
+    """Return the node without references. Keys next to a reference override those of its target."""
     base = _target(node, defs)
     schema = base | {key: value for key, value in node.items() if key not in _DROPPED}
     if node.get(INT_OR_STRING):
@@ -123,26 +123,26 @@ def _inlined(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
 
 
 def _bounded(schema: Schema) -> Schema:
-    """The schema with its number format, and every lower bound as the API server keeps it."""
+    """Add the format of integers, and a rule for fractional lower bounds."""
     if schema.get("type") == "integer":
         return schema | {"format": "int64"}
     if float(schema.get("minimum", 0)).is_integer():
         return schema
-    # As a rule, since the API server compares whole numbers with the bound rounded down (0 >= 0.5).
-    least, most = schema["minimum"], schema["maximum"]
-    return schema | validated(CelRule(f"self >= {least}", f"must be {least:g}..{most:g}"))
+    # A rule, because the API server compares integers with the bound rounded down (0 >= 0.5).
+    lower, upper = schema["minimum"], schema["maximum"]
+    return schema | validated(CelRule(f"self >= {lower}", f"must be {lower:g}..{upper:g}"))
 
 
 def _target(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
-    """What the node refers to: a definition, or the one alternative that is not null."""
+    """Return the target of the node: a definition, or the alternative that is not null."""
     if "$ref" in node:
         return _inlined(defs[node["$ref"].rpartition("/")[2]], defs)
-    given = [choice for choice in node.get("anyOf", ()) if choice.get("type") != "null"]
-    return _inlined(given[0], defs) if given else {}
+    alternatives = [alternative for alternative in node.get("anyOf", ()) if alternative.get("type") != "null"]
+    return _inlined(alternatives[0], defs) if alternatives else {}
 
 
 def _ordered(schema: Schema) -> Schema:
-    """The schema in the order a reader wants: what it is, then its bounds, then its fields."""
+    """Order the keys for readers: description and type, then bounds, then fields."""
     first = ("description", "type", "format", "enum")
     last = ("required", "properties", "additionalProperties", "items")
     rest = sorted(key for key in schema if key not in first + last)

@@ -1,4 +1,4 @@
-"""What makes fewer and better memories of many: the `consolidation` block of an AgentMemory."""
+"""The `consolidation` block of an AgentMemory: a language model that merges, connects and distils memories."""
 
 from typing import Annotated
 

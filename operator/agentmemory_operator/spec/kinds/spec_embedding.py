@@ -1,4 +1,4 @@
-"""What turns an agent's texts into vectors: the `embedding` block of an AgentMemory."""
+"""The `embedding` block of an AgentMemory: the conversion of texts to vectors."""
 
 from typing import Annotated, Literal
 
@@ -30,7 +30,7 @@ class PrefixesSpec(Model):
 
 
 class Embedding(Model):
-    """How text is turned into vectors."""
+    """Conversion of texts to vectors."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.EMBEDDING))
 

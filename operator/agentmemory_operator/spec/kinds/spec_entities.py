@@ -1,4 +1,4 @@
-"""Which names memories are searched for as they are stored."""
+"""The `entities` block of an AgentMemory: detection of names in memories."""
 
 from typing import Annotated
 

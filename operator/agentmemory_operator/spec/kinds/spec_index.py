@@ -1,4 +1,4 @@
-"""`spec.index` of an AgentMemory: how its collection is laid out and indexed."""
+"""The `index` block of an AgentMemory: layout and tuning of its collection."""
 
 from typing import Annotated, Literal
 
@@ -45,7 +45,7 @@ KeywordLanguage = Literal[
     "thai",
     "turkish",
 ]
-"""Languages with stop words or a stemmer of the engine, or found by pairs of characters; none is for all others."""
+"""Languages with stop words, a stemmer or bigram search in the engine. `none` is for any other."""
 
 
 class HnswSpec(Model):
@@ -193,9 +193,10 @@ class ShardingSpec(Model):
 
 
 class StrictModeSpec(Model):
-    """Limits that the server holds every caller of the collection to; the API keeps within them by itself.
+    """Limits that the server enforces for every caller of the collection. The API stays within them.
 
-    Bounds leave room for what the API itself asks: lists and batches of 1,000, 16 searches at once, its own indexes.
+    Their lower bounds leave room for the API's own requests: lists and batches of 1,000, 16 searches at once, its
+    indexes.
     """
 
     enabled: bool | None = Field(

@@ -1,4 +1,4 @@
-"""What is said of one restore: a MemoryRestore."""
+"""The spec of a MemoryRestore, and the `bootstrap` block of an AgentMemory."""
 
 from typing import Annotated, Literal
 

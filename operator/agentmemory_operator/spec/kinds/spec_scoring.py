@@ -1,4 +1,4 @@
-"""The `scoring` block of an AgentMemory: how search ranks."""
+"""The `scoring` block of an AgentMemory: the ranking of search results."""
 
 from typing import Annotated, Literal
 
@@ -127,7 +127,7 @@ class ImportanceSpec(Model):
 
 
 class FusionSpec(Model):
-    """How similarity and keyword score become one number, if the collection has keywords (`index.keyword`)."""
+    """Combination of similarity and keyword score into one number, if the collection has keywords (`index.keyword`)."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.FUSION))
 
@@ -201,7 +201,7 @@ class RerankSpec(Model):
 
 
 class ScoringSpec(Model):
-    """How search results are ranked; changes apply to the next request."""
+    """Ranking of search results. Changes apply to the next request."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.SCORING))
 

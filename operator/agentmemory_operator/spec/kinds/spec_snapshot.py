@@ -1,4 +1,4 @@
-"""What is said of snapshots: an AgentMemory's `snapshots` block, and a MemorySnapshot."""
+"""The `snapshots` block of an AgentMemory, and the spec of a MemorySnapshot."""
 
 from typing import Annotated, Literal
 
@@ -66,7 +66,7 @@ class S3Bucket(Model):
 
 
 class S3Storage(S3Bucket):
-    """Where copies of snapshots are stored."""
+    """Bucket and prefix for copies of snapshots."""
 
     prefix: ObjectKey | None = Field(
         default=None,
@@ -96,7 +96,7 @@ class SnapshotStorage(Model):
 
 
 class Retention(Model):
-    """Which scheduled snapshots to keep: those that at least one rule keeps."""
+    """Retention rules of scheduled snapshots. A snapshot is kept if at least one rule keeps it."""
 
     keep_last: Kept | None = Field(default=None, description="Number of newest snapshots to keep, 0..1000. Default: 4.")
     daily: Kept | None = Field(

@@ -1,4 +1,4 @@
-"""Where to report what happened to the memories of an agent, and who may send memories without a token."""
+"""The `webhooks` and `hooks` blocks of an AgentMemory: receivers of events, and senders of signed memories."""
 
 from typing import Annotated, Literal
 

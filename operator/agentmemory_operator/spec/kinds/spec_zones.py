@@ -1,4 +1,4 @@
-"""Which privacy zones the memories of an agent may have, and which Secret holds the key of their keys."""
+"""The `zones` block of an AgentMemory: allowed privacy zones, and the Secret with the wrapping key."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from agentmemory_operator.spec.kinds.cel import agent_memory as rules
 from agentmemory_operator.spec.kinds.schema import distinct, validated
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, PREVIOUS_SUFFIX
 
-# Longer, and the name of the entry beside it would be longer than a Secret takes.
+# Leaves room for the suffix of the previous key's entry within the length limit of a Secret's keys.
 MAX_KEY_CHARS = 253 - len(PREVIOUS_SUFFIX)
 
 ZoneName = Annotated[Literal["SENSITIVE", "PERSONAL", "PROFESSIONAL"], Field(description="A zone.")]

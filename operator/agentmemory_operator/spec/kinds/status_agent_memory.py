@@ -1,4 +1,4 @@
-"""What the operator reports of an AgentMemory."""
+"""The status of an AgentMemory."""
 
 from typing import Annotated
 
@@ -63,7 +63,7 @@ class EmbeddingStatus(StatusModel):
 
 
 class HnswStatus(StatusModel):
-    """The figures of the graph in force."""
+    """HNSW figures in force."""
 
     m: int | None = Field(default=None, description="Edges per node.")
     ef_construct: int | None = Field(default=None, description="Neighbours considered while building.")
@@ -73,7 +73,7 @@ class HnswStatus(StatusModel):
 
 
 class QuantizationStatus(StatusModel):
-    """The compressed copies in force."""
+    """Quantization in force."""
 
     type: str | None = Field(default=None, description="None, Scalar, Product, Binary or Turbo.")
     quantile: float | None = Field(default=None, description="Share of the values within the byte range.")
@@ -87,21 +87,21 @@ class QuantizationStatus(StatusModel):
 
 
 class VectorsStatus(StatusModel):
-    """The vectors themselves."""
+    """Storage of the vectors in force."""
 
     datatype: str | None = Field(default=None, description="Number format.")
     memory: str | None = Field(default=None, description="Where vectors are kept: Cached or Cold.")
 
 
 class ShardingStatus(StatusModel):
-    """The collection's spread over servers."""
+    """Distribution of the collection in a cluster."""
 
     shard_number: int | None = Field(default=None, description="Number of shards.")
     replication_factor: int | None = Field(default=None, description="Desired replicas per shard.")
 
 
 class StrictModeStatus(StatusModel):
-    """The limits that the server holds callers to; those that the operator does not offer are not shown."""
+    """Limits that the server enforces for callers. Limits that the spec does not offer are omitted."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -116,7 +116,7 @@ class StrictModeStatus(StatusModel):
 
 
 class OptimizersStatus(StatusModel):
-    """The optimizer figures in force."""
+    """Optimizer figures in force."""
 
     default_segment_number: int | None = Field(default=None, description="Target number of segments.")
     indexing_threshold_kb: int | None = Field(
@@ -125,7 +125,7 @@ class OptimizersStatus(StatusModel):
 
 
 class WeightsStatus(StatusModel):
-    """The shares of the combined score in force."""
+    """Weights of the combined score in force."""
 
     similarity: float | None = Field(default=None, description="Weight of the similarity.")
     recency: float | None = Field(default=None, description="Weight of the recency.")
@@ -133,7 +133,7 @@ class WeightsStatus(StatusModel):
 
 
 class ConfidenceStatus(StatusModel):
-    """The figures of the model Confidence in force."""
+    """Figures of the model Confidence in force."""
 
     daily_factor: float | None = Field(default=None, description="Factor per day without access.")
     access_boost: float | None = Field(default=None, description="Increase per doubling of the accesses.")
@@ -141,7 +141,7 @@ class ConfidenceStatus(StatusModel):
 
 
 class PriorityStatus(StatusModel):
-    """The figures of the model Priority in force."""
+    """Figures of the model Priority in force."""
 
     recency: float | None = Field(default=None, description="Weight of the recency.")
     frequency: float | None = Field(default=None, description="Weight of the frequency.")
@@ -153,7 +153,7 @@ class PriorityStatus(StatusModel):
 
 
 class HorizonsStatus(StatusModel):
-    """The weights by age in force."""
+    """Weights by age in force."""
 
     hourly: float | None = Field(default=None, description="Weight up to an hour.")
     daily: float | None = Field(default=None, description="Weight up to a day.")
@@ -164,7 +164,7 @@ class HorizonsStatus(StatusModel):
 
 
 class ImportanceStatus(StatusModel):
-    """The figures of the model Importance in force."""
+    """Figures of the model Importance in force."""
 
     daily_rate: float | None = Field(default=None, description="Daily decay rate of memories without one of their own.")
     idle_factor: float | None = Field(default=None, description="Increase of the divisor per idle day.")
@@ -174,7 +174,7 @@ class ImportanceStatus(StatusModel):
 
 
 class RankingStatus(StatusModel):
-    """The ranking in force: what a rejected expression falls back to."""
+    """Ranking in force. If an expression is rejected, the ranking falls back to it."""
 
     model: str | None = Field(default=None, description="Scoring model.")
     weights: WeightsStatus | None = Field(default=None, description="Weights of the combined score.")
@@ -191,7 +191,7 @@ class RankingStatus(StatusModel):
 
 
 class KeywordStatus(StatusModel):
-    """What the keyword vectors are made of."""
+    """Settings of the keyword vectors."""
 
     language: str | None = Field(default=None, description="Language of stop words and stemming.")
     window: int | None = Field(
@@ -228,7 +228,7 @@ class ScoringStatus(StatusModel):
 
 
 class AccessStatus(StatusModel):
-    """Who has access to the memories."""
+    """Access to the memories."""
 
     readers: int | None = Field(
         default=None, description="Subjects that may read; 0 is nobody, if the API checks ServiceAccounts."
@@ -242,7 +242,7 @@ class AccessStatus(StatusModel):
 
 
 class OwnerStatus(StatusModel):
-    """Whose a collection is."""
+    """Owner of a collection."""
 
     cluster_id: str | None = Field(default=None, description="uid of the kube-system namespace in the owner's cluster.")
     namespace: str | None = Field(default=None, description="Namespace of the owner.")
@@ -271,7 +271,7 @@ class LastSnapshotStatus(StatusModel):
 
 
 class ClosedStatus(StatusModel):
-    """Why the API answers 503 for a while."""
+    """Reason why the API answers 503 for a while."""
 
     restore: str | None = Field(default=None, description="MemoryRestore that restores into the collection itself.")
     since: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})

@@ -1,4 +1,4 @@
-"""What the operator reports of a QdrantConnection."""
+"""The status of a QdrantConnection."""
 
 from typing import Annotated
 
@@ -34,7 +34,7 @@ class TakeoverRequestStatus(StatusModel):
 
 
 class UsedStatus(StatusModel):
-    """How much of a resource the server's process uses."""
+    """Usage of a resource by the server's process."""
 
     used: Annotated[int, Field(ge=0)] = Field(description="Number in use.")
     limit: Annotated[int, Field(ge=1)] = Field(description="Maximum.")

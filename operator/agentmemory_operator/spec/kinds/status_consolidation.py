@@ -1,4 +1,4 @@
-"""What the operator reports of consolidations."""
+"""The status of consolidations; part of an AgentMemory's status."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from agentmemory_operator.spec.kinds.base import StatusModel
 
 
 class ConsolidationCounts(StatusModel):
-    """What a consolidation came to."""
+    """Results of a consolidation."""
 
     read: int | None = Field(default=None, ge=0, description="Memories read by the model.")
     merged: int | None = Field(default=None, ge=0, description="Facts made from several memories.")

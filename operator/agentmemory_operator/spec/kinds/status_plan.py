@@ -1,4 +1,4 @@
-"""What the operator reports of a plan; part of an AgentMemory's status."""
+"""The status of a plan; part of an AgentMemory's status."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""What the operator reports of one restore."""
+"""The status of a MemoryRestore."""
 
 from typing import Annotated
 
@@ -51,7 +51,7 @@ class PreviousStatus(StatusModel):
 
 
 class SafetyStatus(StatusModel):
-    """Snapshot of a collection, made before another one was restored into it."""
+    """Snapshot of a collection, taken before another snapshot was restored into it."""
 
     name: str | None = Field(default=None, description="Name of the MemorySnapshot.")
     attempt: int | None = Field(default=None, description="Number of the attempt; earlier ones missed writes.")

@@ -1,4 +1,4 @@
-"""What the operator reports of one snapshot."""
+"""The status of a MemorySnapshot."""
 
 from typing import Annotated
 
@@ -53,7 +53,7 @@ class SnapshotOwnerStatus(StatusModel):
 
 
 class VectorSpaceStatus(StatusModel):
-    """By what the memories are embedded."""
+    """Embedding of the memories."""
 
     provider: str | None = Field(default=None, description="Embedding provider.")
     model: str | None = Field(default=None, description="Model of the provider.")

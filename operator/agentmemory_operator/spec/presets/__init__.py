@@ -1,6 +1,6 @@
-"""The reference designs as data: one table each. The figures are the designs'; docs/presets.md shows them.
+"""The reference designs as data, one table each. Figures are those of the designs; docs/presets.md lists them.
 
-Where a design contradicts itself or the engine, the ruling stands beside the figure.
+Where a design contradicts itself or the engine, a comment next to the figure states the decision.
 """
 
 from agentmemory_operator.spec.presets.designs import BRAIN, COGNITIVE, CORTEX, IMPORTANCE, KEYED, NONE, STANDARD
@@ -18,7 +18,10 @@ from agentmemory_operator.spec.presets.table import (
 PRESETS: dict[str, tuple[Preset, ...]] = {
     preset.name: (preset,) for preset in (STANDARD, CORTEX, BRAIN, KEYED, COGNITIVE, IMPORTANCE, NONE)
 }
-"""Every revision, oldest first: collections stay with theirs, so a released one is never changed, but followed."""
+"""All revisions of each preset, oldest first.
+
+A collection keeps its revision. So a change of a released preset is a new revision here; released ones never change.
+"""
 
 DEFAULT_PRESET = STANDARD.name
 

@@ -1,4 +1,4 @@
-"""The presets: one table for each reference design (R1 to R5), and two that follow none."""
+"""The presets: one table for each reference design (R1 to R5), and two that follow no design."""
 
 from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Priority
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
@@ -17,7 +17,7 @@ from agentmemory_operator.spec.presets.table import (
     Weights,
 )
 
-# For who does not know yet: any type, found by meaning, words and evidence; nothing fades, nothing is left out.
+# The default: any type, found by meaning, words and evidence. Nothing fades, nothing is filtered out.
 STANDARD = Preset(
     name="standard",
     summary="any type of memory, ranked by meaning, keywords and evidence; nothing fades",
@@ -25,12 +25,13 @@ STANDARD = Preset(
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
     has_keyword=True,
-    # Source of the numbers: docs/adr/0029.
+    # Source of the figures: docs/adr/0029.
     fusion=Fusion(keyword_weight=0.65),
     evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1),
     hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
-    # One segment, and no index of what neither its searches nor its score read: words have theirs (docs/adr/0030).
+    # One segment. No index of fields that neither its searches nor its score read: words have their own
+    # (docs/adr/0030).
     optimizers=Optimizers(default_segment_number=1, indexing_threshold_kb=20_000),
     payload_indexes=NEEDED_INDEXES,
     lifecycle=Lifecycle(deduplicate=True),
@@ -64,7 +65,7 @@ CORTEX = Preset(
         MemoryType("correction", half_life_days=365, meaning="what the agent got wrong, and what is right instead"),
     ),
     weights=Weights(similarity=0.5, recency=0.3, utility=0.2),
-    # The design's constant in code; its prose examples fit no single norm.
+    # The constant in the design's code. The examples in its prose fit no single norm.
     utility_norm=3.0,
     limit=10,
     score_threshold=0.3,
@@ -72,14 +73,14 @@ CORTEX = Preset(
     hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     optimizers=Optimizers(default_segment_number=2, indexing_threshold_kb=20_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
-    # The design places vectors, graph and quantized vectors in RAM.
+    # The design keeps vectors, graph and quantized vectors in RAM.
     memory="Cached",
     lifecycle=Lifecycle(schedule="0 3 * * *", decay_floor=0.01, max_chain_length=5),
 )
 
-# R2: a brain that several authors share; what is known by key or subject is kept current, confidence fades unused.
+# R2: memory that several authors share. Memories with a key or subject are kept current; confidence fades if unused.
 
-# What 0.98 a day halves in, should a model that goes by half-lives rank.
+# Half-life of the factor 0.98 a day, for a scoring model that uses half-lives.
 _BRAIN_HALF_LIFE_DAYS = 34.31
 
 BRAIN = Preset(
@@ -90,7 +91,7 @@ BRAIN = Preset(
         MemoryType(
             "event",
             half_life_days=None,
-            # What is of high importance stays.
+            # Memories of high importance stay.
             ttl=Ttl("SoftUnlessUsed", days=30, keep_importance=0.75),
             confidence=1.0,
             immutable=True,
@@ -118,22 +119,22 @@ BRAIN = Preset(
             meaning="how something stands now; give its subject, so that a newer one replaces it",
         ),
     ),
-    # The design's boost has no bound; the largest one is this product's.
+    # The design's boost has no bound. The maximum is chosen here.
     model=Confidence(daily_factor=0.98, access_boost=0.3, max_boost=2.5),
-    # The design's .3 is for the path by meaning: fused ranks say nothing of how much alike two texts are.
+    # The design's 0.3 applies to the path by meaning: fused ranks do not measure the similarity of two texts.
     score_threshold=0.0,
     min_similarity=0.3,
     has_keyword=True,
     has_entities=True,
     knowledge_category="general",
     fusion=Fusion(method="RRF", keyword_weight=0.5, k=60),
-    # `at_time` is a plain question here.
+    # Without these indexes, `at_time` would be a slow filter; here it is a common query.
     payload_indexes=(*RETRIEVAL_INDEXES, ("validFrom", "integer"), ("validTo", "integer")),
     lifecycle=Lifecycle(schedule="0 */6 * * *", deduplicate=True),
     consolidation=ConsolidationTerms(schedule="0 */6 * * *"),
 )
 
-# R3: a store of items by namespace and key, the last write of a key wins.
+# R3: items by namespace and key. The last write of a key wins.
 KEYED = Preset(
     name="keyed",
     summary="items with a namespace and a key; the last write wins",
@@ -145,7 +146,7 @@ KEYED = Preset(
     embedding_models=(("fastembed", "sentence-transformers/all-MiniLM-L6-v2"),),
     embedding_cache_entries=100,
     max_content_tokens=2_048,
-    # An item is what was put, to the letter.
+    # An item is stored exactly as it was put.
     lifecycle=Lifecycle(scrub_secrets=False, session_idle_hours=24),
     payload_indexes=(*RETRIEVAL_INDEXES, ("namespacePaths", "keyword"), ("itemNamespace", "keyword")),
 )
@@ -185,7 +186,7 @@ COGNITIVE = Preset(
         importance=0.5,
         half_life_days=_COGNITIVE_HALF_LIFE_DAYS,
         max_accesses=100,
-        # The design ends before retrieval: half and half is this product's.
+        # The design does not cover retrieval. Equal shares are chosen here.
         similarity_share=0.5,
         min_priority=0.0,
         horizons=Horizons(hourly=0.1, daily=0.3, weekly=0.2, monthly=0.1, yearly=0.05, knowledge_bank=0.25),
@@ -203,9 +204,9 @@ COGNITIVE = Preset(
     consolidation=ConsolidationTerms(schedule="0 2 * * *", older_than_days=7, least=5, types=("episodic",)),
 )
 
-# R5: what is important stays found, and fades with age and with being idle.
+# R5: important memories stay findable. Importance fades with age and idle time.
 
-# What a decay rate of .01 a day halves in, should a model that goes by half-lives rank.
+# Half-life of a decay rate of 0.01 a day, for a scoring model that uses half-lives.
 _IMPORTANCE_HALF_LIFE_DAYS = 69.31
 
 IMPORTANCE = Preset(
@@ -233,12 +234,12 @@ IMPORTANCE = Preset(
     score_threshold=0.0,
     min_similarity=0.7,
     hnsw=Hnsw(m=16, ef_construct=64, full_scan_threshold_kb=10_000),
-    # A recall may be narrowed to what one author stored.
+    # A search may be restricted to the memories of one author.
     payload_indexes=(*RETRIEVAL_INDEXES, ("author", "keyword")),
     lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90),
 )
 
-# No design: any type, the score is the similarity (with keywords the fused one), nothing fades or is left out.
+# No design: any type, scored by similarity (with keywords, the fused score). Nothing fades or is filtered out.
 NONE = Preset(
     name="none",
     summary="any type of memory, ranked by similarity only",

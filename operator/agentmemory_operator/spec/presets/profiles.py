@@ -1,6 +1,6 @@
-"""Named profiles of `spec.index`: numbers that a purpose and a size decide. `docs/tuning.md` gives each its source.
+"""Named profiles of `spec.index`: figures by purpose and size. `docs/tuning.md` gives the source of each.
 
-A field of the object wins over its named profile, that over the preset. Without a name the preset's figures hold.
+A field of the object overrides its named profile, which overrides the preset. Without a profile the preset applies.
 """
 
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from agentmemory_operator.spec.presets.table import (
 KIBIBYTE, GIBIBYTE = 1024, 1024**3
 DEFAULT_EXPECTED_MEMORIES = 100_000
 LARGE_MEMORIES = 100_000
-"""Beyond this many expected memories a profile takes its larger graph (reference design R1)."""
+"""Above this number of expected memories a profile uses its larger graph (reference design R1)."""
 
 DATATYPE_BYTES = {"Float32": 4, "Float16": 2}
 CACHED, COLD = "Cached", "Cold"
 PER_CPU = 0
-"""As a number of segments: one for each CPU, the engine's own choice."""
+"""As a number of segments: one for each CPU, the engine's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +30,15 @@ class Profile:
     """One row of the table in `docs/tuning.md`.
 
     Attributes:
-        graph: up to `LARGE_MEMORIES` expected memories.
-        large_graph: beyond.
-        full_scan_memories: up to this many memories behind a filter are scanned rather than searched in the graph.
-        segments: aimed at while a segment for each CPU would be too small for a graph.
-        has_segment_per_cpu: one segment for each CPU as soon as eight of them get a graph.
-        cold_from_bytes: raw vectors of this size or more stay on disk; None keeps all in the page cache.
-        quantization: (from this size of the raw vectors on, method), ascending.
-        oversampling: of searches; None is the method's own.
+        graph: Graph for up to `LARGE_MEMORIES` expected memories.
+        large_graph: Graph for more expected memories.
+        full_scan_memories: A filter that matches at most this many memories is scanned instead of searched in the
+            graph. 0 uses the engine's threshold.
+        segments: Target number of segments while one for each CPU would be too small for a graph.
+        has_segment_per_cpu: True for one segment for each CPU as soon as the vectors fill eight segments with a graph.
+        cold_from_bytes: Raw vectors of at least this total size stay on disk. None keeps all in the page cache.
+        quantization: Pairs of a minimum total size of the raw vectors and the method, ascending.
+        oversampling: Oversampling of searches. None uses the method's default.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Profile:
 
 
 INT8 = ScalarQuantization(0.99, always_ram=True)
-# Segments below the indexing threshold have no graph, and most methods compress only what a graph searches.
+# Segments below the indexing threshold have no graph, and most methods compress only vectors with a graph.
 _TWO_GRAPHS = 2 * 20_000 * KIBIBYTE
 _CPUS_FOR_SEGMENTS = 8
 
@@ -104,7 +105,7 @@ PROFILES = {
             quantization=((0, None), (4 * GIBIBYTE, INT8)),
             oversampling=2.0,
         ),
-        # What the server does when nobody says anything; a base for settings by hand.
+        # The defaults of the server, as a base for manual settings.
         Profile(
             name="Custom",
             graph=Hnsw(m=16, ef_construct=100),
@@ -119,17 +120,17 @@ ENGINE_FULL_SCAN_KB = 10_000
 
 
 def graph_of(profile: Profile, expected_memories: int) -> Hnsw:
-    """The profile's graph, whose full scan depends on the vectors too."""
+    """Return the profile's graph for this size. Its full-scan threshold is not set: it depends on the vectors too."""
     return profile.large_graph if expected_memories > LARGE_MEMORIES else profile.graph
 
 
 def figures_of(profile: Profile, *, expected_memories: int, dimensions: int, datatype: str) -> CollectionFigures:
-    """The profile's numbers for a collection of this size."""
+    """Return the profile's figures for a collection of this size."""
     vector_bytes = dimensions * DATATYPE_BYTES[datatype]
     raw_bytes = expected_memories * vector_bytes
     full_scan_kb = profile.full_scan_memories * vector_bytes // KIBIBYTE
-    enough = _CPUS_FOR_SEGMENTS * profile.indexing_threshold_kb * KIBIBYTE
-    segments = PER_CPU if profile.has_segment_per_cpu and raw_bytes >= enough else profile.segments
+    min_bytes_per_cpu = _CPUS_FOR_SEGMENTS * profile.indexing_threshold_kb * KIBIBYTE
+    segments = PER_CPU if profile.has_segment_per_cpu and raw_bytes >= min_bytes_per_cpu else profile.segments
     is_cold = profile.cold_from_bytes is not None and raw_bytes >= profile.cold_from_bytes
     return CollectionFigures(
         hnsw=replace(
@@ -138,5 +139,5 @@ def figures_of(profile: Profile, *, expected_memories: int, dimensions: int, dat
         ),
         optimizers=Optimizers(default_segment_number=segments, indexing_threshold_kb=profile.indexing_threshold_kb),
         memory=COLD if is_cold else CACHED,
-        quantization=next(method for least, method in reversed(profile.quantization) if raw_bytes >= least),
+        quantization=next(method for min_bytes, method in reversed(profile.quantization) if raw_bytes >= min_bytes),
     )

@@ -1,8 +1,8 @@
-"""What a preset's table holds. A figure that a design does not give is the engine's own or this product's default.
+"""Data types of a preset. Figures that a design does not give are the engine's or this product's defaults.
 
 `Hnsw` and `Optimizers` are the same values in a preset, a profile, the tuning in force, a collection and a plan. A
 figure has the same name in `spec.index`, here, in the status (`spec/kinds/base.py: manifest_name`) and in Qdrant, which
-leaves out the unit. A new figure is a field here, in `spec_index.py` and in `status_agent_memory.py`.
+omits the unit. A new figure needs a field here, in `spec_index.py` and in `status_agent_memory.py`.
 """
 
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -16,7 +16,7 @@ from agentmemory_operator.spec.schedule import NEVER
 
 @dataclass(frozen=True, slots=True)
 class ScalarQuantization:
-    """int8 copies of the vectors. The engine replaces quantization as a whole."""
+    """int8 copies of the vectors. The engine accepts a change of quantization only as a whole, not of single fields."""
 
     quantile: float | None
     always_ram: bool
@@ -24,7 +24,7 @@ class ScalarQuantization:
 
 @dataclass(frozen=True, slots=True)
 class ProductQuantization:
-    """Chunks of the vectors as numbers of centroids: X4..X64 smaller."""
+    """Chunks of the vectors stored as centroid numbers: 4 to 64 times smaller (X4..X64)."""
 
     compression: str
     always_ram: bool
@@ -32,7 +32,7 @@ class ProductQuantization:
 
 @dataclass(frozen=True, slots=True)
 class BinaryQuantization:
-    """One to two bits for each number; the query may keep more."""
+    """One to two bits for each number of a vector. The query may keep more."""
 
     encoding: str
     query_encoding: str
@@ -41,7 +41,7 @@ class BinaryQuantization:
 
 @dataclass(frozen=True, slots=True)
 class TurboQuantization:
-    """Bits1..Bits4 for each number of the rotated vector."""
+    """Bits1 to Bits4 for each number of the rotated vector."""
 
     bits: str
     always_ram: bool
@@ -52,7 +52,7 @@ Quantization = ScalarQuantization | ProductQuantization | BinaryQuantization | T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hnsw:
-    """Figures of the graph. None: not decided here."""
+    """Figures of the HNSW graph. None leaves a figure unset."""
 
     m: int | None = None
     ef_construct: int | None = None
@@ -61,11 +61,11 @@ class Hnsw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizers:
-    """Figures of the segments. None: not decided here.
+    """Figures of the segments. None leaves a figure unset.
 
     Attributes:
-        default_segment_number: 0 is one for each CPU.
-        indexing_threshold_kb: 0 never builds a graph.
+        default_segment_number: Number of segments. 0 is one for each CPU.
+        indexing_threshold_kb: Size from which a segment gets a graph. 0 never builds one.
     """
 
     default_segment_number: int | None = None
@@ -76,20 +76,20 @@ FiguresT = TypeVar("FiguresT", bound=Hnsw | Optimizers)
 
 
 def with_given(base: FiguresT, given: object) -> FiguresT:
-    """The figures with those that `given` has under the same names and that are not None."""
+    """Return `base` with the figures that `given` has under the same names and that are not None."""
     named = {figure.name: getattr(given, figure.name, None) for figure in fields(base)}
     return replace(base, **{name: value for name, value in named.items() if value is not None})
 
 
 def figures_to_set(desired: FiguresT, live: FiguresT) -> dict[str, int]:
-    """The desired figures that differ from the live ones; None asks for nothing."""
-    wanted = asdict(desired).items()
-    return {name: value for name, value in wanted if value is not None and value != getattr(live, name)}
+    """Return the desired figures that differ from the live ones. A desired None is left as it is."""
+    items = asdict(desired).items()
+    return {name: value for name, value in items if value is not None and value != getattr(live, name)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionFigures:
-    """The figures that a preset or a profile gives where the object gives none.
+    """Figures of a preset or a profile, used where the object gives none.
 
     Attributes:
         memory: Cached or Cold.
@@ -102,15 +102,15 @@ class CollectionFigures:
 
 
 Indexes = tuple[tuple[str, str], ...]
-"""Payload indexes that collections get, by key on the point."""
+"""Payload indexes of a collection: pairs of point key and index type."""
 
-# What most scores read of how a memory is used.
+# Usage fields that most scores read.
 USE_INDEXES: Indexes = (("importance", "float"), ("accessCount", "integer"))
 
-# What callers narrow by who have kinds of memories.
+# Fields by which callers filter memories of different kinds.
 KIND_INDEXES: Indexes = (("type", "keyword"), ("tags", "keyword"))
 
-# What every search and list filters on or orders by; each index is one call when a collection is made.
+# Fields that every search and list filters or orders by. Each index costs one call when a collection is created.
 NEEDED_INDEXES: Indexes = (
     ("userId", "keyword"),
     ("supersededById", "keyword"),
@@ -119,11 +119,11 @@ NEEDED_INDEXES: Indexes = (
     ("deletedAt", "integer"),
     ("pending", "bool"),
     ("sessionId", "keyword"),
-    # The order of the change log.
+    # Order of the change log.
     ("loggedAt", "integer"),
 )
 
-# Those of the designs. What only some callers filter on is theirs to index: docs/adr/0011.
+# Indexes of the designs. Fields that only some callers filter by are for objects to index: docs/adr/0011.
 RETRIEVAL_INDEXES: Indexes = (*NEEDED_INDEXES, *KIND_INDEXES, *USE_INDEXES)
 
 DEFAULT_METHOD = "Score"
@@ -133,12 +133,12 @@ DEFAULT_K = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """How a search by meaning and words ranks.
+    """Combination of the two rankings of a search, by meaning and by words.
 
     Attributes:
         method: Score, RRF or None.
-        keyword_weight: share of the keyword term, 0..1; with RRF strictly between.
-        k: of RRF: the larger, the less the first places stand out.
+        keyword_weight: Share of the keyword term, 0..1; with RRF, 0 and 1 are excluded.
+        k: Constant of RRF. A larger value reduces the lead of the first places.
     """
 
     method: str = DEFAULT_METHOD
@@ -147,13 +147,15 @@ class Fusion:
 
 
 SAYS_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
-"""Where the evidence of a memory lies: `memories/rules/evidence.py`."""
+"""Paths of a memory's evidence in its payload: see `memories/rules/evidence.py`."""
 
-# What finds the neighbours of a memory in its session, and those whose keyword text has to be written again: the marks
-# find who holds a memory's words too, and only the sweep looks for what a crash left, which reads every memory anyway.
+# `sessionOrder` finds the neighbours of a memory in its session. The marks find the keyword texts that contain words of
+# another memory and have to be rewritten. Texts left stale by a crash need no index: only the sweep looks for them, and
+# it reads every memory anyway.
 KEYWORD_INDEXES: Indexes = (("sessionOrder", "integer"), (MARKS_PATH, "keyword"))
 
-# What else of the evidence a score reads; the engine would read the whole payload of every candidate for it.
+# The other part of the evidence that a score reads. Without an index the engine reads the whole payload of every
+# candidate.
 TERSE_INDEXES: Indexes = ((SAYS_PATH, "float"),)
 
 DEFAULT_ASSISTANT = 0.5
@@ -161,15 +163,15 @@ DEFAULT_ASSISTANT = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceWeights:
-    """How much evidence beyond likeness counts beside similarity and keyword, which are 1 together.
+    """Weights of evidence beyond similarity. Similarity and keyword together have the weight 1.
 
     Attributes:
-        terse: that a memory says much.
-        author: that the question names who said it, or is of the user and the user said it.
-        time: that the question asks when, and the memory holds a time.
-        asked: that another one asked something right before.
-        date: that the memory is of a date that the question names.
-        assistant: what stands in the place of `terse` for what an assistant said, which is long anyway.
+        terse: The memory has much content.
+        author: The question names the author of the memory, or is about the user and the user is its author.
+        time: The question asks for a time, and the memory contains one.
+        asked: Another author asked a question right before the memory.
+        date: The memory is from a date that the question names.
+        assistant: Value of `terse` for messages of an assistant, which are long anyway.
     """
 
     terse: float = 0.0
@@ -181,7 +183,7 @@ class EvidenceWeights:
 
     @property
     def terms(self) -> dict[str, float]:
-        """The weight of each term that counts."""
+        """Weights that are not 0, by the name of their term."""
         named = {name: getattr(self, name) for name in EVIDENCE}
         return {name: weight for name, weight in named.items() if weight}
 
@@ -189,12 +191,12 @@ class EvidenceWeights:
 NO_EVIDENCE = EvidenceWeights()
 
 NO_GATE = -1.0
-"""As a threshold or a least similarity: nothing is left out."""
+"""Threshold or minimum similarity that filters nothing out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the combined score; they must add up to 1."""
+    """Weights of the combined score. They must add up to 1."""
 
     similarity: float
     recency: float
@@ -203,12 +205,12 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prune:
-    """Which memories are not worth keeping: old, and of little priority, and doubtful.
+    """Conditions to prune a memory: old, of low priority, and of low confidence. All must hold.
 
     Attributes:
-        older_than_days: age from which one may be pruned.
-        priority_below: 0..1, by the model Priority whatever ranks.
-        confidence_below: 0..1; a memory without a confidence is judged by age and priority alone.
+        older_than_days: Minimum age.
+        priority_below: 0..1, by the model Priority, whichever model ranks.
+        confidence_below: 0..1. A memory without a confidence is judged by age and priority only.
     """
 
     older_than_days: float
@@ -218,21 +220,22 @@ class Prune:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
-    """What becomes of memories when they are written and with time.
+    """Processing of memories when they are written, and their removal over time.
 
     Attributes:
-        schedule: of the cleanup, as a cron expression.
-        time_zone: in which the schedule is read.
-        decay_floor: memories whose recency is below are cleaned up; None keeps them.
-        max_chain_length: longer chains of supersession are collapsed; None keeps them.
-        max_memories_per_user: beyond, the least valuable go; None is any number.
-        max_removal_percent: of an agent's memories one cleanup removes no larger share without an approval.
-        prune: what else is cleaned up; None is nothing.
-        scrub_secrets: what looks like a credential is taken out of a memory before it is hashed and embedded.
-        deduplicate: a memory that says what an active one of its user and type says is not stored twice.
-        working_memory_slots: entries of a session's working memory.
-        session_idle_hours: a session that was not used for so long is over; None is only when somebody ends it.
-        remove_hidden_days: what the time of its type hides is cleaned up so long after; None keeps it.
+        schedule: Cron expression of the cleanup.
+        time_zone: Time zone of the schedule.
+        decay_floor: Memories with a lower recency are cleaned up. None keeps them.
+        max_chain_length: Longer chains of supersession are collapsed. None keeps them.
+        max_memories_per_user: Above this number the least valuable memories are removed. None is no limit.
+        max_removal_percent: Largest share of an agent's memories that one cleanup removes without an approval.
+        prune: Conditions of further memories to clean up. None is none.
+        scrub_secrets: True to remove text that looks like a credential before a memory is hashed and embedded.
+        deduplicate: True to skip a memory if an active one of the same user and type has the same content.
+        working_memory_slots: Maximum number of entries in a session's working memory.
+        session_idle_hours: A session unused for this long is over. None ends sessions by request only.
+        remove_hidden_days: Memories hidden by the time to live of their type are cleaned up this long after. None keeps
+            them.
     """
 
     schedule: str = "0 3 * * *"
@@ -251,14 +254,14 @@ class Lifecycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationTerms:
-    """Which memories are consolidated, and when, where the object names a model.
+    """Selection and schedule of consolidation, if the object names a model.
 
     Attributes:
-        schedule: as a cron expression, read in UTC; Never: only when somebody asks.
-        older_than_days: younger ones are left for another time.
-        least: of a user or shared scope; fewer are left for another time.
-        types: those that are looked at; none is all.
-        duplicate_similarity: a merged fact as near as that to a stored memory says nothing new.
+        schedule: Cron expression in UTC. Never: only on request.
+        older_than_days: Minimum age of a memory.
+        least: Minimum number of memories of a user or shared scope. Fewer wait for a later run.
+        types: Types to consolidate. Empty is all.
+        duplicate_similarity: A merged fact at least this similar to a stored memory counts as a duplicate of it.
     """
 
     schedule: str = NEVER
@@ -270,27 +273,28 @@ class ConsolidationTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset(CollectionFigures):
-    """The numbers of one reference design.
+    """Figures of one reference design.
 
     Attributes:
-        summary: what it is for, in a line.
-        revision: raised with every change of a released table.
-        types: none is any type, each without decay; the first is that of a memory stored without one.
-        model: what ranks; None is the weighted sum.
-        weights, utility_norm: of the weighted sum, also where an object asks for it under a preset of another model.
-        limit: results of a search that names no top_k.
-        score_threshold: on the combined score.
-        min_similarity: on the similarity, -1..1; where words are searched too, it holds for the path by meaning alone.
-        has_keyword: memories are found by words too, unless the object says otherwise.
-        has_entities: memories are searched for names as they are stored, unless the object says otherwise.
-        fusion: how words and meaning become one number.
-        evidence: what counts beside words and meaning, where there are weighted words.
-        embedding_models: the model of a provider where the object names none, and the design does.
-        embedding_cache_entries: texts whose vectors are kept in memory.
-        knowledge_category: of a memory that is stored without one; None leaves it without.
-        max_content_tokens: longest content; None is the API's own bound.
-        datatype: of the vectors, Float32 or Float16.
-        payload_indexes: what its own searches, identity lookups and chains filter on.
+        summary: Purpose in one line.
+        revision: Number of this table. Each change of a released table gets a higher one.
+        types: Memory types; a memory stored without a type gets the first. Empty allows any type, without decay.
+        model: Scoring model. None is the weighted sum.
+        weights, utility_norm: Of the weighted sum. They also apply if an object selects it under a preset with another
+            model.
+        limit: Number of results of a search without top_k.
+        score_threshold: Minimum combined score.
+        min_similarity: Minimum similarity, -1..1. In a search by words too, it applies to the path by meaning only.
+        has_keyword: Default for finding memories by words too. The object may override it.
+        has_entities: Default for detecting names in memories as they are stored. The object may override it.
+        fusion: Combination of the rankings by words and by meaning.
+        evidence: Weights of evidence in addition to words and meaning, if words are weighted.
+        embedding_models: Pairs of a provider and its default model in this design.
+        embedding_cache_entries: Number of texts with cached vectors.
+        knowledge_category: Default of a memory stored without one. None stores none.
+        max_content_tokens: Longest content. None is the limit of the API.
+        datatype: Float32 or Float16, of the vectors.
+        payload_indexes: Fields that its searches, identity lookups and chains filter by.
     """
 
     name: str
@@ -324,11 +328,11 @@ MAX_CANDIDATES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reranking:
-    """A cross-encoder and how much it reads.
+    """A cross-encoder and the number of results that it reorders.
 
     Attributes:
-        model: its name.
-        candidates: how many of the best by the combined score it orders anew, 1..200.
+        model: Name of the cross-encoder.
+        candidates: Number of best results by the combined score that it reorders, 1..200.
     """
 
     model: str

@@ -1,5 +1,6 @@
-"""CEL rules of the kinds: what no single field's bounds can say.
+"""CEL rules of the kinds: constraints that the bounds of a single field cannot express.
 
-Each runs twice: in the API server, as part of the CRD, and in `parse` over the same JSON. A rule may use only what
-both engines share; `size` of a text counts bytes in one and characters in the other, so pair it with a pattern.
+Each rule runs twice: in the API server, as part of the CRD, and in `parse` over the same JSON. A rule may only use
+features that both engines implement equally. `size` of a string counts bytes in one and characters in the other, so
+combine it with a pattern.
 """

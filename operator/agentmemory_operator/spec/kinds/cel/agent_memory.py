@@ -1,4 +1,4 @@
-"""Rules of an AgentMemory as a whole, of its types and their lifetimes, and of its zones."""
+"""CEL rules of an AgentMemory as a whole, of its types and their times to live, and of its zones."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
 from agentmemory_operator.spec.zones import Zone
@@ -49,7 +49,7 @@ TTL = (
     ),
 )
 
-# Over the whole object: only there does a rule see the object's name.
+# The rule is on the whole object, because only there is metadata.name visible.
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
 AGENT_MEMORY = (
     CelRule(

@@ -1,8 +1,8 @@
-"""Rules of `spec.embedding`, and the models that they know."""
+"""CEL rules of `spec.embedding`, and the models that they contain."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
 
-# Without these, admission could not know what a model's vectors measure.
+# Admission needs the dimensions of these models to check `dimensions`.
 OPENAI_MODELS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 OPENAI_DEFAULT_MODEL = "text-embedding-3-small"
 OPENAI_URL = "https://api.openai.com/v1"

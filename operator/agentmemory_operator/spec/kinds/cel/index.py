@@ -1,4 +1,4 @@
-"""Rules of `spec.index`."""
+"""CEL rules of `spec.index`."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
 from agentmemory_operator.spec.presets import NEEDED_INDEXES
@@ -8,7 +8,7 @@ EF_BELOW_M = (
     " raise efConstruct, or lower m"
 )
 
-# Where the object gives one of the two, its profile or preset gives the other: `over_preset` looks at that.
+# If the object sets only one of the two, its profile or preset decides the other: `over_preset` checks that.
 INDEX = (
     CelRule(
         "!has(self.hnsw) || !has(self.hnsw.m) || !has(self.hnsw.efConstruct) || self.hnsw.efConstruct >= self.hnsw.m",

@@ -1,4 +1,4 @@
-"""Rules of QdrantConnection, MemorySnapshot and MemoryRestore."""
+"""CEL rules of QdrantConnection, MemorySnapshot and MemoryRestore."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule, is_url
 

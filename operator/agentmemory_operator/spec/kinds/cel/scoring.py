@@ -1,4 +1,4 @@
-"""Rules of `spec.scoring` and the weights of a search."""
+"""CEL rules of `spec.scoring` and of the weights of a search."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
 
@@ -20,18 +20,18 @@ MODELS_FIGURES = {
     "importance": "Importance",
     "expression": "Expression",
 }
-"""Which model each figure belongs to."""
+"""Model of each figure."""
 
 
 def belongs_to(field: str, model: str) -> str:
-    """What is wrong with a figure beside another model than its own."""
+    """Return the error of a figure that is set with another model than its own."""
     return f"{field} applies only with model {model}: remove it, or choose model {model}"
 
 
-# A line break is allowed: what else may stand in an expression, its parser says with the place.
+# Line breaks are allowed. The parser of expressions reports other invalid characters with their position.
 EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
 
-# Where the object names no model, its preset's counts, which no definition knows: `over_preset`.
+# If the object names no model, its preset's applies, which the CRD does not contain: `over_preset` checks that.
 SCORING = (
     *(
         CelRule(
