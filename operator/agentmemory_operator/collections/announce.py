@@ -13,7 +13,7 @@ Steps of `Switch`, which replaces the contents (a restore and its rollback). `re
 
 At most one move of an alias is in progress: `AliasLocks` serialises moves in this process, and the leader lease
 excludes other operators. An error before step 4 removes the announcement, and writers continue. If the result of step 4
-is unknown, the announcement stays and writers wait until the move is repeated.
+is unknown, or the leader lease is lost, the announcement stays: writers wait until the move is repeated.
 """
 
 import asyncio
