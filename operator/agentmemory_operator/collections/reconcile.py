@@ -257,7 +257,6 @@ async def reconcile(
 
 
 async def _drafted(plans: _Plans, *, store: CollectionStore, permit: Permit) -> PassDraft:
-    """Make the draft; if it has a Rebuild, survey the collection for its costs and draft again."""
     found = plans.draft(permit.terms)
     terms = await surveyed(permit.terms, found.plan, plans.observed, store=store, room=permit.room)
     return found if terms is permit.terms else plans.draft(terms)
@@ -266,7 +265,6 @@ async def _drafted(plans: _Plans, *, store: CollectionStore, permit: Permit) -> 
 async def _creation(
     found: PassDraft, alias: str, desired: Collection, names: frozenset[str], *, store: CollectionStore, permit: Permit
 ) -> PassDraft:
-    """Complete the draft of a new collection with a free name."""
     await check_peers(desired.replication_factor, store=store)
     physical = await _free_name(alias, found.plan.physical, names, store=store, permit=permit)
     plan = found.plan
@@ -296,17 +294,15 @@ def _ignored(found: PassDraft) -> SpecInvalid:
 def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observed) -> Reconciled:
     """Build the outcome of an applied draft; raise if the server ignored a change."""
     whole, remaining_plan = _still_to_do(found, alias, desired, observed)
-    remaining_way = without_drift(whole) if whole and found.leaves_drift else whole
-    if remaining_way and set(allowed(remaining_way, _refused(remaining_way, found.wish, observed, found.terms))) - set(
-        found.queued
-    ):
+    pending = without_drift(whole) if whole and found.leaves_drift else whole
+    if pending and set(allowed(pending, _refused(pending, found.wish, observed, found.terms))) - set(found.queued):
         raise _ignored(found)
-    if found.wish == desired and remaining_way:
-        remaining, refusal = remaining_way, found.refusal
+    if found.wish == desired and pending:
+        remaining, refusal = pending, found.refusal
     else:
         remaining, refusal = (
             remaining_plan,
-            _held_upgrade(remaining_plan, remaining_way, desired, observed, found.terms),
+            _held_upgrade(remaining_plan, pending, desired, observed, found.terms),
         )
     if found.queued:
         refusal = hold_queued(found.queued, refusal, found.waits_for)
@@ -350,7 +346,7 @@ async def observe_linked(
     nothing of that name looks for a numbered collection whose rebuild record waits for the alias, and creates it.
 
     Returns:
-        The observed collection, or None; and the existing physical names numbered for the alias. They are listed only
+        The observed collection, or None; and the existing physical names numbered for the alias. These are listed only
             if no pass has reported a collection, or if none was found.
     """
     likely, _ = physical_names(alias, last_physical)
