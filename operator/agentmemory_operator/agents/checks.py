@@ -63,13 +63,13 @@ def _has_ordinary_length(vector: Vector) -> bool:
 
 def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[FieldError]:
     """Return an error for each type that the agent does not define. An agent that defines no types accepts any."""
-    known = [type_.name for type_ in agent.settings.ranking.types]
-    if not known:
+    defined = [type_.name for type_ in agent.settings.ranking.types]
+    if not defined:
         return []
     return [
-        FieldError(field, f"{name!r} is not a type of this agent: use one of {', '.join(known)}")
+        FieldError(field, f"{name!r} is not a type of this agent: use one of {', '.join(defined)}")
         for name in types
-        if name not in known
+        if name not in defined
     ]
 
 

@@ -6,11 +6,11 @@ of the collection's metadata, whose result decides:
 | result of the read | search | other lookup | write |
 |---|---|---|---|
 | same collection, no move or an announced one | accepted | accepted | accepted |
-| same collection, the move is final | accepted | accepted | accepted once its copy in the target is found |
+| same collection, the move is final | accepted | accepted | accepted if it was copied, or the move is withdrawn |
 | another collection with the same contents (copied) | CollectionMoved | accepted | OutcomeUnknown |
 | another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
-A *search* depends on vectors: a query, or a scroll that returns vectors. Once a write was sent through the store, every
+A *search* depends on vectors: a query, or a scroll that returns vectors. After the first write through the store, every
 rejection is OutcomeUnknown instead: that a memory is missing in other contents does not prove a conflict.
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was

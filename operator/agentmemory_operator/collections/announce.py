@@ -114,9 +114,9 @@ class Announcing:
         await say(server, announcement, Phase.ANNOUNCED)
         return replace(announcement, known_s=self.monotonic() + self.announce_s)
 
-    async def wait_out(self, made: Announcement) -> None:
+    async def wait_out(self, announcement: Announcement) -> None:
         """Wait until no API process relies on metadata that was read before the announcement."""
-        while (left_s := made.known_s - self.monotonic()) > 0:
+        while (left_s := announcement.known_s - self.monotonic()) > 0:
             await self.sleep(left_s)
 
     async def wait_for_late_writes(self, server: Server) -> None:
@@ -193,22 +193,29 @@ class Switch:
                 raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 
 
-async def say(server: Server, made: Announcement, phase: Phase) -> None:
+async def say(server: Server, announcement: Announcement, phase: Phase) -> None:
     """Write the phase of a move into the source's metadata."""
-    embedding = embedding_to_json(made.embedding) if made.embedding else None
-    document = announced(made.source, made.target, made.token, phase, carries=made.carries, embedding=embedding)
-    await server.snapshots.write_metadata(made.source, document)
+    embedding = embedding_to_json(announcement.embedding) if announcement.embedding else None
+    document = announced(
+        announcement.source,
+        announcement.target,
+        announcement.token,
+        phase,
+        carries=announcement.carries,
+        embedding=embedding,
+    )
+    await server.snapshots.write_metadata(announcement.source, document)
 
 
-async def check_stands(server: Server, made: Announcement) -> Json:
+async def check_stands(server: Server, announcement: Announcement) -> Json:
     """Raise unless the announcement is still in the source's metadata, which is returned.
 
     Raises:
         StoreUnavailable: If it was removed and writers continue. Announce the move again.
     """
-    metadata = await server.snapshots.metadata(made.source) or {}
-    if not is_announced(metadata, made.token):
-        raise StoreUnavailable(f"the announcement in {made.source} was removed and is repeated")
+    metadata = await server.snapshots.metadata(announcement.source) or {}
+    if not is_announced(metadata, announcement.token):
+        raise StoreUnavailable(f"the announcement in {announcement.source} was removed and is repeated")
     return metadata
 
 

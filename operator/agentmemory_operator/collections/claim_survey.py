@@ -84,7 +84,11 @@ class ClaimSurvey:
             log.info("cannot list the collections of %s yet, retrying later: %s", key, exc)
             return None
         found = [self._witness(holding, key, cluster_id) for holding in holdings]
-        return [one for one in found if one is not None and await self._is_allowed(key, one.marker.namespace)]
+        return [
+            witness
+            for witness in found
+            if witness is not None and await self._is_allowed(key, witness.marker.namespace)
+        ]
 
     def _witness(self, holding: Holding, key: Key, cluster_id: str) -> Witness | None:
         """Return the evidence of a collection, or None if its marker is missing, foreign, or of another connection."""

@@ -36,7 +36,7 @@ from agentmemory_operator.spec.naming import next_physical, number_of, physical_
 async def surveyed(
     terms: PassTerms, plan: Plan, observed: Observed | None, *, store: CollectionStore, room: Room
 ) -> PassTerms:
-    """Return the terms with a survey of the collection, on which the costs of a Rebuild depend; unchanged without one.
+    """Return the terms with a survey of the collection, for the costs of a Rebuild. Unchanged if the plan has none.
 
     Raises:
         StoreUnavailable: If the server is unavailable.
@@ -323,8 +323,8 @@ def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Ob
     if found.todo and found.wish:
         whole = plan_for(found.wish)
     # `found.plan` cannot be used here: it lacks the drift that stays.
-    asked = whole if whole and found.wish == desired else plan_for(desired)
-    return (without_wake(whole) if whole else None), without_wake(asked)
+    to_desired = whole if whole and found.wish == desired else plan_for(desired)
+    return (without_wake(whole) if whole else None), without_wake(to_desired)
 
 
 def _with_drift(done: Reconciled, found: PassDraft, whole: Plan | None) -> Reconciled:

@@ -177,10 +177,10 @@ class Capacity:
         for is_last in (False, True):
             # Collections created since the last read may be counted twice. So a refusal because of them needs a new
             # read.
-            anew_s = 0.0 if any(one.done_s is not None for one in self._others(connection)) else self.anew_s
+            anew_s = 0.0 if any(pending.done_s is not None for pending in self._others(connection)) else self.anew_s
             loads = await self.loads(connection, store, older_s=anew_s if is_last else self.fresh_s)
             # No await from here until the reservation: of two concurrent requests, the second includes the first.
-            short = shortage_of(loads, need, [one.need for one in self._others(connection)], share=share)
+            short = shortage_of(loads, need, [pending.need for pending in self._others(connection)], share=share)
             if short is None:
                 return None
         return short
@@ -188,8 +188,8 @@ class Capacity:
     def _others(self, connection: QdrantConnection) -> list[_Making]:
         """Return the collections being created on the server, and those since the last read, which may lack them."""
         since_s = self._readings.get(key_of(connection), _NEVER).at_s
-        making = self._pending.get(connection.spec.url, [])
-        return [one for one in making if one.done_s is None or one.done_s >= since_s]
+        on_server = self._pending.get(connection.spec.url, [])
+        return [pending for pending in on_server if pending.done_s is None or pending.done_s >= since_s]
 
     @contextmanager
     def _reserve(self, connection: QdrantConnection, need: Need) -> Iterator[None]:
@@ -207,7 +207,11 @@ class Capacity:
         """Drop collections that every valid read includes."""
         since_s = _now_s() - 2 * self.fresh_s
         for place in {url, *self._pending}:
-            kept = [one for one in self._pending.get(place, []) if one.done_s is None or one.done_s > since_s]
+            kept = [
+                pending
+                for pending in self._pending.get(place, [])
+                if pending.done_s is None or pending.done_s > since_s
+            ]
             if kept:
                 self._pending[place] = kept
             else:
@@ -246,20 +250,20 @@ class Capacity:
 
     async def _of(self, key: Key, tenant: Tenant, names: list[str], store: Asked) -> list[str]:
         """Return the collections of a tenant, by their markers."""
-        known = self._tenants.setdefault(key, {})
-        for gone in known.keys() - set(names):
-            del known[gone]
+        cached = self._tenants.setdefault(key, {})
+        for deleted in cached.keys() - set(names):
+            del cached[deleted]
         # Adopted collections may have any name; those of other products have no marker.
         for name in names:
-            asked_s, owner = known.get(name, (-OTHERS_S, None))
-            if _now_s() - asked_s >= (OURS_S if owner == tenant else OTHERS_S):
-                known[name] = _now_s(), await store.tenant_of(name)
-        return [name for name in names if known.get(name, (0.0, None))[1] == tenant]
+            read_s, owner = cached.get(name, (-OTHERS_S, None))
+            if _now_s() - read_s >= (OURS_S if owner == tenant else OTHERS_S):
+                cached[name] = _now_s(), await store.tenant_of(name)
+        return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted connection."""
-        for known in (self._readings, self._read_locks, self._count_locks, self._bounds, self._tenants, self._granted):
-            known.pop(key, None)
+        for state in (self._readings, self._read_locks, self._count_locks, self._bounds, self._tenants, self._granted):
+            state.pop(key, None)
 
     @property
     def metrics(self) -> list[Collector]:

@@ -138,7 +138,7 @@ class Handover:
             await self.store.delete(existing)
 
     def _needs_nothing(self, memory: AgentMemory, access: ServerAccess) -> bool:
-        """Return whether the agent needs no Secret and has none, as most agents without keys."""
+        """Return whether the agent needs no Secret and has none. Most agents have no keys at all."""
         spec = access.connection.spec
         has_keys = spec.tls or spec.api_key_secret_ref or any(self._references(memory))
         return self.is_listed and memory.slug not in self.given and not has_keys
@@ -151,8 +151,8 @@ class Handover:
         Only values bound to hosts are kept; whether they may be sent there was checked when they were copied.
         """
         self._unverified.discard(memory.slug)
-        known = self._in_force.get(memory.slug)
-        if known is not None and known.uid == memory.metadata.uid:
+        in_force = self._in_force.get(memory.slug)
+        if in_force is not None and in_force.uid == memory.metadata.uid:
             return {}
         kept = (slot for slot in before if slot not in required and is_bound(slot))
         found: dict[str, str | None] = {slot: before[slot] for slot in kept}
@@ -263,8 +263,8 @@ class Handover:
 
     def _in_force_key(self, memory: AgentMemory) -> KeyToHand | None:
         """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild."""
-        known = self._in_force.get(memory.slug)
-        in_force = known.key() if known and known.uid == memory.metadata.uid else None
+        recorded = self._in_force.get(memory.slug)
+        in_force = recorded.key() if recorded and recorded.uid == memory.metadata.uid else None
         return None if in_force == _embedding_key(memory) else in_force
 
 

@@ -177,7 +177,7 @@ def shortage_of(
         share: Share of each limit that may be used.
     """
     for load in loads:
-        pending = sum(one.maps for one in others) if load.resource == MEMORY_MAPS else load.each * len(others)
+        pending = sum(other.maps for other in others) if load.resource == MEMORY_MAPS else load.each * len(others)
         needed = need.maps if load.resource == MEMORY_MAPS else load.each
         if load.used + pending + needed > share * load.limit:
             why = f" ({need.told})" if load.resource == MEMORY_MAPS and need.told else ""
@@ -234,7 +234,7 @@ def capacity_status(loads: Sequence[Load], old: CapacityStatus | None) -> Capaci
 def without_capacity(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a connection's status without its capacity, which must not trigger passes over its objects."""
     kept = {name: value for name, value in status.items() if name != "capacity"}
-    conditions = [one for one in status.get("conditions") or [] if one.get("type") != CONDITION]
+    conditions = [condition for condition in status.get("conditions") or [] if condition.get("type") != CONDITION]
     return kept | {"conditions": conditions}
 
 
@@ -268,6 +268,6 @@ def capacity_state(level: Level | None, told: CapacityStatus | None) -> Conditio
     usage = " and ".join(f"{about}{used.used:,} of {used.limit:,} {resource}" for resource, used in known)
     if level is Level.ROOM:
         return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {usage}")
-    fullest = max(known, key=lambda one: one[1].used / one[1].limit)[0]
+    fullest = max(known, key=lambda item: item[1].used / item[1].limit)[0]
     until = "new agents are refused" if level is Level.FULL else f"new agents are refused from {NEW_AGENTS:.0%} on"
     return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {usage}; {until}: {_WAYS[fullest]}")

@@ -108,7 +108,7 @@ def _rank(witness: Witness) -> tuple[Any, ...]:
 
 def _claim_from(witnesses: Sequence[Witness]) -> SlugClaim:
     first = witnesses[0].marker
-    used = [one.connection for one in witnesses if one.marker.namespace == first.namespace]
+    used = [witness.connection for witness in witnesses if witness.marker.namespace == first.namespace]
     connections = tuple(dict.fromkeys(used))[:MOST_CONNECTIONS]
     return SlugClaim(namespace=first.namespace, uid=first.uid, connections=connections)
 

@@ -96,8 +96,8 @@ def _is_own(change: Change) -> bool:
 
 def _differences(desired: Collection, live: Collection, change: Change) -> Iterator[Difference]:
     match change:
-        case Rebuild(field, observed, wanted):
-            yield Difference(field, wanted, observed)
+        case Rebuild(field, observed, expected):
+            yield Difference(field, expected, observed)
         case UpdateStrictMode(limits):
             existing = dict(live.strict_mode or ())
             for name, value in limits:
@@ -109,9 +109,9 @@ def _differences(desired: Collection, live: Collection, change: Change) -> Itera
         case _:
             ours, theirs = figures_in(desired), figures_in(live)
             for name in (figure.name for figure in fields(change) if figure.compare):
-                wanted, found = ours[name], theirs[name]
-                if wanted != found and (wanted is not None or name == "quantization"):
-                    yield Difference(PATHS.get(name, f"index.{name}"), _shown(wanted), _shown(found))
+                expected, found = ours[name], theirs[name]
+                if expected != found and (expected is not None or name == "quantization"):
+                    yield Difference(PATHS.get(name, f"index.{name}"), _shown(expected), _shown(found))
 
 
 def _shown(value: Any) -> str:

@@ -193,8 +193,8 @@ def hold_upgrade(
         base: Plan under the revision in force. None if its values are unknown.
         costs: Costs of the plan's Rebuild.
     """
-    asked = base.changes if base else ()
-    costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in asked]
+    base_changes = base.changes if base else ()
+    costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in base_changes]
     live = observed.collection.marker if observed else None
     ends = terms.ends.get(live.preset_revision, "") if live else ""
     if observed is None or not (costly or ends):
@@ -203,7 +203,7 @@ def hold_upgrade(
     rebuild = refuse(plan, observed, terms=terms, costs=costs)
     if rebuild and rebuild.reason not in (Reason.REBUILD_RUNNING, Reason.AWAITING_APPROVAL):
         return replace(rebuild, held=plan.changes)
-    has_own = any(isinstance(change, Rebuild) for change in asked)
+    has_own = any(isinstance(change, Rebuild) for change in base_changes)
     is_brought_along = rebuild is not None and rebuild.reason == Reason.REBUILD_RUNNING and has_own
     if _ends_as_approved(plan, terms.approved) if ends else is_approved(plan, terms.approved) or is_brought_along:
         return None

@@ -125,10 +125,10 @@ class TakeoverRequest:
 
 def shown(requests: Sequence[TakeoverRequest]) -> list[TakeoverRequest]:
     """Return the requests that a status lists: the oldest first, with a limit for each namespace and in total."""
-    kept: list[TakeoverRequest] = []
+    listed: list[TakeoverRequest] = []
     numbers: dict[str, int] = {}
     for request in sorted(requests):
         numbers[request.namespace] = numbers.get(request.namespace, 0) + 1
         if numbers[request.namespace] <= MOST_OF_NAMESPACE:
-            kept.append(request)
-    return kept[:MOST_REQUESTS]
+            listed.append(request)
+    return listed[:MOST_REQUESTS]
