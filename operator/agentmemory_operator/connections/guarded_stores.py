@@ -111,7 +111,7 @@ class _Collections(_Guarded):
         return nullcontext()
 
     async def delete(self, physical: str) -> None:
-        """Delete the collection. A later one of the same name is checked again."""
+        """Delete the collection. A later one of the same name does not count as recovered by this process."""
         await self._reach.check(physical)
         await self._store.delete(physical)
         self._reach.made.discard(physical)

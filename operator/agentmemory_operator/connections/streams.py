@@ -22,7 +22,7 @@ async def silent(done: int, total: int) -> None:
 async def told(
     content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = TOLD_EVERY_S
 ) -> AsyncIterator[bytes]:
-    """Yield the content, and report progress every `every_s` seconds."""
+    """Yield the content, and report progress after a chunk once `every_s` seconds have passed."""
     loop = asyncio.get_running_loop()
     done, due_s = 0, loop.time() + every_s
     async for chunk in content:

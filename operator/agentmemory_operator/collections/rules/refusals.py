@@ -137,9 +137,9 @@ def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | N
 def holds_nothing(observed: Observed) -> bool:
     """Return whether a collection is empty, so that its Rebuild needs no approval.
 
-    The number of points is an estimate, and writers may add some: `rebuilds/begin.py` counts again until writers are
-    held. Collections that are unmarked or have the alias's own name never qualify: clients other than the API may write
-    to them, and cannot be held.
+    The number of points is an estimate, and writers may add some: the rebuild reads a point (`rebuilds/begin.py`) again
+    and again until writers are held. Collections that are unmarked or have the alias's own name never qualify: clients
+    other than the API may write to them, and cannot be held.
     """
     return observed.points == 0 and observed.collection.marker is not None and not observed.is_plain
 
