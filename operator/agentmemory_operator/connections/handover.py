@@ -110,8 +110,7 @@ class Handover:
     def learn(self, memory: AgentMemory, source: EmbeddingSource | None) -> bool:
         """Record the embedding in force, read from the collection; return whether the agent's Secret must be updated.
 
-        The object's status contains it too, but is not used: users with write access to it could make the operator copy
-        any Secret.
+        The object's status contains it too, but is not used: users who may write statuses could name any Secret there.
         """
         before, now = self._in_force.get(memory.slug), _InForce(memory.metadata.uid, source)
         self._in_force[memory.slug] = now

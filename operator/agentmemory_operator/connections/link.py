@@ -59,7 +59,9 @@ class Renewable(Generic[H]):
         self._lock = asyncio.Lock()
 
     async def _renewed_after(self, refused: H, renew: Callable[[], Awaitable[object]]) -> H | None:
-        """Return another resource than the refused one, or None if the Secret has not changed.
+        """Return another resource than the refused one, or None if there is none.
+
+        There is none if the Secret has not changed, cannot be read, or was read less than a second ago.
 
         Args:
             renew: Reads the Secret again, and replaces the held resource if it has changed.
@@ -174,7 +176,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         """Run `work` with the store and return its result; run it again if the key or the CA was just replaced.
 
         Args:
-            document: Present QdrantConnection.
+            document: Latest QdrantConnection from the watch.
             work: May be repeated after a call that the server refused.
 
         Raises:

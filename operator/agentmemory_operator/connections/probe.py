@@ -193,7 +193,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         They do if the last probe found a fault, or if a Secret has changed.
 
         Args:
-            document: Present QdrantConnection.
+            document: Latest QdrantConnection from the watch.
 
         Raises:
             SpecInvalid: If the connection is invalid, its Secret is missing, or the server is too old.

@@ -89,7 +89,7 @@ class Resolver(Generic[L]):
     """Finds connections, and keeps the links to their servers until the connections are deleted.
 
     Args:
-        table: Present objects.
+        table: Latest objects from the watch.
         namespaces: Reads labels. None if namespaces have no labels.
     """
 

@@ -56,7 +56,7 @@ class SecretNotices:
     """Reports to each object, once, that a Secret it uses does not list the host of its value.
 
     Args:
-        table: Present objects.
+        table: Latest objects from the watch.
         events: Posts the events. None logs them.
     """
 

@@ -62,8 +62,8 @@ def closing_to_json(restore: str, since: str | None, epoch: int) -> dict[str, An
     """Build the change of metadata that closes a collection.
 
     Args:
-        restore: Reference to the restore that closes it.
-        since: Time of the closing.
+        restore: Name of the restore that closes it.
+        since: Time of the closing from the restore's status, RFC 3339. None if it has none.
         epoch: Number of the epoch with which it reopens.
     """
     return {CLOSED_KEY: {"restore": restore, "since": since, "epoch": epoch}}

@@ -201,7 +201,7 @@ def copied_elsewhere() -> dict[str, Any]:
 
 
 def copied_back(before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Build the change of metadata for a collection that was restored from its own snapshot.
+    """Build the change of metadata for a collection into which a snapshot was restored in place.
 
     Args:
         before: Metadata before the restore. Its rebuild record is kept as completed.
