@@ -89,9 +89,9 @@ class FencedStore(ForwardingPoints):
     async def write(self, call: PointCall[None]) -> None:
         """Write if the collection is still the one that was opened, and verify it again afterwards.
 
-        Every written point gets the time at which the write is sent as `updatedAt`, by which a rebuild finds it
-        (`rebuilds/catch_up.py`), however long the write was prepared or waited for a move. A write that exceeds
-        `write_s` is not acknowledged: readers of the change log may have passed its time.
+        Every written point gets the time at which the write is sent as `updatedAt`, not the time at which it was
+        prepared: a rebuild finds it by that (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not
+        acknowledged: readers of the change log may have passed its time.
 
         Raises:
             CollectionMoved: If the collection was replaced and nothing was written.

@@ -28,8 +28,9 @@ Row 1 is checked again after the metadata was read: a claim may be recorded in t
 collection whose slug is claimed by another one, whatever the metadata, an alias or an earlier decision allows.
 
 Without `marks` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In between,
-the name is allowed if the namespace has claimed its slug, or if it is the target of an alias of the namespace and its
-slug, if any, may not be claimed by another one. A sweep over a whole server uses no `Reach`: `Servers.survey`.
+two more names are allowed: those whose slug the namespace has claimed, and targets of its aliases. The slug of such a
+target, if any, must not be one that another namespace may still claim. A sweep over a whole server uses no `Reach`:
+`Servers.survey`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -3,14 +3,14 @@
 Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 40,000 memories, docs/tuning.md):
 
     vectors        dimensions * bytes of the datatype + 2
-    compressed     int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
+    quantized      int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
     graph          4.23 * log2(memories in a segment) * (m / 16) ** 0.63
-    payload        400 for a content of 200 characters; on disk, and in RAM only where payload.onDisk is false, then in
-                   pages of 32 MiB a segment
-    indexes        400 for those of retrieval, 40 for each further one
-    keywords       w different words: 8.4w + 22 in RAM, 10.4w + 220 on disk; 58 in texts of three memories
+    payload        400 for a content of 200 characters, on disk; in RAM too if payload.onDisk is false, then in
+                   pages of 32 MiB for each segment
+    indexes        400 for those of retrieval, 40 for each additional one
+    keywords       w distinct words: 8.4w + 22 in RAM, 10.4w + 220 on disk; 58 in texts of three memories
     ids            30
-    log            4d + 500, with keywords 8w more, until it is cut, at most 64 MiB; on disk only
+    log            4d + 500, and 8w for keywords, until it is truncated; at most 64 MiB; on disk only
 """
 
 import math

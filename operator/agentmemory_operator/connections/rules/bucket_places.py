@@ -92,7 +92,7 @@ class Area:
         return self.namespace_of(owner.slug) in (self.namespace, None)
 
     def holds_folder(self, folder: str) -> bool:
-        """Return whether a folder belongs to the namespace: that of an agent, of a snapshot's copy, or of an agent's erasures.
+        """Return whether a folder belongs to the namespace: of an agent, of its erasures, or of one snapshot's copies.
 
         Deeper objects may belong to other namespaces, if a prefix points there: check each key too.
         """
