@@ -147,7 +147,7 @@ class Switch:
         Does nothing if the alias already points to it.
 
         Args:
-            likely: Expected present target of the alias. None if unknown.
+            likely: Expected present target of the alias; saves a list of all aliases if it is right. None if unknown.
 
         Raises:
             StoreUnavailable: If the alias was not moved. The call can be repeated.

@@ -18,7 +18,7 @@ async def live_behind(server: Server, alias: str, likely: str | None) -> Observe
     """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
 
     Args:
-        likely: Expected physical name, which saves a call if it is right. None if unknown.
+        likely: Expected physical name; saves a list of all aliases if it is right. None if unknown.
     """
     observed = await server.collections.observe(alias, likely or alias)
     if observed is None or not (observed.is_aliased or observed.physical == alias):

@@ -38,8 +38,8 @@ class ProbeRecall:
     Attributes:
         probes: Number of searches of each kind.
         neighbours: Share of the nearest neighbours in the source that are nearest in the target too.
-        found_before, found_after: Share of memories that searches find, in source and target. Only if memories were
-            embedded again.
+        found_before, found_after: Share of sampled memories found by a search for their own text, in source and target.
+            Measured only if memories were embedded again.
         index_before, index_after: Recall of the HNSW index of source and target.
     """
 
