@@ -72,6 +72,7 @@ class FencedStore(ForwardingPoints):
         Raises:
             CollectionMoved: If the collection was replaced and this store has written nothing.
             OutcomeUnknown: If it was replaced, or cannot be read, after this store has written.
+            TransientError: If it cannot be read, and this store has written nothing.
             NotImplementedError: If the method is not covered.
         """
         match call.name:
