@@ -1,1 +1,1 @@
-"""The API's table of agents: who may call, which collection is read, and what happens while its alias moves."""
+"""The retrieval API's agents: authorisation of callers, the table of agents, and fencing against moves of an alias."""

@@ -1,4 +1,4 @@
-"""What a caller may do with the agents of the directory, as their objects say at this moment."""
+"""Authorisation of callers: their rights to an agent, computed from its object for each request."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from agentmemory_operator.spec.names import canonical
 
 @dataclass(frozen=True, slots=True)
 class AgentRights:
-    """What a caller may do with an agent, as its object says it when a request begins.
+    """Rights of a caller to an agent at the start of a request.
 
     Attributes:
-        settings: the agent's.
-        scopes: the users and shared scopes that the caller may act for.
-        verbs: what else the caller may do with the agent.
+        settings: Settings of the agent.
+        scopes: Users and shared scopes that the caller may act for.
+        verbs: Actions that the caller may perform on the agent.
     """
 
     caller: Caller
@@ -35,28 +35,28 @@ class AgentRights:
     verbs: frozenset[Verb]
 
     def may(self, verb: Verb) -> bool:
-        """Whether the caller may do this too with the agent."""
+        """Return whether the caller has the verb."""
         return verb in self.verbs
 
     def check_users(self, users: Iterable[str], *, field: str = "user_id") -> None:
-        """Pass where the caller may act for each of these users and scopes.
+        """Raise unless the caller may act for each of these users and shared scopes.
 
         Args:
-            field: of the request, that names them.
+            field: Name of the request field that contains them.
 
         Raises:
-            Forbidden: one of them is a user or a scope that is not the caller's.
+            Forbidden: If the caller may not act for one of them.
         """
         for user_id in map(canonical, users):
-            # What only begins as a scope is nobody's: who reads the request says so.
+            # A malformed scope belongs to no caller; the validation of the request reports it.
             if is_well_formed(user_id) and not self.scopes.allow(user_id):
                 raise Forbidden(self._why_not(user_id), field=field)
 
     def check_all_users(self) -> None:
-        """Pass where the caller may act for every user.
+        """Raise unless the caller may act for every user.
 
         Raises:
-            Forbidden: it is for some users alone.
+            Forbidden: If the caller is limited to some users.
         """
         if self.scopes.users is not None:
             way_out = "name one of them, or use a subject without users in spec.access.subjects"
@@ -65,10 +65,10 @@ class AgentRights:
             )
 
     def check_author(self, author: str | None, *, field: str = "author") -> None:
-        """Pass where a memory that the caller stores may have this author.
+        """Raise unless a memory that the caller stores may have this author. None is always allowed.
 
         Raises:
-            Forbidden: it is another than the caller, who may not name another.
+            Forbidden: If the author is not the caller, who lacks the verb `impersonate`.
         """
         if author is None or Verb.IMPERSONATE in self.verbs or author == self.author:
             return
@@ -76,10 +76,10 @@ class AgentRights:
         raise Forbidden(f"{author!r} is not the caller, {self.caller}: {way_out}", field=field)
 
     def check_verbs(self, verbs: Iterable[Verb]) -> None:
-        """Pass where the caller may do all of this itself.
+        """Raise unless the caller has all of these verbs.
 
         Raises:
-            Forbidden: it may not.
+            Forbidden: If the caller lacks one.
         """
         if missing := sorted(set(verbs) - self.verbs):
             way_out = "leave it out, or add it to the verbs in the object's spec.access.subjects"
@@ -87,7 +87,7 @@ class AgentRights:
 
     @property
     def author(self) -> str | None:
-        """Who a memory is by that the caller stores without naming another; None where there are no identities."""
+        """Author of the memories that the caller stores without naming one. None if callers are not authenticated."""
         return self.caller.account or None
 
     def _why_not(self, user_id: str) -> str:
@@ -96,25 +96,25 @@ class AgentRights:
             return f"{self.caller} may not act for {user_id!r} {agent}: use a token of that user"
         if self.caller.hook:
             return f"{self.caller} may not use scope {user_id!r} {agent}: a hook stores memories of one user only"
-        what, where = ("use scope", "scopes") if is_shared(user_id) else ("act for user", "users")
+        action, list_name = ("use scope", "scopes") if is_shared(user_id) else ("act for user", "users")
         subjects = "in the object's spec.access.subjects"
-        return f"{self.caller} may not {what} {user_id!r} {agent}: add it to its {where} {subjects}"
+        return f"{self.caller} may not {action} {user_id!r} {agent}: add it to its {list_name} {subjects}"
 
     @property
     def default_scopes(self) -> tuple[str, ...]:
-        """What a search includes that names no scopes: the default ones, as far as the caller may read them."""
+        """Shared scopes that a search includes by default: those of DEFAULT_SCOPES that the caller may read."""
         return self.scopes.allowed(DEFAULT_SCOPES)
 
 
 def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Verb | None) -> AgentRights:
-    """The rights of a caller that may do this with the agent.
+    """Return the rights of a caller who has the verb on the agent.
 
     Args:
-        verb: None is anything.
+        verb: Required verb. None accepts a caller with any verb.
 
     Raises:
-        NotFound: there is no such agent, or the caller may do nothing with it: it cannot tell which.
-        Forbidden: the caller may do other things with it.
+        NotFound: If the agent does not exist, or the caller has no verb on it; the error does not reveal which.
+        Forbidden: If the caller has other verbs only.
     """
     settings = directory.settings(slug)
     allowed = _verbs(caller, settings)
@@ -129,12 +129,12 @@ def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Ver
 
 
 def readable_agents(directory: AgentDirectory, caller: Caller) -> list[AgentSettings]:
-    """The agents that the caller may read, by slug."""
+    """Return the settings of the agents that the caller may read, sorted by slug."""
     return [settings for settings in directory.list() if Verb.READ in _verbs(caller, settings)]
 
 
 def _verbs(caller: Caller, settings: AgentSettings) -> frozenset[Verb]:
-    """What the caller may do with the agent; with a user token nothing with another than the token's."""
+    """Return the caller's verbs; none if the caller has a user token of another agent."""
     token = caller.delegation
     is_of_another = token and (token.agent, token.namespace, token.uid) != (
         *(settings.slug, settings.namespace, settings.uid),

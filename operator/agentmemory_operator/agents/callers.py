@@ -1,7 +1,7 @@
-"""Who a token belongs to, remembered for a while: a review of each request would cost more than its search.
+"""Caches the results of token reviews: a review for each request would cost more than its search.
 
-The memory is bounded and knows no token, only its hash. What is refused is remembered apart, so that somebody who
-tries tokens pushes nobody out.
+The caches are bounded and store hashes of tokens, not tokens. Rejected tokens have a cache of their own, so that
+guessing tokens evicts no valid ones.
 """
 
 import asyncio
@@ -18,10 +18,12 @@ from agentmemory_operator.ports.access import TokenReviews
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.spec.access import Caller, Reviewed
 
-# A token that was revoked, its ServiceAccount or its pod deleted, works as long.
+# Seconds for which results are cached. A token stays valid this long after it is revoked, or its ServiceAccount or pod
+# is deleted.
 KNOWN_S = 30.0
 REFUSED_S = 10.0
-# So long before that it is reviewed again, if it is used: who is known waits behind nobody who is not.
+# Seconds before expiry from which a use renews the result in the background. Renewals have their own semaphore: known
+# callers never queue behind unknown ones.
 RENEWED_S = 10.0
 MOST_ENTRIES = 10_000
 REVIEWS_AT_ONCE = 16
@@ -35,7 +37,8 @@ class Callers:
     """Callers by token.
 
     Attributes:
-        most_entries: of tokens that are known, and as many of those that are refused.
+        reviews: Reviews tokens at the Kubernetes API server.
+        most_entries: Size of each of the two caches, of accepted and of rejected tokens.
     """
 
     reviews: TokenReviews
@@ -43,7 +46,7 @@ class Callers:
     most_entries: int = MOST_ENTRIES
     _known: FIFOCache[Digest, tuple[float, Reviewed]] = field(init=False)
     _refused: FIFOCache[Digest, tuple[float, Reviewed]] = field(init=False)
-    _under_way: dict[Digest, asyncio.Task[Reviewed]] = field(default_factory=dict)
+    _in_flight: dict[Digest, asyncio.Task[Reviewed]] = field(default_factory=dict)
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS_AT_ONCE))
     _renewals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(RENEWALS_AT_ONCE))
 
@@ -51,35 +54,37 @@ class Callers:
         self._known, self._refused = FIFOCache(self.most_entries), FIFOCache(self.most_entries)
 
     async def identify(self, token: str) -> Caller:
-        """Whose token it is.
+        """Return the caller of a token, from the cache or by a review.
 
         Raises:
-            Unauthenticated: nobody's, or not any more.
-            TransientError: it cannot be found out for now.
+            Unauthenticated: If the token is invalid.
+            TransientError: If it cannot be reviewed now.
         """
         digest = _digest(token)
-        return _caller(self._remembered(digest) or await self._review(digest, token))
+        return _caller(self._cached(digest) or await self._review(digest, token))
 
     def known(self, token: str) -> Caller | None:
-        """Whose token it is where that is remembered.
+        """Return the caller of a token from the cache, without I/O; None if it is not cached.
+
+        Starts a review in the background if the result expires soon.
 
         Raises:
-            Unauthenticated: nobody's, as is remembered.
+            Unauthenticated: If the token is cached as invalid.
         """
         digest = _digest(token)
-        reviewed = self._remembered(digest)
+        reviewed = self._cached(digest)
         if reviewed is None:
             return None
-        if self._is_due(digest) and digest not in self._under_way:
-            self._begin(digest, self._ask(digest, token, self._renewals))
+        if self._is_due(digest) and digest not in self._in_flight:
+            self._start_review(digest, self._call_review(digest, token, self._renewals))
         return _caller(reviewed)
 
     def _is_due(self, digest: Digest) -> bool:
-        """Whether a token that is known should be reviewed again; one that ends then need not."""
+        """Return whether an accepted token should be reviewed again. One that itself expires then need not be."""
         until_s, reviewed = self._known.get(digest, (math.inf, None))
         return until_s - self._now_s() <= RENEWED_S and (reviewed is None or until_s != reviewed.expires_at_s)
 
-    def _remembered(self, digest: Digest) -> Reviewed | None:
+    def _cached(self, digest: Digest) -> Reviewed | None:
         for entries in (self._known, self._refused):
             until_s, reviewed = entries.get(digest, (0.0, None))
             if reviewed is not None and self._now_s() < until_s:
@@ -87,23 +92,23 @@ class Callers:
         return None
 
     async def _review(self, digest: Digest, token: str) -> Reviewed:
-        """Ask, once for all requests that bring the token meanwhile."""
-        task = self._under_way.get(digest)
+        """Review a token. Concurrent requests with the same token share one review."""
+        task = self._in_flight.get(digest)
         if task is None:
-            task = self._begin(digest, self._ask(digest, token, self._gate))
+            task = self._start_review(digest, self._call_review(digest, token, self._gate))
         return await asyncio.shield(task)
 
-    def _begin(self, digest: Digest, asking: Coroutine[Any, Any, Reviewed]) -> asyncio.Task[Reviewed]:
-        task = self._under_way[digest] = asyncio.create_task(asking)
+    def _start_review(self, digest: Digest, review: Coroutine[Any, Any, Reviewed]) -> asyncio.Task[Reviewed]:
+        task = self._in_flight[digest] = asyncio.create_task(review)
         task.add_done_callback(lambda done: self._forget(digest, done))
         return task
 
     def _forget(self, digest: Digest, done: asyncio.Task[Reviewed]) -> None:
-        del self._under_way[digest]
+        del self._in_flight[digest]
         if not done.cancelled():
-            done.exception()  # those who wait are told; nobody may be left who does
+            done.exception()  # retrieve it, in case every waiter was cancelled
 
-    async def _ask(self, digest: Digest, token: str, gate: asyncio.Semaphore) -> Reviewed:
+    async def _call_review(self, digest: Digest, token: str, gate: asyncio.Semaphore) -> Reviewed:
         async with gate:
             reviewed = await self.reviews.review(token)
         entries, for_s = (self._known, KNOWN_S) if reviewed.caller else (self._refused, REFUSED_S)
@@ -124,10 +129,10 @@ def _digest(token: str) -> Digest:
 
 
 def _caller(reviewed: Reviewed) -> Caller:
-    """Whose token was reviewed.
+    """Return the caller of a review.
 
     Raises:
-        Unauthenticated: nobody's.
+        Unauthenticated: If the token was rejected.
     """
     if reviewed.caller is None:
         raise Unauthenticated(reviewed.refusal)

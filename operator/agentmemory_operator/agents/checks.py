@@ -1,4 +1,4 @@
-"""Checks of a request that need the agent: vectors and types."""
+"""Checks of a request that need the agent: vectors, types and expiry."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +11,13 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 FLOAT32_MAX, FLOAT32_MIN_NORMAL = 3.4028234663852886e38, 1.1754943508222875e-38
 
-# Between these the engine scales a vector as well as it could be done here; the squares lie far within float32.
+# Lengths between which the engine normalises a vector as precisely as this module does. Squares of such numbers fit
+# float32 easily.
 SHORT, LONG = 0.01, 100.0
 
 
 def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
-    """What is wrong with a caller's vector: its size, or numbers that the engine cannot store."""
+    """Return the errors of a caller's vector: wrong size, or numbers that the engine cannot store. Empty if valid."""
     if len(vector) != size:
         return [FieldError("vector", f"has {len(vector)} dimensions, but the agent's vectors have {size}")]
     fault = vector_fault(vector)
@@ -34,7 +35,7 @@ def vector_fault(vector: Vector) -> str:
 
 
 def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
-    """What is wrong with the vector of what is to be stored, or with there being none."""
+    """Return the errors of a new memory's vector, which the agent's embedding requires or forbids. Empty if valid."""
     size = agent.source.dimensions
     if vector is not None and not agent.takes_vectors:
         return [FieldError("vector", "must be omitted: this agent embeds content itself")]
@@ -46,9 +47,9 @@ def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
 
 
 def scaled(vector: Vector, *, distance: str) -> Vector:
-    """A caller's vector as the engine compares it well: for Cosine not far from length 1.
+    """Normalise a caller's vector for Cosine if it is very short or very long; other vectors are returned as they are.
 
-    The engine scales too, but takes a very short vector as it is and overflows on a very long one.
+    The engine normalises too, but leaves a very short vector unchanged and overflows on a very long one.
     """
     if distance != "Cosine" or _has_ordinary_length(vector):
         return vector
@@ -61,24 +62,24 @@ def _has_ordinary_length(vector: Vector) -> bool:
 
 
 def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[FieldError]:
-    """An error for each type that the agent does not know; one that lists none takes any."""
-    known = [type_.name for type_ in agent.settings.ranking.types]
-    if not known:
+    """Return an error for each type that the agent does not define. An agent that defines no types accepts any."""
+    defined = [type_.name for type_ in agent.settings.ranking.types]
+    if not defined:
         return []
     return [
-        FieldError(field, f"{name!r} is not a type of this agent: use one of {', '.join(known)}")
+        FieldError(field, f"{name!r} is not a type of this agent: use one of {', '.join(defined)}")
         for name in types
-        if name not in known
+        if name not in defined
     ]
 
 
 def type_of(agent: Agent, name: str) -> MemoryType | None:
-    """The rules of a type; None of one that the object does not have any more."""
+    """Return the rules of a memory type, or None if the object does not define it any more."""
     return next((type_ for type_ in agent.settings.ranking.endings if type_.name == name), None)
 
 
 def expiry_errors(kind: MemoryType | None, expires_at: int | None) -> list[FieldError]:
-    """An error if memories of the type never expire, and this one should."""
+    """Return an error if memories of the type never expire and `expires_at` is set. Empty if valid."""
     if expires_at is None or kind is None or not kind.never_expires:
         return []
     rule = f"memories of type {kind.name!r} never expire (types[].immutable without ttl)"
@@ -86,16 +87,16 @@ def expiry_errors(kind: MemoryType | None, expires_at: int | None) -> list[Field
 
 
 def is_immutable(agent: Agent, row: Mapping[str, Any]) -> bool:
-    """Whether callers may neither supersede nor change a stored memory, by the rules of its type."""
+    """Return whether the type of a stored memory forbids callers to supersede or change it."""
     kind = type_of(agent, row["type"])
     return kind is not None and kind.immutable
 
 
 def check_deletable(agent: Agent, row: Mapping[str, Any], *, is_admin: bool) -> None:
-    """Check that a caller may delete a stored memory.
+    """Raise unless a caller may delete a stored memory.
 
     Raises:
-        Forbidden: Its type is immutable, and the caller is no administrator.
+        Forbidden: If its type is immutable and the caller is no administrator.
     """
     if is_immutable(agent, row) and not is_admin:
         rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
@@ -103,7 +104,7 @@ def check_deletable(agent: Agent, row: Mapping[str, Any], *, is_admin: bool) -> 
 
 
 def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:
-    """What is wrong with a search's query and vector taken together."""
+    """Return the errors of a search that has neither a query nor a vector, or both where only one is allowed."""
     if text is not None and vector is not None and agent.takes_vectors and agent.keyword:
         return []
     if (text is None) == (vector is None):

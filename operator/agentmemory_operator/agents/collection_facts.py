@@ -1,4 +1,4 @@
-"""What a collection says of itself: whose memories they are, what their vectors mean, and whether its alias moves."""
+"""Facts about an agent's collection, read from its metadata: owner, embedding, and the state of a move of its alias."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,29 +23,30 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Ident
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 Space = tuple[str, Identity, str]
-"""Epoch, embedding and distance: what is made for one of these fits no other."""
+"""Epoch, embedding identity and distance. A vector made for one space must not be used in another."""
 
 CLOSED_RETRY_AFTER_S = 10.0
-"""What callers are told to wait while an agent is closed."""
+"""Seconds after which clients are asked to retry while an agent is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What an agent's collection says of itself; two that are equal need no other agent.
+    """Facts about an agent's collection. If two are equal, the opened agent can be reused.
 
     Attributes:
-        source: the embedding in force for the collection's vectors.
-        keyword: what its keyword vectors are made of; None where it has none.
+        source: Embedding of the stored vectors.
+        keyword: Source of its keyword vectors. None if it has none.
         distance: Cosine, Dot or Euclid.
-        origin: the agent that the memories were first stored for, where they are a copy of another's.
-        vectors: the names of all its vectors; the nameless one's is empty.
-        epoch: tells it from every other that the alias led to, or will, and its owner from those before it.
-        number: of the epoch: greater after each change of what the alias leads to.
-        allows_exact: its strict mode lets searches and counts be exact.
-        contents: what was read of other contents says nothing of these; they stay the same where all is carried over.
-        phase: how near the move of the alias is.
-        carries: what is written until then is there after it.
-        upcoming: the embedding in force after it.
+        origin: Slug of the agent that the memories were first stored for, if they were cloned from another agent.
+        vectors: Names of all its vectors; the default vector is "".
+        epoch: Distinguishes the collection from every other target of the alias, before or after, and its owner from
+            earlier ones.
+        number: Number of the epoch; it increases with every change of the alias's target.
+        allows_exact: True if its strict mode permits exact searches and counts.
+        contents: Number of the last change that did not copy all data. Results read under another number are invalid.
+        phase: Phase of an announced move of the alias. None if none is announced.
+        carries: True if the move copies everything that is written before it.
+        upcoming: Embedding after the move. None if it does not change.
     """
 
     source: EmbeddingSource
@@ -63,22 +64,22 @@ class Facts:
 
     @property
     def space(self) -> Space:
-        """What vectors are made for, and writes meant for."""
+        """The space that vectors and writes must belong to."""
         return self.epoch, self.source.identity, self.distance
 
     @property
     def keeps_contents(self) -> bool:
-        """Whether no other contents come behind the alias before another reading can tell."""
+        """True if the contents cannot change before another read detects it."""
         return self.phase is None or self.carries
 
 
 async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: ClusterId) -> Facts:
-    """What the collection behind an agent's alias says.
+    """Read the facts about the collection behind an agent's alias.
 
     Raises:
-        TransientError: which cluster this is, is not known; nothing was read.
-        NotServed: it is not there yet, or is another owner's.
-        AgentClosed: a snapshot is being restored into it.
+        TransientError: If the cluster ID is unknown; nothing was read.
+        NotServed: If the collection does not exist yet, or has another owner.
+        AgentClosed: If a snapshot is being restored into it.
     """
     ours = await cluster_id(), settings.namespace, settings.name
     try:
@@ -87,7 +88,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
         raise not_ready(settings) from error
     config = described["config"]
     metadata = config.get("metadata") or {}
-    # A slug may pass on, the memories of its last owner do not.
+    # A slug may be reused by another object; the memories of its previous owner stay private.
     if not is_owner(owner_in(metadata), ours):
         raise not_ready(settings)
     if (until := closed_until(metadata)) is not None:
@@ -102,7 +103,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
         distance=config["params"]["vectors"]["distance"],
         origin=metadata.get(ORIGIN_KEY),
         vectors=names_of_vectors(config["params"]),
-        # A takeover changes nothing but this.
+        # A takeover by another object changes only the uid.
         epoch=f"{epoch_of(metadata)} of {marker.get('uid', '')}",
         number=epoch.number,
         contents=epoch.contents,
@@ -114,37 +115,37 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
 
 
 def allows_exact(config: Json) -> bool:
-    """Whether a collection's strict mode lets searches and counts be exact."""
+    """Return whether a collection's strict mode permits exact searches and counts."""
     strict = config.get("strict_mode_config") or {}
     return not strict.get("enabled") or strict.get("search_allow_exact") is not False
 
 
 def names_of_vectors(params: Json) -> tuple[str, ...]:
-    """The names of a collection's vectors: the nameless one, and those of words."""
+    """Return the names of a collection's vectors: "" for the default one, and the sparse ones."""
     return ("", *sorted(params.get("sparse_vectors") or {}))
 
 
 def check_epoch(facts: Facts, slug: str, least: int) -> None:
-    """Pass unless a collection is of the past: a snapshot is being restored into it, and brought its metadata along.
+    """Raise AgentClosed if a collection has an outdated epoch: a restore has recovered old metadata with the snapshot.
 
     Args:
-        least: number of the epoch from which on it is served.
+        least: Lowest epoch number that is served.
 
     Raises:
-        AgentClosed: it is.
+        AgentClosed: If the epoch is lower.
     """
     if facts.number < least:
         raise closed(slug, least)
 
 
 def closed(slug: str, until: int) -> AgentClosed:
-    """The error for an agent that is to be left alone until its collection has an epoch."""
+    """Return the error for an agent whose collection is closed until it has the epoch `until`."""
     message = f"a snapshot is being restored into agent {slug!r}: nothing was written; retry"
     return AgentClosed(message, until=until, retry_after_s=CLOSED_RETRY_AFTER_S)
 
 
 def not_ready(settings: AgentSettings) -> NotServed:
-    """The error for an agent whose collection is not there yet, or not any more, or is another's."""
+    """Return the error for an agent whose collection does not exist or has another owner."""
     return NotServed(
         f"the collection of agent {settings.slug!r} is not ready or was deleted: see the object's Ready condition",
         retry_after_s=2,

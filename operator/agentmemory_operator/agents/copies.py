@@ -1,4 +1,4 @@
-"""An agent over a collection by its own name: what is replaced, restored or about to be live."""
+"""Agents over a collection by its own name instead of the alias: one that was replaced, restored or is not live yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,17 +12,17 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 
 
 async def open_copy(store: PointStore, settings: AgentSettings, physical: str, clock: Clock) -> Agent:
-    """An agent over one collection by its own name, whoever's it is; nothing can be embedded.
+    """Open an agent over one collection by its own name, without checking its owner. It cannot embed texts.
 
     Raises:
-        NotFound: there is no such collection.
+        NotFound: If the collection does not exist.
     """
     config = (await store.describe(physical))["config"]
     marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
     source = embedding_from_json(marker.get("embedding") or {})
     strict = config.get("strict_mode_config") or {}
-    most = strict.get("max_query_limit") if strict.get("enabled") else None
-    ranking = replace(settings.ranking, max_query_limit=most)
+    limit = strict.get("max_query_limit") if strict.get("enabled") else None
+    ranking = replace(settings.ranking, max_query_limit=limit)
     return Agent(
         settings=replace(settings, ranking=ranking),
         physical=physical,

@@ -1,7 +1,7 @@
 """The live table of agents, fed by a source (a watch on objects or a folder of manifests).
 
-Ranking acts from the object at once. The embedding acts from the collection's metadata, so that an object whose Rebuild
-is held never mixes two vector spaces.
+The ranking comes from the object and takes effect at once. The embedding comes from the collection's metadata: while a
+Rebuild of the object is withheld, query vectors still match the stored ones.
 """
 
 import asyncio
@@ -33,17 +33,19 @@ from agentmemory_operator.spec.zones import Zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 from agentmemory_operator.zones.sealed_store import SealedStore, ZoneKeys
 
-# Seconds until a collection that lacks what its object asks for is read again.
+# Seconds after which a collection without the keyword vectors that its object configures is read again.
 LOOK_AGAIN_S = 1.0
 
 NO_EPOCH = Epoch()
 
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
-"""Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
+"""Returns the store of an agent's connection: the same object until the connection changes. The factory closes it."""
 
 HasSealed = Callable[[], Awaitable[bool]]
 ZoneKeysOf = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
-"""Gives the keys of an agent's zones, by its settings, what its ids are made with, and whether anything is sealed."""
+"""Returns the keys of an agent's zones.
+
+Arguments: its settings, the scope of its ids, whether it has sealed memories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +53,21 @@ class Agent:
     """An agent as one request sees it.
 
     Attributes:
-        source: the embedding in force for the collection's vectors.
-        distance: the collection's: Cosine, Dot or Euclid.
-        keyword: what the collection's keyword vectors are made of; None where there are none, or none are wanted.
-        sizes: how many memories its users have; writers make it forget.
-        capabilities: what its server can do, by name.
-        secret_rules: what is taken out of what is stored; none where its object wants nothing scrubbed.
-        origin: the agent that the memories were first stored for, where they are a copy of another's.
-        physical: a collection that is no alias's, by its own name.
-        clock: the time of what is written.
-        vectors: the names of all vectors of the collection, wanted or not; the nameless one's is empty.
-        allows_exact: the collection's strict mode lets searches and counts be exact.
-        epoch: of what the alias leads to.
-        write_s: how long after its beginning a write may still take effect and be acknowledged.
-        entity_lists: what memories are searched for names by; None where its object has no entities.
-        zone_keys: of what is sealed; None where its object allows no zones, or nobody here may read keys.
+        source: Embedding of the stored vectors.
+        distance: Distance of the collection: Cosine, Dot or Euclid.
+        keyword: Source of the collection's keyword vectors. None if it has none, or if the object configures none.
+        sizes: Cached numbers of memories by user and filter; writes invalidate or update them.
+        capabilities: Names of the Qdrant server's capabilities.
+        secret_rules: Rules that remove secrets before anything is stored. Empty if the object disables scrubbing.
+        origin: Slug of the agent that the memories were first stored for, if they were cloned from another agent.
+        physical: Name of the collection if the agent reads one directly; None if it reads through the alias.
+        clock: Source of the times of writes.
+        vectors: Names of all vectors of the collection, configured or not; the default vector is "".
+        allows_exact: True if the collection's strict mode permits exact searches and counts.
+        epoch: Epoch of the collection.
+        write_s: Seconds after its start in which a write may take effect and be acknowledged.
+        entity_lists: Word lists for finding names in memories. None if the object has no entities.
+        zone_keys: Keys of sealed memories. None if the object allows no zones, or if this process may not read keys.
     """
 
     settings: AgentSettings
@@ -89,28 +91,26 @@ class Agent:
 
     @property
     def id_scope(self) -> str:
-        """What ids are made of beside user and key: a copy's keys must lead to the memories that came with it."""
+        """Slug from which ids are derived, together with user and key.
+
+        A clone keeps that of its origin, and so finds the ids.
+        """
         return self.origin or self.settings.slug
 
     @property
     def alias(self) -> str:
-        """What the collection is called by: its stable name, but for a copy."""
+        """Name by which the collection is addressed: the alias, or `physical` if set."""
         return self.physical or self.settings.alias
 
     @property
     def takes_vectors(self) -> bool:
-        """Whether callers send vectors, because nothing embeds for them."""
+        """True if callers send the vectors, because the agent has no embedder."""
         return self.source.provider == "none"
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """An agent as last opened.
-
-    Attributes:
-        facts: what its collection said then.
-        fence: what its collection said last.
-    """
+    """An opened agent, the facts it was opened with, and the fence that holds the latest facts."""
 
     agent: Agent
     facts: Facts
@@ -119,11 +119,16 @@ class _Opened:
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of one slug: its claims by uid, the agent as last opened, what is prepared for a move.
+    """State of one slug.
 
     Attributes:
-        namespace: the one that the slug belongs to; None lets the oldest object have it.
-        winner: the claim of the object that has it; None where no object may.
+        upcoming: Embedder that is loaded ahead of a move.
+        namespace: Namespace that owns the slug. None gives it to the oldest object of any namespace.
+        claims: Valid objects with the slug, by uid.
+        winner: The object that has the slug. None if no object may have it.
+        opened: The agent as last opened.
+        is_stale: True if the collection must be read again before the next use.
+        read_s: Monotonic time of the last read for opening.
     """
 
     slug: str
@@ -137,10 +142,9 @@ class _Entry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def opened_at(self, store: PointStore) -> _Opened | None:
-        """The agent as last opened, None where its collection has to be read again.
+        """Return the agent as last opened, or None if its collection must be read again.
 
-        The object may be known here before the operator has brought its collection in line, which is no event here;
-        nor is the move of an alias.
+        Neither a change of the collection by the operator nor a move of the alias causes an event in this process.
         """
         opened = self.opened
         if opened is None or self.is_stale or opened.agent.store is not store or opened.fence.facts != opened.facts:
@@ -150,29 +154,29 @@ class _Entry:
 
     @property
     def own(self) -> _Opened | None:
-        """The agent as last opened, None where that was another object's: whose keys and memories those are."""
+        """The agent as last opened, or None if another object owned it: its keys and memories must not be reused."""
         opened = self.opened
         return opened if opened and opened.agent.settings.owner == self.settings.owner else None
 
     def belongs_to(self, namespace: str | None) -> bool:
-        """Note which namespace has the slug; tell whether an object of it is there."""
+        """Record the namespace that owns the slug; return whether an object of that namespace exists."""
         if namespace != self.namespace:
             self.namespace = namespace
             self.decide()
         return self.winner is not None
 
     def decide(self) -> None:
-        """Give the slug to the oldest object that may have it; its collection is read again at the next use."""
+        """Give the slug to the oldest eligible object; its collection is read again at the next use."""
         claims = [claim for claim in self.claims.values() if self.namespace in (None, claim.settings.namespace)]
         self.winner = min(claims, key=lambda claim: claim.seniority, default=None)
         self.is_stale = True
 
     @property
     def settings(self) -> AgentSettings:
-        """Of the object that has the slug.
+        """Settings of the object that has the slug.
 
         Raises:
-            NotFound: there is none any more; the last may go while a request waits.
+            NotFound: If no object has it any more. The last may be deleted while a request waits.
         """
         if self.winner is None:
             raise unknown_agent(self.slug)
@@ -180,19 +184,25 @@ class _Entry:
 
 
 class AgentDirectory:
-    """Agents by slug. Not thread-safe: fed and asked on one event loop.
+    """Agents by slug. Not thread-safe: all calls come from one event loop.
 
     Args:
-        cluster_id: tells which cluster the agents are of; no collection of another's is read or written.
-        timeout_of: seconds until a call to an agent's server is given up.
-        zone_keys_of: the keys of an agent's zones; none where nobody here may read any.
-        entity_lists: those of the product; None are empty ones.
+        make_store: Returns the point store of an agent's connection.
+        make_embedder: Creates an embedder.
+        capabilities_of: Returns the capabilities of an agent's Qdrant server.
+        secret_rules: Rules for agents that scrub secrets.
+        times: Timing of the fences.
+        timeout_of: Returns the timeout in seconds of a call to an agent's server.
+        zone_keys_of: Returns the keys of an agent's zones, or None if this process may not read any.
+        entity_lists: Default word lists for entities. None means empty lists.
+        cluster_id: Returns the ID of the agents' cluster. Collections of another cluster are neither read nor written.
+        clock: Source of the times of writes.
 
     Attributes:
-        claims: which namespace a slug belongs to, and from which epoch on it is served; replaced as a whole.
+        claims: The namespace that owns each slug, and the minimum epoch from which it is served. Replaced as a whole.
     """
 
-    def __init__(  # noqa: PLR0913 # what an agent is made of
+    def __init__(  # noqa: PLR0913 # the dependencies of an agent
         self,
         make_store: StoreFactory,
         make_embedder: EmbedderFactory,
@@ -220,14 +230,14 @@ class AgentDirectory:
         self.claims = NO_CLAIMS
 
     def put(self, claim: AgentClaim) -> None:
-        """Take in an object as it now is; the collection's metadata is read again at the next use."""
+        """Add or update an object; the collection's metadata is read again at the next use."""
         slug = claim.settings.slug
         entry = self._entries.setdefault(slug, _Entry(slug, Upcoming(self._make_embedder)))
         entry.claims[claim.uid] = claim
         entry.decide()
 
     def remove(self, slug: str, uid: str) -> None:
-        """Forget an object; the slug goes to the next oldest that claims it."""
+        """Remove an object; the next oldest object with the slug gets it."""
         entry = self._entries.get(slug)
         if entry is None or entry.claims.pop(uid, None) is None:
             return
@@ -236,33 +246,34 @@ class AgentDirectory:
             del self._entries[slug]
 
     def settings(self, slug: str) -> AgentSettings:
-        """The settings of the oldest object that claims the slug.
+        """Return the settings of the object that has the slug.
 
         Raises:
-            NotFound: no object does.
+            NotFound: If no object has it.
         """
         return self._entry(slug).settings
 
     def list(self) -> list[AgentSettings]:
-        """Every agent's settings, by slug."""
+        """Return the settings of every agent, sorted by slug."""
         entries = sorted(self._entries.items())
         return [entry.settings for slug, entry in entries if entry.belongs_to(self.claims.namespace_of(slug))]
 
     async def open(self, slug: str, *, reads_ahead: bool = True) -> Agent:
-        """The agent, ready to be read and written, for one use: what is opened again knows of a move between.
+        """Open an agent for one use, such as a request. A later use opens it again, and so detects a move in between.
 
         Args:
-            reads_ahead: what is known of its collection is renewed beside the use.
+            reads_ahead: True to renew the lease on the collection in the background if it is due.
 
         Raises:
-            NotFound: no object claims the slug.
-            StoreUnavailable: its collection is not there yet, a snapshot is being restored into it, or Qdrant is away.
-            EmbedderUnavailable: its embedder cannot be made for now.
-            SpecInvalid: its embedder cannot be made for good.
+            NotFound: If no object has the slug.
+            TransientError: If the collection does not exist yet, a snapshot is being restored into it, or Qdrant is
+                unavailable.
+            EmbedderUnavailable: If the embedder cannot be created now; retry.
+            SpecInvalid: If the embedder cannot be created until the object is changed.
         """
         entry = self._entry(slug)
         if self.claims.is_complete and entry.namespace is None:
-            # Whose it is, the operator decides before it makes the collection.
+            # The operator records a claim of the slug before it creates the collection: there is none to read yet.
             raise not_ready(entry.settings)
         store = await self._make_store(entry.settings)
         async with entry.lock:
@@ -271,7 +282,7 @@ class AgentDirectory:
                 opened = await self._reopen(entry, store)
             capabilities = self._capabilities_of(entry.settings)
             if opened.agent.capabilities != capabilities:
-                # A server that was upgraded is another one, the collection is the same.
+                # An upgrade of the server changes its capabilities, but not the collection.
                 opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
             if opened.fence.facts is not None and (source := opened.fence.facts.upcoming):
                 entry.upcoming.prepare(source, entry.settings)
@@ -286,12 +297,12 @@ class AgentDirectory:
         settings, own = entry.settings, entry.own
         before = own.agent if own else None
         entry.is_stale, entry.read_s = False, time.monotonic()
-        known = own.fence if own and own.agent.store is store else None
-        fence = known or Fence(settings.slug, partial(self._read, store, settings), self._times)
+        reusable = own.fence if own and own.agent.store is store else None
+        fence = reusable or Fence(settings.slug, partial(self._read, store, settings), self._times)
         try:
             facts = await fence.read()
-            asked = facts.source, settings.embedding
-            embedder = before.embedder if before and (before.source, before.settings.embedding) == asked else None
+            identity = facts.source, settings.embedding
+            embedder = before.embedder if before and (before.source, before.settings.embedding) == identity else None
             embedder = embedder or await entry.upcoming.take(facts.source, settings)
             embedder = embedder or await self._make_embedder(facts.source, settings)
             agent = _agent_of(settings, store, facts, embedder, self._clock)
@@ -310,9 +321,9 @@ class AgentDirectory:
         return entry.opened
 
     async def _read(self, store: PointStore, settings: AgentSettings) -> Facts:
-        """What a collection says, unless the claim of its slug says that it is of the past."""
+        """Read the facts of a collection; raise AgentClosed if its epoch is lower than the claim's minimum."""
         facts = await read_facts(store, settings, self._cluster_id)
-        # The claims as they are now: news of them may have come since the call.
+        # Use the present claims: they may have changed during the read.
         check_epoch(facts, settings.slug, self.claims.least_epoch(settings.slug))
         return facts
 
@@ -332,13 +343,14 @@ async def open_collection(
     cluster_id: ClusterId,
     least_epoch: int = 0,
 ) -> Agent:
-    """An agent of which only the collection is used, whatever embeds for it elsewhere.
+    """Open an agent without a directory and without a fence, as the operator does.
 
     Args:
-        least_epoch: number of the epoch from which on it is read and written, as the claim of its slug says.
+        embedder: Used in place of the one that the collection's metadata names.
+        least_epoch: Lowest epoch number of the collection that is accepted, from the slug's claim.
 
     Raises:
-        StoreUnavailable: its collection is not there yet, is another owner's, closed, or Qdrant is away.
+        TransientError: If the collection does not exist yet, has another owner or is closed, or Qdrant is unavailable.
     """
     facts = await read_facts(store, settings, cluster_id)
     check_epoch(facts, settings.slug, least_epoch)
@@ -362,16 +374,16 @@ def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder
 
 
 async def _has_sealed(agent: Agent) -> bool:
-    """Whether any memory is sealed with a key of the agent's own, as those that came with a copy are not."""
+    """Return whether any memory is sealed with a key of the agent itself. Memories of a clone use its origin's keys."""
     if agent.origin is not None:
         return False
-    asked = {"filter": {"must": [equals_any(ZONE_KEY, list(Zone))]}, "limit": 1, "with_payload": False}
-    points, _ = await agent.store.scroll(agent.alias, asked)
+    query = {"filter": {"must": [equals_any(ZONE_KEY, list(Zone))]}, "limit": 1, "with_payload": False}
+    points, _ = await agent.store.scroll(agent.alias, query)
     return bool(points)
 
 
 def unknown_agent(slug: str) -> NotFound:
-    """The error for an agent that is not there, and for one that the caller may not see."""
+    """Return the error for an agent that does not exist or that the caller may not see, which must look the same."""
     if slug != slug.lower():
         return NotFound(f"there is no agent {slug!r}: their names have no capitals, as {slug.lower()!r}")
     return NotFound(

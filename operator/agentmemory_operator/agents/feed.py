@@ -1,4 +1,4 @@
-"""What a source's events set in motion in the retrieval API: the settings of each agent."""
+"""Applies events of a source (a watch or a folder) to the retrieval API's directory of agents."""
 
 import logging
 from collections.abc import Callable
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 class ApiFeed:
     """Keeps the directory of agents in line with the objects.
 
-    An object that is not valid keeps its last settings, but for what is no setting: who may call is read of it as it
-    stands.
+    An object that becomes invalid keeps its last valid settings. Only its subjects (`spec.access`) are still read from
+    the invalid document, so that a revocation takes effect.
 
     Args:
-        forget_agent: called with the slug of an object that is gone.
+        forget_agent: Called with the slug of an object that was deleted, replaced, or changed its slug.
     """
 
     def __init__(
@@ -34,7 +34,11 @@ class ApiFeed:
         self._served: dict[Key, AgentClaim] = {}
 
     def take(self, event: str, document: Json) -> None:
-        """Take in one event."""
+        """Apply one watch event.
+
+        Args:
+            event: Type of the event. "DELETED" removes the object, every other type adds or updates it.
+        """
         key = key_of(document)
         if event == "DELETED":
             self._table.remove(key)
@@ -44,12 +48,16 @@ class ApiFeed:
             self._serve(event, key, self._table.get(key) or document)
 
     def take_claims(self, claims: ClaimSet) -> None:
-        """Take in which namespace each slug belongs to; a set that lost a part counts as it was when it was whole."""
+        """Replace the claims of slugs. A set with unread parts is ignored, and the last complete one stays in force."""
         if claims.is_complete:
             self._directory.claims = claims
 
     def take_list(self, kind: str, documents: list[Json], *, namespace: str = "") -> None:
-        """Take in all objects of a kind, of one namespace or of all; what is not among them is gone."""
+        """Apply a complete list of the objects of a kind: update those in it and remove all others.
+
+        Args:
+            namespace: Namespace that was listed; "" if all were.
+        """
         present = {key_of(document) for document in documents}
         for key in self._table.keys(kind):
             document = self._table.get(key)
@@ -62,7 +70,7 @@ class ApiFeed:
         before = self._served.get(key)
         now = None if event == "DELETED" else _claim_of(self._table, key, document, before)
         if before is not None and (now is None or _place_of(now) != _place_of(before)):
-            # It is gone, is another object by the same name, or goes by another slug.
+            # The object was deleted, recreated under the same name, or changed its slug.
             del self._served[key]
             self._directory.remove(before.settings.slug, before.uid)
             self._forget_agent(before.settings.slug)
@@ -72,7 +80,7 @@ class ApiFeed:
 
 
 def _claim_of(table: ObjectTable, key: Key, document: Json, before: AgentClaim | None) -> AgentClaim | None:
-    """What the object claims as it stands, None where it is not valid and nothing valid of it is known."""
+    """Build the claim of an object. An invalid one keeps its last valid settings; None if there are none."""
     try:
         settings = effective_settings(table.parse(document))
     except SpecInvalid as exc:
@@ -90,5 +98,5 @@ def _claim_of(table: ObjectTable, key: Key, document: Json, before: AgentClaim |
 
 
 def _place_of(claim: AgentClaim) -> tuple[str, str]:
-    """Where the directory keeps a claim."""
+    """Return the key of a claim in the directory."""
     return claim.settings.slug, claim.uid

@@ -1,15 +1,28 @@
-"""Keeps what one process reads and writes on the right side of a move of an agent's alias to another collection.
+"""Fence one API process against moves of an agent's alias to another collection.
 
-The operator announces a move in the metadata of the collection that the alias leads to, waits longer than a lease, says
-that it is final, carries over what was written last, and moves the alias (`collections/rules/announcement.py`).
-Nothing tells an API process of that. So it reads the metadata itself, and relies on a reading for no longer than a
-lease from when that began. What ended within the lease of a reading without any announcement ended before the move was
-final: nothing else is asked. Whatever else ended is followed by another reading (`agents/fenced_store.py`).
+The operator moves the alias; API processes read and write through it. Their only channel is the metadata of the
+collection behind the alias: nothing is pushed to an API process, and clocks are not synchronised.
 
-A reading also says whose the collection is, and whether it is closed. One that says it is another's, closed, of an
-epoch that is over, or gone, ends what was known: nothing of it is answered, and nothing is written, until one says
-otherwise. Whatever is read, of a move or not, counts only within the lease of a reading that says that the collection
-is the agent's.
+Operator (`rebuilds/move.py`, `collections/announce.py`):
+1. Write phase `Announced` into the metadata of the source collection.
+2. Wait ANNOUNCE_S (7 s), longer than LEASE_S (5 s).
+3. Write phase `Final`, which holds back new writes. (An in-place restore closes the collection instead, then recovers a
+   snapshot into it.)
+4. Rebuild only: copy the remaining writes. Then point the alias to the target.
+
+API process (this module, `agents/fenced_store.py`):
+1. Read the metadata. A read that finds no announcement grants a lease of LEASE_S, counted from the start of the read.
+2. Accept a call that completes within the lease.
+3. Follow any other call by a new read, and accept or reject the call by the result of that read.
+
+Invariant: a call that completes within a lease completes before `Final`. The announcement was written after the read
+started, so `Final` follows that start by at least ANNOUNCE_S. The margin of 2 s absorbs clock drift.
+
+There are two leases. The *space* lease covers writes and vector searches, which depend on the collection and its
+embedding. The *contents* lease covers other lookups; an announced move that copies all data does not end it.
+
+A read that finds the collection deleted, closed, of an outdated epoch or owned by another object revokes both leases:
+no data is returned or written until a later read succeeds. After any other error the leases expire on their own.
 """
 
 import asyncio
@@ -24,13 +37,13 @@ from agentmemory_operator.runtime.leadership import monotonic_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds, and the clock that they are told by.
+    """Durations of a fence in seconds, and the clock that measures them.
 
     Attributes:
-        lease_s: for how long a reading is relied on; it is renewed beside requests after half of that.
-        hold_s: for how long a write waits for a move that is final.
-        poll_s: between two looks meanwhile.
-        now_s: a clock that goes on while the machine sleeps.
+        lease_s: Validity of a read, counted from its start. `read_ahead` renews it in the background after half of it.
+        hold_s: Longest time that a write waits for a final move to end.
+        poll_s: Pause between two reads during that wait.
+        now_s: Monotonic clock that also counts the time in which the machine sleeps.
     """
 
     lease_s: float = LEASE_S
@@ -40,7 +53,7 @@ class Times:
 
     @property
     def most_wait_s(self) -> float:
-        """How much longer than its call to the server a write may take."""
+        """Seconds that a write may take in addition to its call to the server."""
         return self.hold_s + 1.0
 
 
@@ -48,10 +61,14 @@ TIMES = Times()
 
 
 class Fence:
-    """What is known of the collection behind one agent's alias.
+    """Leases on the collection behind one agent's alias. Concurrent callers share reads; at most one is in flight.
 
     Args:
-        read: reads what it says of itself.
+        slug: Slug of the agent, for error messages.
+        read: Reads the collection's metadata; see `collection_facts.read_facts`.
+
+    Attributes:
+        facts: Result of the last successful read. None before the first, and after a read that revoked the leases.
     """
 
     def __init__(self, slug: str, read: Callable[[], Awaitable[Facts]], times: Times) -> None:
@@ -59,77 +76,77 @@ class Fence:
         self.times = times
         self.facts: Facts | None = None
         self._read_facts = read
-        self._begun_s = self._relied_on_until_s = self._kept_until_s = float("-inf")
-        # What was seen to be closed opens with this epoch: an earlier one comes of the snapshot.
-        self._least_epoch = 0
-        # Readings are numbered as they begin; one runs at a time.
-        self._begun = self._ended = 0
-        self._reading: asyncio.Task[None] | None = None
-        self._told: Facts | AgentMemoryError
+        self._last_read_s = self._space_lease_until_s = self._contents_lease_until_s = float("-inf")
+        # A closed collection reopens with this epoch. A lower epoch comes from the snapshot that is restored.
+        self._min_epoch = 0
+        # Reads are numbered in the order of their start; one runs at a time.
+        self._started = self._finished = 0
+        self._in_flight: asyncio.Task[None] | None = None
+        self._last_result: Facts | AgentMemoryError
 
     def vouches_for(self, space: Space) -> bool:
-        """Whether what has ended now ended in this space, before any move was final."""
-        if self.times.now_s() > self._relied_on_until_s or self.facts is None:
+        """Return whether a call that has just completed used `space`, and did so before any move was final."""
+        if self.times.now_s() > self._space_lease_until_s or self.facts is None:
             return False
         return self.facts.space == space
 
     def read_ahead(self) -> None:
-        """Read anew in the background where that will soon be needed."""
-        if self._reading is None and self.times.now_s() - self._begun_s >= self.times.lease_s / 2:
-            self._begin()
+        """Start a read in the background if the last successful one started at least half a lease ago."""
+        if self._in_flight is None and self.times.now_s() - self._last_read_s >= self.times.lease_s / 2:
+            self._start_read()
 
     async def has_contents(self, contents: int) -> bool:
-        """Whether what has ended now was read of these contents, in the agent's own collection.
+        """Return whether a call that has just completed read `contents` from the agent's own collection.
 
         Raises:
-            StoreUnavailable: it is another's, closed, gone, or cannot be read.
+            TransientError: If the collection is deleted, closed, owned by another object, or cannot be read now.
         """
-        if not self._vouches_for_contents(contents):
-            # One that is under way, as it is begun beside a use, will do where it announces no others.
-            await asyncio.shield(self._reading or self._begin())
-            if isinstance(self._told, AgentMemoryError):
-                raise self._told
-        return self._vouches_for_contents(contents) or (await self.read()).contents == contents
+        if not self._has_contents_lease(contents):
+            # A background read that is already in flight may renew the contents lease. If it does not, a new read
+            # decides.
+            await asyncio.shield(self._in_flight or self._start_read())
+            if isinstance(self._last_result, AgentMemoryError):
+                raise self._last_result
+        return self._has_contents_lease(contents) or (await self.read()).contents == contents
 
-    def _vouches_for_contents(self, contents: int) -> bool:
-        is_known = self.times.now_s() <= self._kept_until_s and self.facts is not None
+    def _has_contents_lease(self, contents: int) -> bool:
+        is_known = self.times.now_s() <= self._contents_lease_until_s and self.facts is not None
         return is_known and self.facts is not None and self.facts.contents == contents
 
     async def read(self) -> Facts:
-        """What the collection says now: the reading begins no earlier than the call. Calls share readings.
+        """Return the result of a read that starts no earlier than this call.
 
         Raises:
-            StoreUnavailable: it cannot be read, or is not to be used now.
+            TransientError: If the collection is deleted, closed, owned by another object, or cannot be read now.
         """
-        wanted = self._begun + 1
-        while self._ended < wanted:
-            await asyncio.shield(self._reading or self._begin())
-        if isinstance(self._told, AgentMemoryError):
-            raise self._told
-        return self._told
+        number = self._started + 1
+        while self._finished < number:
+            await asyncio.shield(self._in_flight or self._start_read())
+        if isinstance(self._last_result, AgentMemoryError):
+            raise self._last_result
+        return self._last_result
 
-    def _begin(self) -> asyncio.Task[None]:
-        self._reading = asyncio.create_task(self._read())
-        return self._reading
+    def _start_read(self) -> asyncio.Task[None]:
+        self._in_flight = asyncio.create_task(self._read())
+        return self._in_flight
 
     async def _read(self) -> None:
-        """Read once; an error is for those who wait, if anybody does."""
-        self._begun += 1
-        begun_s = self.times.now_s()
+        self._started += 1
+        started_s = self.times.now_s()
         try:
             facts = await self._read_facts()
-            check_epoch(facts, self.slug, self._least_epoch)
+            check_epoch(facts, self.slug, self._min_epoch)
         except AgentMemoryError as error:
-            self._told = error
+            self._last_result = error
             if isinstance(error, AgentClosed):
-                self._least_epoch = max(self._least_epoch, error.until)
+                self._min_epoch = max(self._min_epoch, error.until)
             if isinstance(error, NotServed | AgentClosed):
-                # What was opened of it is not used again.
-                self.facts, self._relied_on_until_s, self._kept_until_s = None, float("-inf"), float("-inf")
+                # Force `AgentDirectory` to open the agent again.
+                self.facts, self._space_lease_until_s, self._contents_lease_until_s = None, float("-inf"), float("-inf")
         else:
-            self._told = self.facts = facts
-            self._begun_s, until_s = begun_s, begun_s + self.times.lease_s
-            self._kept_until_s = until_s if facts.keeps_contents else float("-inf")
-            self._relied_on_until_s = until_s if facts.phase is None else float("-inf")
+            self._last_result = self.facts = facts
+            self._last_read_s, until_s = started_s, started_s + self.times.lease_s
+            self._contents_lease_until_s = until_s if facts.keeps_contents else float("-inf")
+            self._space_lease_until_s = until_s if facts.phase is None else float("-inf")
         finally:
-            self._ended, self._reading = self._begun, None
+            self._finished, self._in_flight = self._started, None

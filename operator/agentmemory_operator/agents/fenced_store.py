@@ -1,22 +1,21 @@
-"""One use of an agent's points, of which only that counts which is on the right side of a move of the alias.
+"""Point store for one use of an agent. It rejects the result of a call that a move of the alias may have made wrong.
 
-What ended within the lease of a reading without any announcement (`agents/fence.py`) counts. Whatever else ended is
-followed by another reading:
+A call that completes within a lease of the fence (`agents/fence.py`) is accepted. Any other call is followed by a read
+of the collection's metadata, whose result decides:
 
-| the reading after it says | a search | another look | a write |
+| result of the read | search | other lookup | write |
 |---|---|---|---|
-| the same collection, no move or an announced one | counts | counts | counts |
-| the same collection, the move is final | counts | counts | counts once it is seen to be carried over |
-| another collection with the same contents, carried over | CollectionMoved | counts | may lie in either |
-| another collection with other contents, of a snapshot | CollectionMoved | CollectionMoved | may lie in either |
+| same collection, no move or an announced one | accepted | accepted | accepted |
+| same collection, the move is final | accepted | accepted | accepted if it was copied, or the move is withdrawn |
+| another collection with the same contents (copied) | CollectionMoved | accepted | OutcomeUnknown |
+| another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
-A write that does not count is OutcomeUnknown, and so is whatever comes after a write: that a memory was not found in
-other contents is no reason to say that somebody else was faster. Within the lease of a reading that announces no other
-contents, a look counts without another reading.
+A *search* depends on vectors: a query, or a scroll that returns vectors. After the first write through the store, every
+rejection is OutcomeUnknown instead: that a memory is missing in other contents does not prove a conflict.
 
-A write also asks before it is sent: while the move is final it waits, and where the collection is another one nothing
-is written. `CollectionMoved` leaves a store only as long as nothing was written through it, so that whoever opened the
-agent may open it again and begin anew.
+Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
+replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the
+agent again and repeat the use; see `again_if_moved`.
 """
 
 import asyncio
@@ -41,16 +40,16 @@ from agentmemory_operator.ports.points import ForwardingPoints, PointCall, Point
 T = TypeVar("T")
 
 WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
-"""Methods of which it is known how much was written when one fails."""
+"""Write methods that the store covers; for each it is known what a failed call may have written."""
 
 
 class FencedStore(ForwardingPoints):
     """Implements ports.PointStore for one use of an agent.
 
     Args:
-        facts: what the agent was opened for.
-        clock: gives a write the time at which it is sent.
-        write_s: how long a write may take from its beginning to its end.
+        facts: Facts for which the agent was opened.
+        clock: Source of the time at which a write is sent.
+        write_s: Seconds that a write may take, including its wait for a move.
     """
 
     def __init__(self, store: PointStore, fence: Fence, facts: Facts, *, clock: Clock, write_s: float) -> None:
@@ -64,45 +63,53 @@ class FencedStore(ForwardingPoints):
         self._has_written = False
 
     async def close(self) -> None:
-        """Close the connections, which others use too."""
+        """Close the connections of the underlying store, which other uses share."""
         await self._store.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call, of which only that counts which was read where it was meant to be.
+        """Make a call, and raise if its result may come from the wrong collection.
 
         Raises:
-            NotImplementedError: it is not known what the result depends on.
+            CollectionMoved: If the collection was replaced and this store has written nothing.
+            OutcomeUnknown: If it was replaced, or cannot be read, after this store has written.
+            TransientError: If it cannot be read, and this store has written nothing.
+            NotImplementedError: If the method is not covered.
         """
         match call.name:
             case "describe":
                 return await call.on(self._store)
             case "query" | "query_batch":
-                return await self._found(call)
+                return await self._search(call)
             case "scroll":
-                # What is found depends on what vectors mean, which is something else in another collection.
-                return await (self._found(call) if call.request.get("with_vector") else self._owned(call))
+                # The meaning of a vector depends on the collection, even if the contents are the same.
+                return await (self._search(call) if call.request.get("with_vector") else self._look_up(call))
             case "retrieve" | "count" | "facet":
-                return await self._owned(call)
+                return await self._look_up(call)
         raise call.not_covered(self)
 
     async def write(self, call: PointCall[None]) -> None:
-        """Write, if the collection is still the one that was meant, and make sure that it still was afterwards.
+        """Write if the collection is still the one that was opened, and verify it again afterwards.
 
-        Each point that is written gets the time at which the write is sent, by which a rebuild finds it
-        (`rebuilds/catch_up.py`), however long the write was prepared or waited for a move. A write that takes longer
-        than it may is not acknowledged: readers of the change log may have passed its time.
+        Every written point gets the time at which the write is sent as `updatedAt`, not the time at which it was
+        prepared: a rebuild finds it by that (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not
+        acknowledged: readers of the change log may have passed its time.
+
+        Raises:
+            CollectionMoved: If the collection was replaced and nothing was written.
+            StoreUnavailable: If a move was still final after the wait; this call wrote nothing.
+            OutcomeUnknown: If the write may have taken effect: read before retrying.
         """
         if call.name not in WRITES:
             raise call.not_covered(self)
         until_s = self._fence.times.now_s() + self._write_s
         if not self._fence.vouches_for(self._space):
-            with self._after_a_write():
+            with self._unknown_after_write():
                 await self._wait_for_move()
         try:
             await _timed(call, self._clock.now_ms()).on(self._store)
         except StoreRejected as error:
-            self._has_written = self._has_written or not _is_whole(call)
-            await self._blame_move(error)
+            self._has_written = self._has_written or not _is_all_or_nothing(call)
+            await self._check_for_move(error)
             raise
         except OutcomeUnknown:
             self._has_written = True
@@ -113,36 +120,36 @@ class FencedStore(ForwardingPoints):
         if not self._fence.vouches_for(self._space):
             await self._confirm(call)
 
-    async def _owned(self, look: PointCall[T]) -> T:
-        """What was read, if it was read of the contents that were meant: in which collection does not matter."""
+    async def _look_up(self, look: PointCall[T]) -> T:
+        """Return the result of a lookup if it has the expected contents, from whichever collection."""
         found = await look.on(self._store)
-        with self._after_a_write():
+        with self._unknown_after_write():
             is_meant = await self._fence.has_contents(self._contents)
         if not is_meant:
             raise self._moved()
         return found
 
-    async def _found(self, search: PointCall[T]) -> T:
-        """What was found, if it was found in the collection that the question was made for."""
+    async def _search(self, search: PointCall[T]) -> T:
+        """Return the result of a search if it comes from the collection that the query was made for."""
         try:
             found = await search.on(self._store)
         except StoreRejected as error:
-            await self._blame_move(error)
+            await self._check_for_move(error)
             raise
         if not self._fence.vouches_for(self._space):
-            with self._after_a_write():
+            with self._unknown_after_write():
                 facts = await self._fence.read()
             self._check_space(facts)
         return found
 
     async def _wait_for_move(self) -> None:
-        """Pass once writes may be sent.
+        """Wait until a write may be sent.
 
         Raises:
-            CollectionMoved: it has moved.
-            StoreUnavailable: the move takes too long.
+            CollectionMoved: If the collection was replaced.
+            StoreUnavailable: If the move is still final after `Times.hold_s`.
         """
-        facts = await self._settled(await self._fence.read())
+        facts = await self._wait_until_not_final(await self._fence.read())
         if self._is_held(facts):
             raise StoreUnavailable(
                 f"the collection of agent {self._fence.slug!r} is being replaced: nothing was written; retry",
@@ -151,17 +158,17 @@ class FencedStore(ForwardingPoints):
         self._check_space(facts)
 
     async def _confirm(self, write: PointCall[None]) -> None:
-        """Pass where what was written is in the collection that the alias leads to, or will be carried there."""
-        with self._after_a_write():
+        """Raise OutcomeUnknown unless the write is in the collection behind the alias, or will be copied to it."""
+        with self._unknown_after_write():
             facts = await self._fence.read()
             if self._is_held(facts):
-                # The write ended before the alias moved: where anything is carried over, that is.
-                points = _told_points(write) if facts.carries else None
-                facts = await self._settled(facts)
+                # The alias had not moved when the write ended. The write is copied if the move copies data at all.
+                points = _points_with_rev(write) if facts.carries else None
+                facts = await self._wait_until_not_final(facts)
                 if (
                     facts.space != self._space
                     and points is not None
-                    and await self._are_carried(write.collection, points)
+                    and await self._are_copied(write.collection, points)
                 ):
                     return
         if facts.space != self._space or self._is_held(facts):
@@ -173,8 +180,8 @@ class FencedStore(ForwardingPoints):
     def _is_held(self, facts: Facts) -> bool:
         return facts.space == self._space and facts.phase is Phase.FINAL
 
-    async def _settled(self, facts: Facts) -> Facts:
-        """What the collection says once the move has ended, one way or the other, or takes too long."""
+    async def _wait_until_not_final(self, facts: Facts) -> Facts:
+        """Poll the metadata until the move is no longer final, at most `Times.hold_s`; return the last result."""
         times = self._fence.times
         until_s = times.now_s() + times.hold_s
         while self._is_held(facts) and times.now_s() < until_s:
@@ -182,31 +189,32 @@ class FencedStore(ForwardingPoints):
             facts = await self._fence.read()
         return facts
 
-    async def _are_carried(self, collection: str, points: Sequence[Json]) -> bool:
-        """Whether points come to lie behind the alias as they were written, or as others changed them since."""
-        times, wanted = self._fence.times, {point["id"]: point["payload"].get("rev", 0) for point in points}
+    async def _are_copied(self, collection: str, points: Sequence[Json]) -> bool:
+        """Return whether all points appear behind the alias with at least their `rev`, within `Times.hold_s`."""
+        times, required_revs = self._fence.times, {point["id"]: point["payload"].get("rev", 0) for point in points}
         until_s = times.now_s() + times.hold_s
         while True:
-            there = await self._store.retrieve(collection, list(wanted), keys=("rev",))
-            revs = {point["id"]: point["payload"].get("rev", 0) for point in there}
-            if all(revs.get(id_, -1) >= rev for id_, rev in wanted.items()):
+            stored = await self._store.retrieve(collection, list(required_revs), keys=("rev",))
+            revs = {point["id"]: point["payload"].get("rev", 0) for point in stored}
+            if all(revs.get(id_, -1) >= rev for id_, rev in required_revs.items()):
                 return True
             if times.now_s() >= until_s:
                 return False
             await asyncio.sleep(times.poll_s)
 
-    async def _blame_move(self, error: StoreRejected) -> None:
-        """Raise CollectionMoved where the engine refused because the collection is another one, or allows less now."""
+    async def _check_for_move(self, error: StoreRejected) -> None:
+        """Raise CollectionMoved if a rejection is explained by a replaced collection or a changed strict mode."""
         try:
             facts = await self._fence.read()
         except AgentClosed as closed:
-            with self._after_a_write():
+            with self._unknown_after_write():
                 raise closed from error
         except AgentMemoryError:
             raise error from None
         self._check_space(facts)
         if facts.allows_exact != self._allows_exact and not self._has_written:
-            # Refused for being exact, by a strict mode that is newer than what was read of it: it is asked otherwise.
+            # The strict mode has changed since the agent was opened. Opened again, the agent sends a request that is
+            # allowed.
             raise self._moved()
 
     def _check_space(self, facts: Facts) -> None:
@@ -214,14 +222,14 @@ class FencedStore(ForwardingPoints):
             raise self._moved()
 
     def _moved(self) -> AgentMemoryError:
-        what = f"the collection of agent {self._fence.slug!r} was replaced"
+        event = f"the collection of agent {self._fence.slug!r} was replaced"
         if self._has_written:
-            return OutcomeUnknown(f"{what} during the write: read before retrying", retry_after_s=1)
-        return CollectionMoved(f"{what} in the meantime: nothing was written; retry", retry_after_s=1)
+            return OutcomeUnknown(f"{event} during the write: read before retrying", retry_after_s=1)
+        return CollectionMoved(f"{event} in the meantime: nothing was written; retry", retry_after_s=1)
 
     @contextmanager
-    def _after_a_write(self) -> Iterator[None]:
-        """Raise OutcomeUnknown where something was written, and nobody knows what became of it."""
+    def _unknown_after_write(self) -> Iterator[None]:
+        """Turn an error into OutcomeUnknown if this store has already written."""
         try:
             yield
         except OutcomeUnknown:
@@ -234,7 +242,7 @@ class FencedStore(ForwardingPoints):
 
 
 def _timed(write: PointCall[None], now_ms: int) -> PointCall[None]:
-    """Return the write with `now_ms` as the time of each point that it writes, unless that has a later one."""
+    """Return the write with `updatedAt` raised to `now_ms` in each point that has one."""
     match write.name:
         case "upsert":
             return write.with_request(_timed_points(write.request, now_ms))
@@ -262,13 +270,13 @@ def _timed_payload(payload: Json, now_ms: int) -> Json:
     return payload | {"updatedAt": max(payload["updatedAt"], now_ms)} if "updatedAt" in payload else payload
 
 
-def _is_whole(write: PointCall[None]) -> bool:
-    """Whether nothing was written of what the engine refuses."""
+def _is_all_or_nothing(write: PointCall[None]) -> bool:
+    """Return whether a rejected write has certainly written nothing; a batch is not atomic."""
     return write.name != "batch" or len(write.request) == 1
 
 
-def _told_points(write: PointCall[None]) -> Sequence[Json] | None:
-    """The points by which can be told whether a write was carried over, None where it cannot be told."""
+def _points_with_rev(write: PointCall[None]) -> Sequence[Json] | None:
+    """Return the points whose `rev` shows whether a write was copied, or None if the write has no such points."""
     if write.name == "upsert":
         points: Sequence[Json] = write.request
         return points
@@ -278,9 +286,9 @@ def _told_points(write: PointCall[None]) -> Sequence[Json] | None:
     return [point for part in parts for point in part.get("upsert", {}).get("points", ())] or None
 
 
-async def again_if_moved(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something with an agent that it opens itself, and once more where the collection was replaced meanwhile."""
+async def again_if_moved(operation: Callable[[], Awaitable[T]]) -> T:
+    """Run an operation that opens an agent; run it again if the collection was replaced before any write."""
     try:
-        return await work()
+        return await operation()
     except CollectionMoved:
-        return await work()
+        return await operation()

@@ -1,6 +1,7 @@
-"""The embedder of the collection that an alias is about to lead to: made, and used once, before searches wait for it.
+"""Preloads the embedder of the collection that an alias is about to point to, before searches need it.
 
-A model that lies in this process takes seconds to load; a key that it is not given is seen before it is needed.
+Loading a local model takes seconds, and a missing key of a provider is logged before the move. The embedder is used
+once, so that it is fully loaded.
 """
 
 import asyncio
@@ -15,40 +16,40 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 log = logging.getLogger(__name__)
 
 EmbedderFactory = Callable[[EmbeddingSource, AgentSettings], Awaitable[Embedder]]
-"""Makes the embedder of a source."""
+"""Creates the embedder of a source."""
 
 
-_Wanted = tuple[EmbeddingSource, EmbeddingSettings, tuple[str, str]]
+_Target = tuple[EmbeddingSource, EmbeddingSettings, tuple[str, str]]
 
 
-def _wanted(source: EmbeddingSource, settings: AgentSettings) -> _Wanted:
+def _target_of(source: EmbeddingSource, settings: AgentSettings) -> _Target:
     return source, settings.embedding, settings.owner
 
 
 class Upcoming:
-    """What is prepared for the next move of one agent.
+    """The embedder that is prepared for the next move of one agent.
 
     Args:
-        make: makes the embedder of a source.
+        make: Creates the embedder of a source.
     """
 
     def __init__(self, make: EmbedderFactory) -> None:
         self._make = make
-        self._for: _Wanted | None = None
-        self._making: asyncio.Task[Embedder | None] | None = None
+        self._target: _Target | None = None
+        self._task: asyncio.Task[Embedder | None] | None = None
 
     def prepare(self, source: EmbeddingSource, settings: AgentSettings) -> None:
-        """Begin, in the background, unless that was done."""
-        if self._for != (wanted := _wanted(source, settings)):
-            self._for = wanted
-            self._making = asyncio.create_task(self._prepare(source, settings))
+        """Start to create the embedder in the background, unless this was started already."""
+        if self._target != (target := _target_of(source, settings)):
+            self._target = target
+            self._task = asyncio.create_task(self._prepare(source, settings))
 
     async def take(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder | None:
-        """What was prepared, None where that is something else, or failed."""
-        if self._making is None or self._for != _wanted(source, settings):
+        """Wait for the prepared embedder and return it. None if another one was prepared, or if creating it failed."""
+        if self._task is None or self._target != _target_of(source, settings):
             return None
-        making, self._for, self._making = self._making, None, None
-        return await asyncio.shield(making)
+        task, self._target, self._task = self._task, None, None
+        return await asyncio.shield(task)
 
     async def _prepare(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder | None:
         try:

@@ -1,4 +1,4 @@
-"""What this process serves from: whether the objects were read, how old they are, whether any Qdrant answers."""
+"""Readiness of an API process: are the objects loaded, how current are they, and does any Qdrant server respond?"""
 
 import asyncio
 import logging
@@ -13,10 +13,10 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
-# One call for each connection that agents use.
+# Seconds between two probes, and timeout of a probe. A probe is one call for each connection in use.
 PROBE_S = 5.0
 PROBED_AT_ONCE = 8
-# For how long the API server is waited for at the start, as the operator waits; and between looks.
+# Seconds to wait for the first lists at startup, as the operator does, and between two checks.
 PATIENCE_S, START_S = 120.0, 0.5
 UNREAD = "the agents are not loaded yet: see the log if this takes long"
 UNIDENTIFIED = "the cluster ID is not known yet: see the log"
@@ -25,12 +25,12 @@ AWAY = "no Qdrant answers"
 
 
 class Readiness:
-    """Knows what stands between this process and good answers.
+    """Tracks the conditions that this process needs to serve agents.
 
     Args:
-        sources: what has to be read.
-        store_for: gives the store of an agent's connection.
-        is_identified: tells whether it is known which cluster the agents are of.
+        sources: Everything that must be read once, such as a watched kind.
+        store_for: Returns the store of an agent's connection.
+        is_identified: Returns whether the ID of the agents' cluster is known.
     """
 
     def __init__(
@@ -50,24 +50,27 @@ class Readiness:
         self._synced: set[Hashable] = set()
         self._heard_s: dict[Hashable, float] = {}
         self._failures: dict[Hashable, str] = {}
-        self._is_away: bool | None = None
+        self._is_unavailable: bool | None = None
         self._all_synced = asyncio.Event()
 
     def synced(self, source: Hashable) -> None:
-        """Note that a source was read whole."""
+        """Record that a source was read completely."""
         self._synced.add(source)
         if self._synced >= self._sources:
             self._all_synced.set()
 
     def failed(self, source: Hashable, why: str) -> None:
-        """Note why a source cannot be read; probes, which strangers may ask, do not tell it."""
+        """Record the reason why a source cannot be read.
+
+        Readiness probes do not return it: they need no authentication.
+        """
         self._failures[source] = why
 
     async def check_start(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait until every agent and the cluster are known; then for ever.
+        """Wait until all sources are read and the cluster ID is known. Then block forever.
 
         Raises:
-            AgentMemoryError: they were not for so long; says what is missing, as far as it is known.
+            AgentMemoryError: If that takes longer than `patience_s`. The message has the cause if it is known.
         """
         waiting_s = self._now_s() + patience_s
         while (why := self._unread()) is not None:
@@ -78,24 +81,24 @@ class Readiness:
         await asyncio.Event().wait()
 
     def heard(self, source: Hashable) -> None:
-        """Note that a source has just given a sign of life."""
+        """Record that a source has just sent something."""
         self._heard_s[source] = self._now_s()
 
     def age_s(self) -> float:
-        """For how long a source has been silent; 0 for one that cannot be, as a folder."""
+        """Return the seconds since the most silent source last sent something; 0 if none has to, such as a folder."""
         now_s = self._now_s()
         return max((now_s - heard_s for heard_s in self._heard_s.values()), default=0.0)
 
     def why_not_ready(self) -> str | None:
-        """What keeps every agent from being served, None when nothing does.
+        """Return the reason why no agent can be served, or None if the process is ready.
 
-        One Qdrant of several that is away is no reason: the agents of the others are served.
+        If only some Qdrant servers are unavailable, the process is ready: agents of the others are served.
         """
         if unread := self._unread():
             return unread
-        if self._is_away is None:
+        if self._is_unavailable is None:
             return UNPROBED
-        return AWAY if self._is_away else None
+        return AWAY if self._is_unavailable else None
 
     def _unread(self) -> str | None:
         if not self._all_synced.is_set():
@@ -103,23 +106,23 @@ class Readiness:
         return None if self._is_identified() else UNIDENTIFIED
 
     async def run(self) -> None:
-        """Ask every Qdrant in use now and then, until cancelled."""
+        """Probe every Qdrant server in use every PROBE_S seconds, until cancelled."""
         await self._all_synced.wait()
         while True:
             await self.probe()
             await asyncio.sleep(PROBE_S)
 
     async def probe(self) -> None:
-        """Ask every Qdrant in use for one collection."""
-        settings = {(one.connection_namespace, one.connection): one for one in self._directory.list()}
-        answers = await side_by_side(map(self._ask, settings.values()), at_once=PROBED_AT_ONCE)
-        is_away = bool(answers) and not any(answers)
-        if is_away and not self._is_away:
+        """Probe every Qdrant server in use once, by reading one collection."""
+        settings = {(agent.connection_namespace, agent.connection): agent for agent in self._directory.list()}
+        results = await side_by_side(map(self._responds, settings.values()), at_once=PROBED_AT_ONCE)
+        is_unavailable = bool(results) and not any(results)
+        if is_unavailable and not self._is_unavailable:
             log.warning("not ready: %s", AWAY)
-        self._is_away = is_away
+        self._is_unavailable = is_unavailable
 
-    async def _ask(self, settings: AgentSettings) -> bool:
-        """Whether the Qdrant of an agent's connection answers, whatever it is."""
+    async def _responds(self, settings: AgentSettings) -> bool:
+        """Return whether the Qdrant server of an agent's connection sends any response."""
         try:
             store = await self._store_for(settings)
             async with asyncio.timeout(PROBE_S):

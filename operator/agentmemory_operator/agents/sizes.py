@@ -1,7 +1,7 @@
-"""How many memories stand behind a user's filter: remembered for seconds, so that most searches need not count.
+"""Cached numbers of memories behind a user's filter, so that most searches need no count in Qdrant.
 
-A count that is asked for again is renewed beside the search that asks, before it is too old, so that none waits for it.
-What this process stores is added to it, so that a search right after a store need not wait either.
+A count that is in use is renewed in the background before it expires, so that no search waits for it. Memories that
+this process stores are added to the cached counts: a search right after a store need not count either.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from cachetools import FIFOCache
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.access import is_shared
 
-# How long a count may lag behind what other processes write; what this process stores is added at once.
+# Seconds for which a count is valid. It may lag behind writes of other processes; this process's are added at once.
 FRESH_S = 10.0
-# How old one may be before it is renewed beside a search.
+# Age in seconds from which a search that uses a count renews it in the background.
 RENEWED_S = 7.0
 MAX_USERS, MAX_FILTERS = 10_000, 100
 
@@ -29,8 +29,8 @@ class _Counted:
     """A count.
 
     Attributes:
-        begun_s, ended_s: when the engine was asked, and when it had answered.
-        is_whole: the filter narrows a user's memories by nothing that depends on the memory.
+        begun_s, ended_s: Monotonic times at which the count was requested and received.
+        is_whole: True if the filter selects all of a user's memories, independent of their fields.
     """
 
     begun_s: float
@@ -40,7 +40,7 @@ class _Counted:
 
 
 class Sizes:
-    """Counts by user and filter, of one agent."""
+    """Cached counts of one agent, by user and filter."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.now_s = monotonic
@@ -49,10 +49,11 @@ class Sizes:
         self._renewing: dict[tuple[str, object], asyncio.Task[None]] = {}
 
     async def get(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool = False) -> int:
-        """The count of this user and filter, as old as 10 s, with what was added since.
+        """Return a count that is less than 10 s old, plus the memories that this process has added since.
 
         Args:
-            is_whole: see `added`.
+            count: Counts in Qdrant.
+            is_whole: True if the filter selects all of the user's memories; see `added`.
         """
         counted = self._counts.get(user_id, {}).get(filter_key)
         age_s = self.now_s() - counted.begun_s if counted else FRESH_S
@@ -68,7 +69,8 @@ class Sizes:
         if len(of_user) >= MAX_FILTERS:
             of_user.clear()
         size = await count()
-        # Not where a write came between: that has put this user's dictionary away.
+        # If the user's memories were written during the count, `of_user` is no longer in the cache and this has no
+        # effect.
         of_user[filter_key] = _Counted(begun_s, self.now_s(), size, is_whole)
         return size
 
@@ -78,7 +80,7 @@ class Sizes:
             return
 
         async def renew() -> None:
-            # Whoever finds it too old counts himself, and tells what is wrong.
+            # A caller that finds the count expired repeats it and gets the error.
             with contextlib.suppress(AgentMemoryError):
                 await self._count(user_id, filter_key, count, is_whole=is_whole)
 
@@ -86,17 +88,18 @@ class Sizes:
         task.add_done_callback(lambda _: self._renewing.pop(key))
 
     def mark(self, user_id: str) -> object:
-        """What stays the same while this process writes nothing of the user or scope: to tell whether it did since."""
+        """Return a token that changes once this process writes memories of the user or shared scope."""
         return self._marks.setdefault(user_id, object())
 
     def added(self, user_id: str, number: int, *, since_s: float) -> None:
-        """Note that memories were stored which every whole filter lets through; other counts are made again.
+        """Add stored memories to the user's whole counts, and discard the other counts.
 
-        A count is never less than what this process has written: one that may have seen some of them is made again too.
+        A count that may already include some of them is discarded as well. So a count is never lower than the number of
+        memories that this process has written. Writes to a shared scope discard the counts of all users.
 
         Args:
-            number: how many; 0 where what was said is there already.
-            since_s: `now_s` before the first was sent.
+            number: Number of new memories; 0 if all existed already.
+            since_s: `now_s` before the first of them was sent.
         """
         self._marks.pop(user_id, None)
         if is_shared(user_id):
@@ -112,7 +115,7 @@ class Sizes:
             self._counts[user_id] = kept
 
     def forget(self, user_id: str) -> None:
-        """Count anew: a memory of this user was changed or deleted; one of a scope counts for whoever includes it."""
+        """Discard the counts of a user whose memory was changed or deleted; for a shared scope, those of all users."""
         self._marks.pop(user_id, None)
         if is_shared(user_id):
             self._counts.clear()

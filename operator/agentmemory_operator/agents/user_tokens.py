@@ -1,7 +1,8 @@
-"""User tokens: what a subject lets somebody do in one user's name, signed, so that every replica knows it.
+"""User tokens: signed tokens that let their bearer act for one user, within the rights of the subject that issued them.
 
-Nothing of them is kept. What one may do is looked up with each request, among what its subject has then
-(`spec.access.verbs_of`): a subject that goes takes its tokens along.
+Tokens are not stored, so every replica can verify them with the shared key. The rights of a bearer are computed for
+each request from the issuing subject's present rights (`spec.access.verbs_of`): removing the subject revokes its
+tokens.
 """
 
 import asyncio
@@ -14,15 +15,15 @@ from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.spec.access import Caller, Delegation, Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
-# A key that was replaced signs nothing more after that.
+# Seconds for which the signing key is cached. A replaced key signs and verifies nothing after that.
 KEY_KNOWN_S = 30.0
-# Strangers who name keys that there are not have it read no more often.
+# Minimum seconds between reads of the key, so that tokens with unknown key ids cannot cause more.
 KEY_READ_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class MintedToken:
-    """A token; it is told once, and never logged."""
+    """A new token. It is returned once and never logged."""
 
     token: str = field(repr=False)
     expires_at_ms: int
@@ -30,10 +31,13 @@ class MintedToken:
 
 @dataclass(slots=True)
 class UserTokens:
-    """Mints user tokens, and knows them again.
+    """Issues and verifies user tokens.
 
     Attributes:
-        has_identities: callers are ServiceAccounts; a token of nobody's is none then.
+        keys: Reads the present signing key.
+        form: Signs and parses tokens.
+        has_identities: True if callers are authenticated as ServiceAccounts; tokens issued without one are then
+            rejected.
     """
 
     keys: SigningKeys
@@ -41,17 +45,20 @@ class UserTokens:
     clock: Clock
     has_identities: bool
     _key: SigningKey | None = field(default=None, init=False)
-    _trouble: TransientError | None = field(default=None, init=False)
+    _read_error: TransientError | None = field(default=None, init=False)
     _read_at_s: float = field(default=0.0, init=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def mint(
         self, caller: Caller, settings: AgentSettings, *, user_id: str, verbs: Iterable[Verb], ttl_s: int
     ) -> MintedToken:
-        """A token for one user of an agent; the caller has been found to have all of that.
+        """Issue a token for one user of an agent. The route has checked that the caller has all of these rights.
+
+        Args:
+            ttl_s: Seconds until the token expires.
 
         Raises:
-            TransientError: there is no key to sign it with.
+            TransientError: If no signing key is available.
         """
         key = await self._key_for("")
         delegation = Delegation(settings.slug, settings.namespace, settings.uid, user_id, frozenset(verbs))
@@ -60,10 +67,10 @@ class UserTokens:
         return MintedToken(token, (now_s + ttl_s) * 1000)
 
     def known(self, token: str) -> Caller | None:
-        """Whose token it is, where the key is at hand.
+        """Return the caller that a token was issued to act for, without I/O. None if the cached key is old or another.
 
         Raises:
-            Unauthenticated: nobody's, or not any more.
+            Unauthenticated: If the token is invalid, expired, or issued without an identity that is now required.
         """
         key = self._key
         if key is None or self._age_s() >= KEY_KNOWN_S or self.form.key_id(token) != key.id:
@@ -71,30 +78,30 @@ class UserTokens:
         return self._read(token, key)
 
     async def identify(self, token: str) -> Caller:
-        """Whose token it is.
+        """Return the caller of a token; read the signing key if needed.
 
         Raises:
-            Unauthenticated: nobody's, or not any more.
-            TransientError: it cannot be found out for now.
+            Unauthenticated: If the token is invalid, expired, or issued without an identity that is now required.
+            TransientError: If no signing key is available now.
         """
         return self._read(token, await self._key_for(self.form.key_id(token)))
 
     async def _key_for(self, key_id: str) -> SigningKey:
-        """The key, read again where it is old or another is named."""
+        """Return the signing key, read again if it is old or if its id is not `key_id`. "" accepts any key."""
         async with self._reading:
-            is_wanted = self._key is not None and key_id in ("", self._key.id)
-            if self._age_s() >= (KEY_KNOWN_S if is_wanted else KEY_READ_AGAIN_S):
+            is_match = self._key is not None and key_id in ("", self._key.id)
+            if self._age_s() >= (KEY_KNOWN_S if is_match else KEY_READ_AGAIN_S):
                 await self._read_key()
             if self._key is None:
-                raise self._trouble or TransientError("user tokens cannot be verified at the moment")
+                raise self._read_error or TransientError("user tokens cannot be verified at the moment")
             return self._key
 
     async def _read_key(self) -> None:
-        self._key = self._trouble = None
+        self._key = self._read_error = None
         try:
             self._key = await self.keys.read()
-        except TransientError as trouble:
-            self._trouble = trouble
+        except TransientError as error:
+            self._read_error = error
         self._read_at_s = self._now_s()
 
     def _read(self, token: str, key: SigningKey) -> Caller:

@@ -1,1 +1,1 @@
-"""One collection from what is desired: plan, refuse, apply, read back; and which namespace its name belongs to."""
+"""Reconciliation of one collection (observe, plan, refuse, apply, read back), and ownership of slugs by namespaces."""

@@ -1,9 +1,19 @@
-"""Says in a collection's metadata that another will be behind its alias, and waits until every process knows of it.
+"""Announces a move of an alias in the metadata of its present target, and moves the alias.
 
-One hand is on an alias at a time: within this process by a lock, and of several processes one leads.
+Actors: the operator, and API processes that read and write through the alias. API processes do not watch the metadata,
+and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
+waits ANNOUNCE_S (7 s) after the announcement; see `agents/fence.py` for their side and the invariant.
 
-Nobody watches, and clocks differ; so a process of the API relies on what the metadata said for `LEASE_S` at most, and
-an announcement stands for longer than that before anything is done. `agents/fence.py` is the other side of it.
+Steps of `Switch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a rebuild.
+1. Write phase `Announced` into the source. Wait ANNOUNCE_S.
+2. Under the lock of the alias: check that the move is still required, that the alias still points to the source and
+   that the announcement is still there. Write the next epoch into the target.
+3. Write phase `Final` into the source: writers wait.
+4. Point the alias to the target.
+
+At most one move of an alias is in progress: `AliasLocks` serialises moves in this process, and the leader lease
+excludes other operators. An error before step 4 removes the announcement, and writers continue. If the result of step 4
+is unknown, or the leader lease is lost, the announcement stays: writers wait until the move is repeated.
 """
 
 import asyncio
@@ -38,13 +48,13 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 
 
 class AliasLocks:
-    """Locks by slug: a pass that makes or deletes what an alias leads to, and a restore that moves it, take turns."""
+    """Locks by slug. They serialise passes that create or delete an alias's target, and moves of the alias."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, slug: str) -> asyncio.Lock:
-        """The lock of an agent's alias; held for moments, never for a copy's time."""
+        """Return the lock of an agent's alias. Hold it only for short calls, never while points are copied."""
         lock = self._locks.get(slug)
         if lock is None:
             lock = self._locks[slug] = asyncio.Lock()
@@ -53,15 +63,15 @@ class AliasLocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """An announcement, as long as nobody has taken it back.
+    """An announcement of a move, valid until it is removed from the metadata.
 
     Attributes:
-        source: the collection that says so.
-        target: the one after it.
-        token: tells it from every other announcement.
-        known_s: from when on every process of the API knows of it, by the clock of this one.
-        embedding: in force afterwards.
-        carries: what is written in the source until then is in the target.
+        source: Collection that contains the announcement: the present target of the alias.
+        target: Next target of the alias.
+        token: Unique id of the announcement.
+        known_s: Monotonic time from which on every API process has read it or has no lease any more.
+        embedding: Embedding after the move. None if it does not change.
+        carries: True if everything written to the source before the move is copied to the target.
     """
 
     source: str
@@ -74,12 +84,12 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcing:
-    """Announces.
+    """Writes announcements and waits for them.
 
     Attributes:
-        announce_s: see ANNOUNCE_S.
-        late_s: seconds that a write may take to arrive; None is the time limit of a call to the server.
-        monotonic, sleep: seconds of this process.
+        announce_s: See ANNOUNCE_S.
+        late_s: Seconds that a write may take to arrive. None uses the timeout of calls to the server.
+        monotonic, sleep: Clock and sleep function of this process, in seconds.
     """
 
     announce_s: float = ANNOUNCE_S
@@ -96,29 +106,31 @@ class Announcing:
         embedding: EmbeddingSource | None = None,
         carries: bool = False,
     ) -> Announcement:
-        """Announce, in the place of what was announced before."""
+        """Announce a move, replacing an earlier announcement in the same collection."""
         token = uuid.uuid4().hex
-        made = Announcement(source=source, target=target, token=token, known_s=0, embedding=embedding, carries=carries)
-        await say(server, made, Phase.ANNOUNCED)
-        return replace(made, known_s=self.monotonic() + self.announce_s)
+        announcement = Announcement(
+            source=source, target=target, token=token, known_s=0, embedding=embedding, carries=carries
+        )
+        await say(server, announcement, Phase.ANNOUNCED)
+        return replace(announcement, known_s=self.monotonic() + self.announce_s)
 
-    async def wait_out(self, made: Announcement) -> None:
-        """Wait until every process knows of it."""
-        while (left_s := made.known_s - self.monotonic()) > 0:
+    async def wait_out(self, announcement: Announcement) -> None:
+        """Wait until no API process relies on metadata that was read before the announcement."""
+        while (left_s := announcement.known_s - self.monotonic()) > 0:
             await self.sleep(left_s)
 
     async def wait_for_late_writes(self, server: Server) -> None:
-        """Wait until a write that was sent before the change has arrived."""
+        """Wait until every write that was sent before the move has arrived or timed out."""
         await self.sleep(server.endpoint.timeout_s if self.late_s is None else self.late_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """Moves an alias to a collection that nothing is carried into: of a snapshot, or one that was replaced before.
+    """Moves an alias to a collection into which no writes are copied: a restored or a previously replaced one.
 
     Attributes:
-        check: passes while the move is wanted; asked right before it, when nobody of this process is between.
-        least_epoch: see `SlugClaim`.
+        check: Raises if the move is no longer required. Called right before the move, under the alias's lock.
+        least_epoch: Minimum number of the target's epoch; see `SlugClaim`.
     """
 
     server: Server
@@ -130,41 +142,45 @@ class Switch:
     least_epoch: int = 0
 
     async def run(self, locks: AliasLocks, announcing: Announcing, *, likely: str | None) -> None:
-        """Announce the move, wait, hold the writers and move the alias.
+        """Announce the move, wait, hold the writers, and move the alias.
+
+        Does nothing if the alias already points to it.
 
         Args:
-            likely: what the alias likely leads to.
+            likely: Expected present target of the alias; saves a list of all aliases if it is right. None if unknown.
 
         Raises:
-            StoreUnavailable: it was not moved, and is to be tried again.
+            StoreUnavailable: If the alias was not moved. The call can be repeated.
+            OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait for the
+                repetition.
         """
         live = await live_behind(self.server, self.alias, likely)
         if live is not None and live.physical == self.target:
             return
-        made = None if live is None else await announcing.begin(self.server, live.physical, self.target)
+        announcement = None if live is None else await announcing.begin(self.server, live.physical, self.target)
         try:
-            if made is not None:
-                await announcing.wait_out(made)
+            if announcement is not None:
+                await announcing.wait_out(announcement)
             async with locks.of(self.slug):
-                await self._prepare(made)
+                await self._prepare(announcement)
                 await self._move()
         except (AgentMemoryError, asyncio.CancelledError) as exc:
-            # A call that nobody knows the end of may still move it: then writers wait until it is announced again.
-            if made is not None and not isinstance(exc, OutcomeUnknown | LeadershipLost):
-                await release_writers(self.server, made.source)
+            # A move with an unknown outcome may still take effect: writers wait until it is announced again.
+            if announcement is not None and not isinstance(exc, OutcomeUnknown | LeadershipLost):
+                await release_writers(self.server, announcement.source)
             raise
 
-    async def _prepare(self, made: Announcement | None) -> None:
-        """Give the target its epoch, and hold the writers."""
+    async def _prepare(self, announcement: Announcement | None) -> None:
+        """Check that the move is still valid, write the target's epoch, and hold the writers."""
         await self.check()
-        live = await live_behind(self.server, self.alias, made.source if made else self.target)
-        if (live.physical if live else None) != (made.source if made else None):
+        live = await live_behind(self.server, self.alias, announcement.source if announcement else self.target)
+        if (live.physical if live else None) != (announcement.source if announcement else None):
             raise StoreUnavailable(f"{self.alias} points to another collection now: the switch is announced there")
-        told = await check_stands(self.server, made) if made else {}
-        epoch = next_epoch(epoch_in(told), self.now_ms(), carries=False, least=self.least_epoch)
+        metadata = await check_stands(self.server, announcement) if announcement else {}
+        epoch = next_epoch(epoch_in(metadata), self.now_ms(), carries=False, least=self.least_epoch)
         await self.server.snapshots.write_metadata(self.target, epoch_to_json(epoch))
-        if made is not None:
-            await say(self.server, made, Phase.FINAL)
+        if announcement is not None:
+            await say(self.server, announcement, Phase.FINAL)
 
     async def _move(self) -> None:
         try:
@@ -172,38 +188,45 @@ class Switch:
         except LeadershipLost:
             raise
         except TransientError as exc:
-            # The answer may have been lost, not the move.
+            # Only the response may have been lost.
             if not await is_behind(self.server, self.alias, self.target):
                 raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 
 
-async def say(server: Server, made: Announcement, phase: Phase) -> None:
-    """Write into the source how near the change is."""
-    embedding = embedding_to_json(made.embedding) if made.embedding else None
-    told = announced(made.source, made.target, made.token, phase, carries=made.carries, embedding=embedding)
-    await server.snapshots.write_metadata(made.source, told)
+async def say(server: Server, announcement: Announcement, phase: Phase) -> None:
+    """Write the phase of a move into the source's metadata."""
+    embedding = embedding_to_json(announcement.embedding) if announcement.embedding else None
+    document = announced(
+        announcement.source,
+        announcement.target,
+        announcement.token,
+        phase,
+        carries=announcement.carries,
+        embedding=embedding,
+    )
+    await server.snapshots.write_metadata(announcement.source, document)
 
 
-async def check_stands(server: Server, made: Announcement) -> Json:
-    """Pass if the announcement still stands; return what the source says of itself.
+async def check_stands(server: Server, announcement: Announcement) -> Json:
+    """Raise unless the announcement is still in the source's metadata, which is returned.
 
     Raises:
-        StoreUnavailable: somebody has let the writers go on, who rely on that; it is to be made again.
+        StoreUnavailable: If it was removed and writers continue. Announce the move again.
     """
-    metadata = await server.snapshots.metadata(made.source) or {}
-    if not is_announced(metadata, made.token):
-        raise StoreUnavailable(f"the announcement in {made.source} was removed and is repeated")
+    metadata = await server.snapshots.metadata(announcement.source) or {}
+    if not is_announced(metadata, announcement.token):
+        raise StoreUnavailable(f"the announcement in {announcement.source} was removed and is repeated")
     return metadata
 
 
 async def release_writers(server: Server, physical: str) -> None:
-    """Let the writers of a collection go on, where a change was announced that is not under way."""
+    """Remove an announcement from a collection, so that its writers continue. Does nothing if there is none."""
     if phase_of(await server.snapshots.metadata(physical)) is not None:
         await server.snapshots.write_metadata(physical, {MOVING_KEY: None})
 
 
 async def is_behind(server: Server, alias: str, physical: str) -> bool:
-    """Whether an alias leads to a collection; where that cannot be found out, it is taken not to."""
+    """Return whether an alias points to a collection; False if that cannot be read."""
     try:
         return await leads_to(server, alias, physical)
     except AgentMemoryError:

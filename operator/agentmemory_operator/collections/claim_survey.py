@@ -1,4 +1,4 @@
-"""What the connections hold of slugs: whom their collections speak for, and of which slugs nothing is left."""
+"""Reads from Qdrant servers which namespaces own slugs, and which slugs have no data left."""
 
 import asyncio
 import logging
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AT_ONCE = 16
-"""Connections of one namespace that are asked side by side."""
+"""Maximum number of connections of one namespace that are surveyed concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSurvey:
-    """Asks connections; one that is slow holds up no other.
+    """Surveys connections concurrently, so that a slow one does not delay the others.
 
     Attributes:
-        cluster_id: asks which cluster it is.
-        survey_s: seconds that one connection may take.
+        cluster_id: Returns the ID of the cluster.
+        survey_s: Timeout of one connection in seconds.
     """
 
     table: ObjectTable
@@ -46,29 +46,30 @@ class ClaimSurvey:
     survey_s: float
 
     async def of_all(self, *, within_s: float, look_s: float) -> tuple[list[Witness], frozenset[str]]:
-        """What all connections show, and those that did not answer in time.
+        """Return the evidence of all connections, and the names of those that did not respond in time.
 
         Args:
-            look_s: until those that were away are asked again.
+            within_s: Seconds after which unavailable connections are given up.
+            look_s: Seconds before unavailable connections are surveyed again.
         """
         loop, witnesses = asyncio.get_running_loop(), list[Witness]()
-        deadline, seen = loop.time() + within_s, set[Key]()
+        deadline, responded = loop.time() + within_s, set[Key]()
         while True:
-            left = [key for key in self.table.keys(QDRANT_CONNECTION) if key not in seen]
-            answers = await self.of(left)
-            seen |= {key for key, found in answers.items() if found is not None}
-            witnesses += [one for found in answers.values() for one in found or ()]
-            away = frozenset(name_of(key) for key in self.table.keys(QDRANT_CONNECTION) if key not in seen)
-            if not away or loop.time() >= deadline:
-                return witnesses, away
+            remaining = [key for key in self.table.keys(QDRANT_CONNECTION) if key not in responded]
+            answers = await self.of(remaining)
+            responded |= {key for key, found in answers.items() if found is not None}
+            witnesses += [witness for found in answers.values() for witness in found or ()]
+            unavailable = frozenset(name_of(key) for key in self.table.keys(QDRANT_CONNECTION) if key not in responded)
+            if not unavailable or loop.time() >= deadline:
+                return witnesses, unavailable
             await asyncio.sleep(look_s)
 
     async def of(self, keys: Iterable[Key]) -> dict[Key, list[Witness] | None]:
-        """What each connection shows, None of one that does not answer."""
+        """Return the evidence of each connection, or None for one that does not respond."""
         return await self._of_each(keys, self._witnesses)
 
     async def _witnesses(self, key: Key) -> list[Witness] | None:
-        """What the collections of a connection say of slugs, None while it does not answer."""
+        """Return the evidence of a connection's collections, or None while it does not respond."""
 
         async def survey(store: CollectionStore) -> list[Holding]:
             return await store.holdings()
@@ -83,10 +84,14 @@ class ClaimSurvey:
             log.info("cannot list the collections of %s yet, retrying later: %s", key, exc)
             return None
         found = [self._witness(holding, key, cluster_id) for holding in holdings]
-        return [one for one in found if one is not None and await self._is_allowed(key, one.marker.namespace)]
+        return [
+            witness
+            for witness in found
+            if witness is not None and await self._is_allowed(key, witness.marker.namespace)
+        ]
 
     def _witness(self, holding: Holding, key: Key, cluster_id: str) -> Witness | None:
-        """The owner whose claim a collection proves; None where nothing but its own marker says so."""
+        """Return the evidence of a collection, or None if its marker is missing, foreign, or of another connection."""
         marker, slug = holding.marker, slug_behind(holding)
         if marker is None or not marker.namespace or marker.cluster_id != cluster_id:
             return None
@@ -106,9 +111,9 @@ class ClaimSurvey:
         return True
 
     async def without_traces(self, claims: Mapping[str, SlugClaim]) -> tuple[set[str], set[str]]:
-        """The slugs of which no connection has anything, and those whose connections did not all answer.
+        """Return the slugs without data on any of their connections, and those whose connections did not all respond.
 
-        A connection that is away, or gone, frees nothing.
+        An unavailable or deleted connection releases no slug.
         """
         by_connection: dict[str, set[str]] = defaultdict(set)
         for slug, claim in claims.items():
@@ -123,15 +128,15 @@ class ClaimSurvey:
         return claims.keys() - unclear.union(*(slugs or () for slugs in held.values())), unclear
 
     async def _of_each(self, keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]]) -> dict[Key, T]:
-        """What each connection answers; one that is slow holds up no other."""
+        """Call `ask` for each connection, concurrently and with a fair share for each tenant."""
         return await of_each(keys, ask, place_of=self.table.place_of, share=AT_ONCE)
 
     async def _held_on(self, key: Key, slugs: set[str]) -> set[str] | None:
-        """Those of the slugs that a connection has something of, None while it does not answer."""
+        """Return the slugs with data on a connection, or None while it does not respond."""
 
         async def held(store: CollectionStore) -> set[str]:
             named = slugs & {slug_in(name) for name in await store.names()}
-            # An alias may lead to a collection of any name, which was adopted.
+            # The alias of an adopted collection points to a collection of any name.
             aliases = {slug: alias_of(slug) for slug in slugs - named}
             return named | {slug for slug, alias in aliases.items() if await store.observe(alias, alias) is not None}
 
@@ -146,5 +151,5 @@ class ClaimSurvey:
 
 
 def name_of(key: Key) -> str:
-    """A connection's name as claims have it."""
+    """Return a connection's name as claims contain it."""
     return f"{key.namespace}/{key.name}"

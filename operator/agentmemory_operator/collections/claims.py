@@ -1,8 +1,11 @@
-"""Keeps the claims: which namespace a slug belongs to, whatever objects come and go.
+"""Records which namespace owns each slug, independent of the objects that come and go.
 
-A claim is written before its object's collection is made, and outlives the object: as long as a collection, a
-placeholder or a snapshot of the slug is left, another namespace cannot have it, not even on a Qdrant of its own, where
-it would receive what clients still write to the name.
+A claim is written before the collection of its object is created, and outlives the object. While a collection,
+placeholder or snapshot of the slug remains, another namespace cannot have it, not even on a Qdrant server of its own:
+clients that still use the slug would send it their writes.
+
+The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
+the slug of its object (`take`), and a background loop releases claims without remaining data.
 """
 
 import asyncio
@@ -42,26 +45,27 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AHEAD = 64
-"""Objects of its namespace that a pass takes along when it claims a slug: reading them holds up all others."""
+"""Maximum number of other objects of the same namespace that are claimed in the same write. Reading them blocks the
+loop."""
 
 MOST_MISSES = 6
-"""Looks after which news is left to the look at all claims: its server may never answer."""
+"""Failed checks after which a deletion is left to the periodic check of all claims: its server may never respond."""
 
 Changes = Mapping[str, SlugClaim | None]
-"""Claims by slug; None is one that ends."""
+"""New claims by slug; None removes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPeriods:
-    """Seconds.
+    """Durations in seconds.
 
     Attributes:
-        first_set_s: how long the first set waits for connections that are away. A connection that nobody can reach must
-            not keep the claims from taking effect: what such a one holds is added when it comes back.
-        survey_s: that one connection may take.
-        look_s: until connections that were away are asked again.
-        release_s: between two looks at claims whose object is gone.
-        settle_s: from news of an object that is gone until that look.
+        first_set_s: Longest wait of the first set for unavailable connections. A connection that never responds must
+            not keep claims from taking effect; its claims are added once it responds.
+        survey_s: Timeout of one connection.
+        look_s: Pause before unavailable connections are surveyed again.
+        release_s: Period of the checks of all claims without an object.
+        settle_s: Delay of the check after the deletion of an object.
     """
 
     first_set_s: float = 60.0
@@ -73,12 +77,12 @@ class ClaimPeriods:
 
 @dataclass(slots=True)
 class Claims:
-    """Keeps the claims of one installation; only the operator that leads runs it.
+    """Claims of one installation. Only the leading operator changes them.
 
     Attributes:
-        cluster_id: asks which cluster it is.
-        request: asks for a pass over an object.
-        publish: told of the claims after each change; the retrieval API of the same process.
+        cluster_id: Returns the ID of the cluster.
+        request: Requests a pass over an object.
+        publish: Called with all claims after each change, for the retrieval API in the same process.
     """
 
     store: ClaimStore
@@ -88,9 +92,9 @@ class Claims:
     request: Callable[[Key], None]
     periods: ClaimPeriods = field(default_factory=ClaimPeriods)
     publish: Callable[[ClaimSet], None] = lambda claims: None
-    _staged: dict[str, tuple[SlugClaim | None, SlugClaim | None]] = field(default_factory=dict)
+    _staged_changes: dict[str, tuple[SlugClaim | None, SlugClaim | None]] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _gone: set[str] = field(default_factory=set)
+    _deleted_slugs: set[str] = field(default_factory=set)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _misses: int = 0
     _survey: ClaimSurvey = field(init=False)
@@ -99,85 +103,87 @@ class Claims:
         self._survey = ClaimSurvey(self.table, self.connections, self.cluster_id, self.periods.survey_s)
 
     async def load(self) -> None:
-        """Read what is stored, before the first pass; waits for as long as it cannot be read."""
-        self._hold(await self._patiently(self.store.load, "cannot read claims"))
+        """Read the stored claims before the first pass; retries until it succeeds."""
+        self._publish(await self._retry(self.store.load, "cannot read claims"))
 
     async def run(self) -> None:
-        """Make the first set, then end claims of which nothing is left, until cancelled."""
+        """Build the first set if needed, then release claims without remaining data, until cancelled."""
         while True:
             if not self.table.claims.is_complete:
-                await self._patiently(self._complete, "cannot store claims")
-            gone, self._gone = self._gone, set()
+                await self._retry(self._complete, "cannot store claims")
+            deleted, self._deleted_slugs = self._deleted_slugs, set()
             try:
                 await self._add_unread()
-                unclear = gone & await self._release(gone)
+                unclear = deleted & await self._release(deleted)
             except LeadershipLost:
                 raise
             except (TransientError, Conflict) as exc:
                 log.info("cannot tell which claims have ended, retrying later: %s", exc)
-                unclear = gone
+                unclear = deleted
             self._misses = (self._misses + 1) % MOST_MISSES if unclear else 0
             if self._misses:
-                self._gone |= unclear
+                self._deleted_slugs |= unclear
             await self._rest()
 
     def heard(self, gone: Json) -> None:
-        """Hear of an object that is gone: what it claimed may be free."""
+        """Process the deletion of an object: schedule a check of the slug that it used."""
         if gone["kind"] == AGENT_MEMORY:
-            self._gone.add(slug_of(gone))
+            self._deleted_slugs.add(slug_of(gone))
         elif gone["kind"] == MEMORY_SNAPSHOT:
-            self._gone.add(_held_by(gone)[1])
-        if self._gone:
+            self._deleted_slugs.add(_held_by(gone)[1])
+        if self._deleted_slugs:
             self._news.set()
 
     async def take(self, memory: AgentMemory) -> None:
-        """Record that a slug is its object's namespace's; the object has it, and nothing is made for it before.
+        """Claim the slug of an object for its namespace. Returns after the claim is stored; nothing is created before.
 
         Raises:
-            TransientError: it cannot be recorded now.
+            TransientError: If the claim cannot be stored now.
         """
         if not self.table.claims.is_complete:
             return
-        known = self._claim_of(memory.slug)
-        used = known.used_by(memory.metadata.uid, connection_named(memory)) if known else _claimed_by(memory)
-        if known is None:
+        existing = self._claim_of(memory.slug)
+        used = existing.used_by(memory.metadata.uid, connection_named(memory)) if existing else _claimed_by(memory)
+        if existing is None:
             self._stage_next(memory.metadata.namespace)
-        if used != known:
-            await self._save(memory.slug, known, used)
+        if used != existing:
+            await self._save(memory.slug, existing, used)
 
     def _stage_next(self, namespace: str) -> None:
-        """Have the objects whose passes come next claimed in the same write: many that come together are few writes.
+        """Claim the slugs of the namespace's next objects in the same write, so that many new objects cause few writes.
 
-        Only what their own passes would claim, and only of the namespace whose pass this is: nobody waits for others'.
+        These are the claims that their own passes would make. Other namespaces' objects are left out: no pass waits for
+        them.
         """
         for key in islice(self.table.unclaimed_in(namespace), AHEAD):
             memory = owned_memory(self.table, key)
             if memory is not None and not memory.spec.suspend:
-                self._staged.setdefault(memory.slug, (None, _claimed_by(memory)))
+                self._staged_changes.setdefault(memory.slug, (None, _claimed_by(memory)))
 
     async def serve_from(self, slug: str, epoch: int) -> None:
-        """Record from which epoch on an agent is read and written; 0 is any.
+        """Store the lowest epoch number with which an agent is read and written; 0 accepts any.
 
         Raises:
-            TransientError: it cannot be recorded now.
+            TransientError: If it cannot be stored now.
         """
-        known = self._claim_of(slug)
-        if known is None and not epoch:
+        existing = self._claim_of(slug)
+        if existing is None and not epoch:
             return
-        if known is None or not self.table.claims.is_complete:
+        if existing is None or not self.table.claims.is_complete:
             raise StoreUnavailable(f"the namespace of agent {slug!r} is not recorded yet; retrying")
-        if known.least_epoch != epoch:
-            await self._save(slug, known, replace(known, least_epoch=epoch))
+        if existing.least_epoch != epoch:
+            await self._save(slug, existing, replace(existing, least_epoch=epoch))
 
     def blocking(self, memory: AgentMemory) -> SlugClaim | None:
-        """The claim that keeps a slug from an object's namespace, None where none does."""
+        """Return the claim of another namespace on the object's slug, or None."""
         claim = self._claim_of(memory.slug) if self.table.claims.is_complete else None
         return claim if claim and claim.namespace != memory.metadata.namespace else None
 
     async def take_over(self, memory: AgentMemory) -> bool:
-        """Give an object's namespace a slug that the owner of the last connection gives it; tell whether it was given.
+        """Transfer a slug to the object's namespace if the claim's connection permits it; return whether it did.
 
-        Nothing is taken from an object that exists.
+        The owner of the connection that the slug used last permits it in `spec.takeovers`. A slug is never transferred
+        while any object has it.
         """
         claim = self.blocking(memory)
         if claim is None or not claim.connections or self.table.owner_of(memory.slug) is not None:
@@ -191,19 +197,19 @@ class Claims:
         return True
 
     async def _save(self, slug: str, before: SlugClaim | None, after: SlugClaim | None) -> None:
-        """Store a change, together with those of whoever waits for the same.
+        """Store a change, together with all other staged changes.
 
         Args:
-            before: what the change was decided on; where it is another by now, nothing is stored.
+            before: Claim on which the change was decided. If the present claim is another one, nothing is stored.
 
         Raises:
-            TransientError: it was not stored; it has to be decided once more.
+            TransientError: If it was not stored. Decide again.
         """
-        self._staged[slug] = before, after
+        self._staged_changes[slug] = before, after
         async with self._lock:
             if self._claim_of(slug) != after:
-                # What somebody else's attempt took along and could not write is here once more.
-                staged, self._staged = {**self._staged, slug: (before, after)}, {}
+                # Stage it again: another task's write may have included this change and failed.
+                staged, self._staged_changes = {**self._staged_changes, slug: (before, after)}, {}
                 await self._write({name: new for name, (old, new) in staged.items() if self._claim_of(name) == old})
         if self._claim_of(slug) != after:
             raise TransientError(f"agent {slug!r} was claimed concurrently; retrying")
@@ -218,17 +224,17 @@ class Claims:
         try:
             await self.store.save(after)
         except Conflict as exc:
-            # Somebody else wrote there: that is what holds.
-            self._hold(await self.store.load())
+            # Another process has changed the claims; its version is valid.
+            self._publish(await self.store.load())
             raise TransientError(f"the claims were changed concurrently; retrying: {exc}") from exc
-        self._hold(after)
+        self._publish(after)
 
-    def _hold(self, claims: ClaimSet) -> None:
+    def _publish(self, claims: ClaimSet) -> None:
         self.table.claims = claims
         self.publish(claims)
 
     async def _complete(self) -> None:
-        """Make the first set: of what collections say, then of the objects, the oldest first."""
+        """Build the first set: from the markers of collections, then from objects, the oldest first."""
         witnesses, unread = await self._survey.of_all(within_s=self.periods.first_set_s, look_s=self.periods.look_s)
         claims = claims_from(witnesses) | dict(self.table.claims.claims)
         for slug, memory in self._owners():
@@ -241,7 +247,7 @@ class Claims:
             self.request(key)
 
     def _owners(self) -> Iterator[tuple[str, AgentMemory]]:
-        """Yield each slug with the oldest object that has it."""
+        """Yield each slug with the object that has it, the oldest of its claimants."""
         for key in self.table.keys(AGENT_MEMORY):
             document = self.table.get(key)
             if document is None or self.table.owner_of(slug_of(document)) != key:
@@ -249,11 +255,11 @@ class Claims:
             try:
                 yield slug_of(document), self.table.parse(document)
             except SpecInvalid:
-                # It has nothing; once it is valid, its pass takes the slug.
+                # An invalid object has no collection. Once it is valid, its pass claims the slug.
                 continue
 
     async def _add_unread(self) -> None:
-        """Add what connections hold that were away when the first set was made; what is claimed since stays."""
+        """Add claims from connections that were unavailable for the first set. Existing claims stay."""
         unread = [connection_key(name) for name in sorted(self.table.claims.unread)]
         answers: dict[Key, list[Witness] | None] = {key: [] for key in unread if self.table.get(key) is None}
         answers |= await self._survey.of([key for key in unread if key not in answers])
@@ -266,15 +272,15 @@ class Claims:
             async with self._lock:
                 await self._write(added, unread=self.table.claims.unread - {name})
 
-    async def _release(self, gone: set[str]) -> set[str]:
-        """End the claims of which nothing is left: of those that there is news of, else of all.
+    async def _release(self, deleted: set[str]) -> set[str]:
+        """Release claims without remaining data: those of the slugs in `deleted`, or all if it is empty.
 
         Returns:
-            Slugs whose connections did not all answer.
+            Slugs whose connections did not all respond.
         """
-        asked = {slug: claim for slug, claim in self._without_object().items() if not gone or slug in gone}
-        free, unclear = await self._survey.without_traces(asked)
-        # An object may have come meanwhile.
+        candidates = {slug: claim for slug, claim in self._without_object().items() if not deleted or slug in deleted}
+        free, unclear = await self._survey.without_traces(candidates)
+        # An object may have been created during the survey.
         for slug in free & self._without_object().keys():
             await self._save(slug, self._claim_of(slug), None)
             log.info("agent name %s is free again: no data of it is left", slug)
@@ -283,9 +289,9 @@ class Claims:
         return unclear
 
     def _without_object(self) -> dict[str, SlugClaim]:
-        """The claims that no object and no snapshot of their namespace holds.
+        """Return the claims without an object or snapshot of their namespace.
 
-        One that names no connection has been reserved by hand, and does not end.
+        A claim without connections was reserved manually and is never released.
         """
         snapshots = {_held_by(document) for document in self.table.documents(MEMORY_SNAPSHOT)}
         return {
@@ -295,9 +301,9 @@ class Claims:
         }
 
     async def _rest(self) -> None:
-        """Wait for the next look: news of an object that is gone bring it forward.
+        """Wait for the next check; the deletion of an object shortens the wait.
 
-        After news of something that no server could be asked about, the next look is soon, then later and later.
+        After a check that got no response from a server, the wait starts short and doubles each time.
         """
         period_s = self.periods.look_s if self.table.claims.unread else self.periods.release_s
         if self._misses:
@@ -310,10 +316,10 @@ class Claims:
             pass
         self._news.clear()
 
-    async def _patiently(self, work: Callable[[], Awaitable[T]], trouble: str) -> T:
+    async def _retry(self, operation: Callable[[], Awaitable[T]], trouble: str) -> T:
         while True:
             try:
-                return await work()
+                return await operation()
             except LeadershipLost:
                 raise
             except (TransientError, Conflict) as exc:
@@ -322,14 +328,14 @@ class Claims:
 
 
 def _claimed_by(memory: AgentMemory, connections: tuple[str, ...] = ()) -> SlugClaim:
-    """The claim of an object's namespace; `connections` are those that the slug used before."""
+    """Build the claim of an object's namespace. `connections`: connections that the slug has used before."""
     metadata = memory.metadata
     claim = SlugClaim(namespace=metadata.namespace, uid=metadata.uid, connections=connections)
     return claim.used_by(metadata.uid, connection_named(memory))
 
 
 def _held_by(snapshot: Json) -> tuple[str, str]:
-    """Namespace and slug that a MemorySnapshot holds a claim for."""
+    """Return namespace and slug that a MemorySnapshot keeps claimed."""
     status = snapshot.get("status")
     agent = status.get("agent") if isinstance(status, dict) else None
     return str(snapshot["metadata"].get("namespace")), str(agent)

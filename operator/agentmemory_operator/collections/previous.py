@@ -1,6 +1,6 @@
-"""What lies behind an alias, and the collection that was replaced there: marked, and removed when its time is over.
+"""The live collection behind an alias, and the replaced one: it is marked, kept for some time, then removed.
 
-Restores replace collections, and rebuilds do.
+Restores and rebuilds replace collections.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from agentmemory_operator.spec.times import parse_time
 
 
 async def live_behind(server: Server, alias: str, likely: str | None) -> Observed | None:
-    """The collection that clients reach by an alias; a placeholder is none.
+    """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
 
     Args:
-        likely: where it likely is; a collection that has no alias yet is found by that.
+        likely: Expected physical name; saves a list of all aliases if it is right. None if unknown.
     """
     observed = await server.collections.observe(alias, likely or alias)
     if observed is None or not (observed.is_aliased or observed.physical == alias):
@@ -27,33 +27,33 @@ async def live_behind(server: Server, alias: str, likely: str | None) -> Observe
 
 
 async def is_of(server: Server, name: str, owner: Key, cluster_id: ClusterId) -> bool:
-    """Whether a collection, or what an alias leads to, is marked as this cluster's and an AgentMemory's."""
+    """Return whether a collection, or the target of an alias, has the marker of this cluster and AgentMemory."""
     metadata = await server.snapshots.metadata(name)
     return is_owner(owner_in(metadata), (await cluster_id(), owner.namespace, owner.name))
 
 
 async def leads_to(server: Server, alias: str, physical: str) -> bool:
-    """Whether an alias leads to a collection."""
+    """Return whether an alias points to a collection."""
     live = await live_behind(server, alias, physical)
     return live is not None and live.physical == physical
 
 
 async def mark_previous(server: Server, physical: str, *, since: str, until: str, by: Mapping[str, str]) -> None:
-    """Write on a collection that it was replaced.
+    """Record in a collection's metadata that it was replaced. Does nothing if the collection does not exist.
 
     Args:
-        since, until: RFC 3339: when it was replaced, and how long it is kept.
-        by: the restore, or the collection of a rebuild, that replaced it.
+        since, until: Times of the replacement and of the end of its retention, RFC 3339.
+        by: Reference to the restore, or to the collection of the rebuild, that replaced it.
     """
     if await server.snapshots.metadata(physical) is not None:
         await server.snapshots.write_metadata(physical, {PREVIOUS_KEY: {"since": since, "keepUntil": until, **by}})
 
 
 async def remove_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
-    """Remove a replaced collection whose time is over; tell whether it is gone.
+    """Remove a replaced collection whose retention has ended; return whether it no longer exists.
 
-    What is not marked as replaced is never removed, nor what the alias leads to or is to lead to again, nor the last
-    that is left of an agent.
+    A collection is never removed if it is not marked as replaced, is the alias's target, or is the target of a
+    rollback. It is kept too if the alias has no target: then it may be the last collection of the agent.
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is None or is_placeholder(metadata):
@@ -67,33 +67,37 @@ async def remove_due(server: Server, physical: str, *, alias: str, now_ms: int) 
 
 
 def replaced_since_ms(metadata: Mapping[str, object]) -> int | None:
-    """When a collection was replaced, Unix milliseconds; None where its metadata does not say."""
+    """Return the time at which a collection was replaced in Unix milliseconds, or None if its metadata has none."""
     return _time_of(metadata, "since")
 
 
 def _time_of(metadata: Mapping[str, object], name: str) -> int | None:
-    marked = metadata.get(PREVIOUS_KEY)
+    record = metadata.get(PREVIOUS_KEY)
     try:
-        return parse_time(marked.get(name)) if isinstance(marked, dict) else None
+        return parse_time(record.get(name)) if isinstance(record, dict) else None
     except ValueError:
         return None
 
 
 def _comes_back(metadata: Mapping[str, object], physical: str) -> bool:
-    """Whether a rebuild is being taken back to it."""
+    """Return whether an unfinished rebuild or rollback has the collection as its target."""
     record = record_from_json(metadata)
     return record is not None and record.target == physical and record.step is not RebuildStep.DONE
 
 
 INDEXED_KEY = "agentmemoryIndexed"
-"""Key of the source's metadata: its index on `updatedAt` was made for the passes, and goes after them."""
+"""Metadata key of a rebuild's source: its index on `updatedAt` was created for the rebuild and is dropped
+afterwards."""
 
 
 UPDATED_AT_INDEX = ("updatedAt", "integer")
 
 
 async def restore_source(server: Server, physical: str) -> None:
-    """Take away the index that was made for the passes; what is gone is no error."""
+    """Drop the index that a rebuild created in its source.
+
+    Does nothing if the collection or the index does not exist.
+    """
     metadata = await server.snapshots.metadata(physical)
     if metadata is None or INDEXED_KEY not in metadata:
         return

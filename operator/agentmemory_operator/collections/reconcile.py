@@ -1,6 +1,7 @@
-"""The one function that every trigger calls: observe, plan, refuse, apply, read back.
+"""Reconcile one collection: observe, plan, refuse, apply, read back. Every trigger calls `reconcile`.
 
-`docs/architecture.md` tells one run end to end.
+`docs/architecture.md` describes one run end to end. A crash after any change is safe: the next pass observes the
+collection again and plans the remaining changes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,30 +36,33 @@ from agentmemory_operator.spec.naming import next_physical, number_of, physical_
 async def surveyed(
     terms: PassTerms, plan: Plan, observed: Observed | None, *, store: CollectionStore, room: Room
 ) -> PassTerms:
-    """The terms with what the costs of a plan's Rebuild depend on; as they are where it has none.
+    """Return the terms with a survey of the collection, for the costs of a Rebuild. Unchanged if the plan has none.
 
     Raises:
-        StoreUnavailable: the server is away.
+        StoreUnavailable: If the server is unavailable.
     """
     if observed is None or not has_rebuild(plan):
         return terms
     try:
         lengths = await store.content_lengths(observed.physical, SAMPLED)
     except (NotFound, StoreRejected):
-        # The costs are an estimate: what the server does not tell of them holds nothing up.
+        # The costs are only an estimate: a server that rejects the survey must not block the pass.
         lengths = ()
     return replace(terms, survey=Survey(tuple(lengths), room))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """What a pass may do beyond what the object asks for.
+    """Permissions and inputs of a pass that do not come from the object's spec.
 
     Attributes:
-        decide: gives what the object asks for and the terms, by the collection's marker; None: both are known.
-        room: what there is room for on the server.
-        turn: asked before a Reindex of a collection that holds something; None asks nobody.
-        check_creation: raises where no empty collection is to be made; None lets one be made.
+        terms: Terms of the pass. Replaced by those of `decide` if set.
+        decide: Returns the desired collection and the terms for the collection's marker, or None without a collection.
+            None keeps the given ones.
+        room: Resources of the server.
+        turn: Acquires the slot for a Reindex of a collection with points; see `replication.Turn`. None reindexes at
+            once.
+        check_creation: Raises if no empty collection may be created now. None permits it.
     """
 
     terms: PassTerms = field(default_factory=PassTerms)
@@ -70,20 +74,22 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class PassDraft:
-    """What a pass over the observed collection would do; nothing has been changed.
+    """Decisions of a pass about the observed collection, before any change.
 
     Attributes:
-        plan: what the object asks for.
-        wish: what `todo` brings about; while a newer revision of the preset is held, what the object asks for under the
-            one in force, None where that is not known.
-        todo: what would be done now, in order.
-        taken_from: the owner that would lose the collection to this object.
-        is_drift: what differs from `wish` was changed behind the operator's back.
-        leaves_drift: and the object's policy is to leave it.
-        way: the whole plan to `wish`, what is held and drift that is left included; None where there is no wish.
-        terms: on which all this was decided.
-        queued: what would be done but waits for its turn; not in `todo`.
-        waits_for: whose turn it is.
+        plan: Changes to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
+        refusal: Changes that are withheld, with the reason. None if none are.
+        wish: Goal of `todo`: the desired collection. While a newer revision of the preset is withheld, the collection
+            under the revision in force, or None if that is unknown.
+        todo: Changes that the pass makes, in order.
+        taken_from: Marker of the owner from which this object takes the collection over.
+        is_drift: True if the differences to `wish` were not made by the operator.
+        leaves_drift: True if such differences stay, because of the object's drift policy.
+        way: All changes from the observed collection to `wish`, including withheld ones and drift that stays. None
+            without `wish`.
+        terms: Terms of the pass.
+        queued: Changes that wait for the Reindex slot; not in `todo`.
+        waits_for: Name of the object that has the slot.
     """
 
     observed: Observed | None
@@ -102,14 +108,13 @@ class PassDraft:
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """The plans of a pass, made once: what of them is held is decided anew where more becomes known of their costs.
+    """Plans of a pass. They are made once; a draft is derived again once the costs of a Rebuild are known.
 
     Attributes:
-        plan: to the desired collection.
-        older: what the object asks for under the revision of the preset in force; None where that is the newest, or
-            not known.
-        base: the plan to `older`.
-        may_hold: the plan is held where it may not be carried out as an upgrade.
+        plan: Changes to the desired collection.
+        older: Desired collection under the preset revision in force. None if that is the newest one, or unknown.
+        base: Changes to `older`.
+        may_hold: True if the plan is an upgrade of the preset, which may have to be approved.
     """
 
     desired: Collection
@@ -122,7 +127,7 @@ class _Plans:
     taken_from: Marker | None
 
     def draft(self, terms: PassTerms) -> PassDraft:
-        """What of the plans would be done on these terms."""
+        """Decide which changes are made under these terms."""
         held = None
         if self.may_hold:
             held = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
@@ -140,16 +145,16 @@ def draft(
     last_points: int,
     terms: PassTerms | None = None,
 ) -> PassDraft:
-    """What brings the observed collection to the desired one, and what of it is held.
+    """Plan the changes from the observed to the desired collection, and decide which are withheld. Changes nothing.
 
     Args:
-        last_physical: the physical name that the last pass reported, None at the first.
-        last_points: the number of points that the last pass reported.
-        terms: on which it may be changed; None allows nothing.
+        last_physical: Physical name that the last pass reported. None in the first pass.
+        last_points: Number of points that the last pass reported.
+        terms: Terms of the pass. None permits nothing.
 
     Raises:
-        NotOwned: the collection is another object's.
-        SpecInvalid: the collection was lost with its points, or lost and may not be made anew.
+        NotOwned: If the collection belongs to another object.
+        SpecInvalid: If the collection was lost with its points, or may not be created again.
     """
     terms = terms or PassTerms()
     plans = _planned(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=terms)
@@ -165,7 +170,7 @@ def _planned(
     last_points: int,
     terms: PassTerms,
 ) -> _Plans:
-    """The plans for a collection that this object may have; as `draft`."""
+    """Check that the object may have the collection, and make its plans."""
     check_lost(alias, observed, last_physical=last_physical, last_points=last_points, policy=terms.drift_policy)
     taken_from = check_ownership(observed, desired, takeover=terms.takeover)
     check_replicas(desired, observed)
@@ -181,31 +186,27 @@ def _planned(
 def _held_upgrade(
     plan: Plan, base: Plan | None, desired: Collection, observed: Observed | None, terms: PassTerms
 ) -> Refusal | None:
-    """The refusal of the plan for a newer revision, None where it may be carried out."""
+    """Return the refusal of an upgrade to a newer preset revision, or None if it may be carried out."""
     held = hold_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
     return replace(held, revision=desired.marker.preset_revision) if held and desired.marker else held
 
 
 def _refused(plan: Plan, wish: Collection | None, observed: Observed | None, terms: PassTerms) -> Refusal | None:
-    """What of a plan is held.
-
-    Args:
-        wish: what the plan brings about; None where that is not known.
-    """
+    """Return the refusal of a plan, or None. `wish` is the goal of the plan."""
     return refuse(plan, observed, terms=terms, costs=_costs(plan, wish, observed, terms))
 
 
 def _costs(plan: Plan, wish: Collection | None, observed: Observed | None, terms: PassTerms) -> Costs | None:
-    """What the Rebuild of a plan costs, None where there is none."""
+    """Return the costs of a plan's Rebuild, or None without one."""
     if observed is None or wish is None or not has_rebuild(plan):
         return None
     return costs_of(plan, wish, observed, settings=terms.rebuild, batch=terms.batch, survey=terms.survey)
 
 
 def _judged(found: PassDraft, *, last_physical: str | None) -> PassDraft:
-    """The draft reduced to what would be done: without what is held, or left as drift.
+    """Complete a draft: remove withheld changes and remaining drift from `todo`.
 
-    Where nothing is held as an upgrade, that is the draft's plan.
+    If no upgrade is withheld, `plan` and `refusal` are updated too.
     """
     base, observed, terms, is_held = found.way, found.observed, found.terms, found.refusal is not None
     has_drifted = found.wish is not None and is_drift(found.wish, observed, last_physical=last_physical)
@@ -227,19 +228,19 @@ async def reconcile(
     last_points: int,
     permit: Permit | None = None,
 ) -> Reconciled:
-    """Bring the collection behind `alias` to `desired`; a second call does nothing.
+    """Bring the collection behind `alias` to the desired state. Idempotent: a second call changes nothing.
 
     Args:
-        alias: the collection's stable name.
-        desired: canonical, with the object's marker.
-        store: where the collection lives.
-        last_physical: the physical name that the last pass reported, None at the first.
-        last_points: the number of points that it reported.
-        permit: what may be done beyond that; None allows nothing, and asks nobody for a turn.
+        alias: Stable name of the collection.
+        desired: Canonical desired collection, with the object's marker.
+        store: Qdrant server of the collection.
+        last_physical: Physical name that the last pass reported. None in the first pass.
+        last_points: Number of points that the last pass reported.
+        permit: Permissions beyond the object's spec. None permits nothing, and reindexes without a slot.
 
     Raises:
-        NotOwned: the collection is another object's.
-        SpecInvalid: the collection was lost with its points, or the server ignored a change.
+        NotOwned: If the collection belongs to another object.
+        SpecInvalid: If the collection was lost with its points, or the server accepted a change without applying it.
     """
     permit = permit or Permit()
     before, names = await observe_linked(alias, last_physical, store=store)
@@ -256,7 +257,6 @@ async def reconcile(
 
 
 async def _drafted(plans: _Plans, *, store: CollectionStore, permit: Permit) -> PassDraft:
-    """What would be done, the server asked for what a Rebuild costs where there is one."""
     found = plans.draft(permit.terms)
     terms = await surveyed(permit.terms, found.plan, plans.observed, store=store, room=permit.room)
     return found if terms is permit.terms else plans.draft(terms)
@@ -265,7 +265,6 @@ async def _drafted(plans: _Plans, *, store: CollectionStore, permit: Permit) -> 
 async def _creation(
     found: PassDraft, alias: str, desired: Collection, names: frozenset[str], *, store: CollectionStore, permit: Permit
 ) -> PassDraft:
-    """The draft of a new collection under a name that is free, if one may be made."""
     await check_peers(desired.replication_factor, store=store)
     physical = await _free_name(alias, found.plan.physical, names, store=store, permit=permit)
     plan = found.plan
@@ -275,7 +274,7 @@ async def _creation(
 
 
 async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> Observed:
-    """Carry the draft out and return the collection as it is then; where nothing was done, nobody asks again."""
+    """Apply the draft and observe the collection again. Without changes, the last observation is returned."""
     observed, physical = found.observed, found.plan.physical
     for change in found.todo:
         await store.apply(physical, change)
@@ -293,15 +292,18 @@ def _ignored(found: PassDraft) -> SpecInvalid:
 
 
 def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observed) -> Reconciled:
-    """What a draft that was carried out came to, if the server ignored no change."""
-    whole, asked = _still_to_do(found, alias, desired, observed)
-    left = without_drift(whole) if whole and found.leaves_drift else whole
-    if left and set(allowed(left, _refused(left, found.wish, observed, found.terms))) - set(found.queued):
+    """Build the outcome of an applied draft; raise if the server ignored a change."""
+    whole, remaining_plan = _still_to_do(found, alias, desired, observed)
+    pending = without_drift(whole) if whole and found.leaves_drift else whole
+    if pending and set(allowed(pending, _refused(pending, found.wish, observed, found.terms))) - set(found.queued):
         raise _ignored(found)
-    if found.wish == desired and left:
-        remaining, refusal = left, found.refusal
+    if found.wish == desired and pending:
+        remaining, refusal = pending, found.refusal
     else:
-        remaining, refusal = asked, _held_upgrade(asked, left, desired, observed, found.terms)
+        remaining, refusal = (
+            remaining_plan,
+            _held_upgrade(remaining_plan, pending, desired, observed, found.terms),
+        )
     if found.queued:
         refusal = hold_queued(found.queued, refusal, found.waits_for)
     applied = Plan(found.plan.physical, found.todo)
@@ -310,9 +312,9 @@ def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observ
 
 
 def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Observed) -> tuple[Plan | None, Plan]:
-    """What is still to be done for the draft's goal and for the desired collection, waking aside.
+    """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers.
 
-    A pass that did nothing has planned the way already.
+    If nothing was applied, the draft's own plan is reused.
     """
     plan_for = partial(
         plan_changes, observed=observed, alias=alias, physical=observed.physical, wants_alias=found.terms.wants_alias
@@ -320,13 +322,13 @@ def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Ob
     whole = found.way
     if found.todo and found.wish:
         whole = plan_for(found.wish)
-    # Not the draft's own plan: it lacks the drift that is left.
-    asked = whole if whole and found.wish == desired else plan_for(desired)
-    return (without_wake(whole) if whole else None), without_wake(asked)
+    # `found.plan` cannot be used here: it lacks the drift that stays.
+    to_desired = whole if whole and found.wish == desired else plan_for(desired)
+    return (without_wake(whole) if whole else None), without_wake(to_desired)
 
 
 def _with_drift(done: Reconciled, found: PassDraft, whole: Plan | None) -> Reconciled:
-    """The outcome with the drift that was set right, and what of it stays on the whole way to the wish."""
+    """Add the drift that was corrected, and the drift that stays, to the outcome."""
     before, wish = found.observed, found.wish
     if not (found.is_drift and wish and before and whole):
         return done
@@ -338,13 +340,14 @@ def _with_drift(done: Reconciled, found: PassDraft, whole: Plan | None) -> Recon
 async def observe_linked(
     alias: str, last_physical: str | None, *, store: CollectionStore
 ) -> tuple[Observed | None, frozenset[str]]:
-    """What clients reach, having given it the alias that a killed operator owed it, and the names seen.
+    """Observe the collection behind an alias; create the alias if a killed operator has deleted its plain predecessor.
 
-    Between the end of a plain collection and the alias in its place there is nothing of that name. Whoever comes by
-    first ends that: what clients were about to reach is known by its record.
+    While a plain collection is replaced by an alias of the same name, neither exists for a moment. A pass that finds
+    nothing of that name looks for a numbered collection whose rebuild record waits for the alias, and creates it.
 
-    The names are those that the server has of the alias's numbers. They are listed once: first for an object that was
-    never seen to have a collection, so that none is asked for which is not there; else where nothing is found.
+    Returns:
+        The observed collection, or None; and the existing physical names numbered for the alias. These are listed only
+            if no pass has reported a collection, or if none was found.
     """
     likely, _ = physical_names(alias, last_physical)
     names = await _numbered(alias, store) if last_physical is None else frozenset()
@@ -361,14 +364,15 @@ async def observe_linked(
 
 
 async def _numbered(alias: str, store: CollectionStore) -> frozenset[str]:
-    """The names of the server's collections that are numbered for an alias."""
+    """Return the names of the server's collections that are numbered for an alias."""
     return frozenset(name for name in await store.names() if number_of(name, alias) is not None)
 
 
 async def _free_name(alias: str, fresh: str, names: frozenset[str], *, store: CollectionStore, permit: Permit) -> str:
-    """The name that a new collection gets, if one may be made: a placeholder keeps the name of one that is gone.
+    """Return a free name for a new collection, or raise if none may be created.
 
-    What an interrupted creation has left bears the name too, and is gone on with.
+    The placeholder of a deleted collection occupies its name. An incomplete collection of an interrupted creation does
+    not: the creation continues with it.
     """
     if permit.check_creation is not None:
         await permit.check_creation()
@@ -378,9 +382,9 @@ async def _free_name(alias: str, fresh: str, names: frozenset[str], *, store: Co
 
 
 async def _in_turn(found: PassDraft, turn: Turn | None) -> PassDraft:
-    """The draft without what has to wait for its turn.
+    """Move a Reindex of the draft to `queued` unless the slot can be acquired.
 
-    The marker waits with it, unless the owner changes: it says what was brought about.
+    The new marker waits too, because it describes the completed change. A marker for another owner is written at once.
     """
     reindex = tuple(change for change in found.todo if class_of(change) is ChangeClass.REINDEX)
     if not reindex or turn is None or found.observed is None or found.observed.points == 0:

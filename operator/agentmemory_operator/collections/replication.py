@@ -1,6 +1,7 @@
-"""Brings the replicas of a collection's shards to as many as are asked for, one move in a pass.
+"""Brings the number of replicas of a collection's shards to the configured one, by one move in each pass.
 
-What is on its way, and what is left, is seen in the cluster: whoever comes next goes on from there.
+The remaining and running moves are computed from the state of the cluster in each pass. Nothing is stored, so any later
+pass can continue, also after a restart.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,19 +21,19 @@ from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 Turn = Callable[[], Awaitable[str | None]]
-"""Takes the turn to copy shards: returns None, or whose turn it is."""
+"""Acquires the slot for copying shards. Returns None if acquired, otherwise the name of the object that has it."""
 
 
 NO_CALLS = "the server has no API for moving replicas: a rebuild is planned instead"
 
 
 async def check_peers(factor: int | None, *, store: CollectionStore) -> None:
-    """Pass unless a new collection is to have more replicas of a shard than the cluster has peers.
+    """Raise if a new collection of a cluster would have more replicas of a shard than the cluster has peers.
 
-    A server that is alone takes the number for what it may become.
+    A single server accepts any number, for a cluster that it may become later.
 
     Raises:
-        SpecInvalid: names both numbers; Qdrant would make as many as it can and say nothing.
+        SpecInvalid: If the cluster has fewer peers. Qdrant would create fewer replicas without an error.
     """
     if factor is None or factor == 1:
         return
@@ -42,22 +43,23 @@ async def check_peers(factor: int | None, *, store: CollectionStore) -> None:
 
 
 async def replicate(done: Reconciled, factor: int | None, *, store: CollectionStore, turn: Turn | None) -> Reconciled:
-    """What a pass came to, with the one move of a replica made that is due.
+    """Make the next move of a replica, if one is due, and add its result to the outcome of a pass.
 
     Args:
-        factor: replicas of each shard that the object asks for; None asks for nothing.
-        turn: asked before a shard of a collection that holds something is copied; None asks nobody.
+        done: Outcome of the pass.
+        factor: Configured replicas of each shard. None leaves the replicas as they are.
+        turn: Acquires the slot before a shard of a collection with points is copied. None copies without a slot.
     """
     placement = done.observed.placement
     if placement is None:
         return done
     if factor is None or not _may_move(done, placement, factor) or next_move(placement, factor) is None:
-        return _told(done, replication_of(placement, factor if placement.can_move else None))
-    return _told(done, await _move(done, placement, factor, store=store, turn=turn))
+        return _with_replication(done, replication_of(placement, factor if placement.can_move else None))
+    return _with_replication(done, await _move(done, placement, factor, store=store, turn=turn))
 
 
 def _may_move(done: Reconciled, placement: Placement, factor: int) -> bool:
-    """Whether replicas are moved: not where the collection is to be replaced, nor to a number left as drift."""
+    """Return False while a rebuild replaces the collection, and if another number is left in place as drift."""
     is_replaced = done.refusal is not None and done.refusal.reason == Reason.REBUILD_RUNNING
     return placement.can_move and not is_replaced and factor == done.observed.collection.replication_factor
 
@@ -69,7 +71,7 @@ async def _move(
     if is_copy and turn is not None and done.observed.points and (before := await turn()):
         message = f"replication is queued: one collection per connection at a time, {before} is first"
         return Replication(Reason.REINDEX_QUEUED, message, before=before)
-    # What is dropped does not come back: it is decided by what is so now.
+    # Read the placement again: a dropped replica cannot be restored, so the decision needs the current state.
     now = await store.placement(done.observed.physical)
     move = next_move(now, factor) if now else None
     if now is None or move is None:
@@ -79,7 +81,7 @@ async def _move(
     return Replication(Reason.REPLICATING, NO_CALLS, is_under_way=True)
 
 
-def _told(done: Reconciled, replication: Replication | None) -> Reconciled:
+def _with_replication(done: Reconciled, replication: Replication | None) -> Reconciled:
     if replication is None:
         return done
     is_busy = done.observed.is_busy or replication.is_under_way

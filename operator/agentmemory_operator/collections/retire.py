@@ -1,7 +1,7 @@
-"""The one way in which a collection goes: its snapshots stay in reach.
+"""Deletes collections, but keeps their snapshots available.
 
-A server lists and gives out snapshots only while a collection of their name exists. So a collection whose snapshots are
-nowhere else is replaced by an empty placeholder, until the last of them is removed.
+Qdrant lists and serves snapshots only while a collection of their name exists. So a deleted collection whose snapshots
+are not stored elsewhere is replaced by an empty placeholder, until the last of them is removed.
 """
 
 from agentmemory_operator.collections.rules.collection import is_placeholder, tenant_in
@@ -16,13 +16,13 @@ async def retire(
     *,
     copied: frozenset[str] = frozenset(),
 ) -> int:
-    """Delete a collection and its aliases; return how many snapshots the placeholder in its place keeps in reach.
+    """Delete a collection and its aliases; return the number of snapshots that a placeholder keeps available.
 
-    Every step may have been done before. Once the collection is gone, whether it leaves snapshots shows only under a
-    placeholder: one is made in any case, and goes again if it keeps none.
+    The call can be repeated after a crash at any step. If the collection no longer exists, only a placeholder shows
+    whether it left snapshots: one is created, and deleted again if it has none.
 
     Args:
-        copied: files whose bytes are off the server too, which go with the collection.
+        copied: Names of snapshot files that are stored elsewhere too; they are deleted with the collection.
     """
     metadata = await snapshots.metadata(physical)
     if metadata is not None and not is_placeholder(metadata):
@@ -40,9 +40,9 @@ async def retire(
 
 
 async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, physical: str, name: str) -> None:
-    """Remove a snapshot's file, and the placeholder whose last one it was; what is gone is no error.
+    """Delete a snapshot file, and the placeholder if that was its last one. A missing file is no error.
 
-    The file of a collection that is gone is put in reach first: deleting it there would do nothing.
+    For a missing collection, a placeholder is created first: without one, Qdrant would ignore the deletion.
     """
     metadata = await snapshots.metadata(physical)
     if metadata is None:
@@ -53,7 +53,7 @@ async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, ph
 
 
 async def keep_in_reach(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> set[str]:
-    """The files of a collection, which is replaced by a placeholder if it is gone and has left any."""
+    """Return the snapshot files of a collection; a missing collection with files gets a placeholder."""
     if await snapshots.metadata(physical) is None:
         await snapshots.create_placeholder(physical)
         await drop_unneeded(collections, snapshots, physical)
@@ -61,9 +61,9 @@ async def keep_in_reach(collections: CollectionStore, snapshots: SnapshotStore, 
 
 
 async def drop_unneeded(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> int:
-    """Delete a placeholder that keeps no snapshot; return how many it keeps."""
+    """Delete a placeholder without snapshots; return the number of its snapshots."""
     kept = len(await snapshots.files(physical))
-    # Asked again: what is no placeholder is never deleted here.
+    # Read the metadata right before: only a placeholder may be deleted here.
     if not kept and is_placeholder(await snapshots.metadata(physical)):
         await collections.delete(physical)
     return kept

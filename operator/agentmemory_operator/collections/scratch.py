@@ -1,6 +1,7 @@
-"""Scratch collections: restored to be looked at, dropped right after, and swept where a kill came between.
+"""Scratch collections: snapshots are restored into them for verification. They are deleted right afterwards.
 
-Their names tell which cluster they are of, so those of another installation on the same server are never touched.
+A sweep deletes those that a killed operator left. Names contain a hash of the cluster ID, so that other installations
+on the same Qdrant server are not touched.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ class Scratch:
     """The scratch collections of one cluster.
 
     Attributes:
-        cluster_id: asks which cluster it is.
+        cluster_id: Returns the ID of the cluster.
     """
 
     cluster_id: Callable[[], Awaitable[str]]
@@ -34,16 +35,16 @@ class Scratch:
 
     @contextlib.asynccontextmanager
     async def hold(self, server: Server, uid: str) -> AsyncIterator[str]:
-        """Give the name of an object's scratch collection, which is there neither before nor after.
+        """Reserve the name of an object's scratch collection; delete the collection before and after its use.
 
         Args:
-            uid: of the object; one holder at a time.
+            uid: UID of the object. Only one caller at a time may use it.
         """
         name = scratch_name(await self.cluster_id(), uid)
         self._in_use.add(name)
         server.grant(name)
         try:
-            # What a killed run left may be half a copy.
+            # A killed run may have left an incomplete collection.
             await server.collections.delete(name)
             yield name
         finally:
@@ -53,10 +54,10 @@ class Scratch:
                 self._in_use.discard(name)
 
     async def sweep(self, server: Server) -> list[str]:
-        """Drop this cluster's scratch collections that nobody holds; return their names."""
+        """Delete this cluster's scratch collections that are not in use; return their names."""
         prefix = scratch_prefix(await self.cluster_id())
-        left = [name for name in await server.snapshots.collections() if name.startswith(prefix)]
-        dropped = [name for name in left if name not in self._in_use]
+        existing = [name for name in await server.snapshots.collections() if name.startswith(prefix)]
+        dropped = [name for name in existing if name not in self._in_use]
         for name in dropped:
             await server.collections.delete(name)
         return dropped
@@ -64,7 +65,7 @@ class Scratch:
 
 @dataclass(slots=True)
 class ScratchSweeper:
-    """Sweeps every server, at the start and then from time to time; only the operator that leads runs it."""
+    """Sweeps every Qdrant server at startup and then periodically. Only the leading operator runs it."""
 
     table: ObjectTable
     servers: Servers
@@ -81,5 +82,5 @@ async def _drop(server: Server, name: str) -> None:
     try:
         await server.collections.delete(name)
     except AgentMemoryError as exc:
-        # What was found out is not lost for that; the sweeper drops it.
+        # Do not lose the result of the verification; the sweep deletes the collection later.
         log.warning("scratch collection %s is deleted later: %s", name, exc)

@@ -1,4 +1,4 @@
-"""Takeovers: what allows one, which objects ask for one, and how people allow them."""
+"""Takeovers of another object's collection or slug: pending requests, and the ways to allow them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ from agentmemory_operator.spec.naming import alias_of
 
 
 def terms_for(memory: AgentMemory, table: ObjectTable, annotations: Mapping[str, str] | None = None) -> TakeoverTerms:
-    """What allows an AgentMemory to take over another's memories.
+    """Return the takeovers that an AgentMemory's connection and annotations permit.
 
     Args:
-        annotations: of the snapshot or restore that asks for it; None are the AgentMemory's own.
+        annotations: Annotations of the snapshot or restore that requests it. None uses those of the AgentMemory.
     """
     document = table.get(connection_of(memory)) or {}
     connection = None
@@ -33,27 +33,36 @@ def terms_for(memory: AgentMemory, table: ObjectTable, annotations: Mapping[str,
         try:
             connection = parse_connection(document)
         except SpecInvalid:
-            # What cannot be read grants nothing.
+            # An invalid connection grants nothing.
             connection = None
     return takeover_terms(memory.slug, memory.metadata.annotations if annotations is None else annotations, connection)
 
 
 @dataclass(slots=True)
 class TakeoverRequests:
-    """The objects that are refused what another one left, by connection, for its owner to see."""
+    """Pending requests by connection. Its owner sees them in `status.takeoverRequests`.
+
+    A request is an object that was refused a collection or slug of another namespace or cluster.
+    """
 
     table: ObjectTable
     _requests: dict[Key, tuple[Key, TakeoverRequest]] = field(default_factory=dict)
 
     def note(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
-        """Note a refusal; return the connection whose owner may allow it, None where no owner could."""
+        """Record a refusal. Return the connection whose owner may allow the takeover, or None if no owner can.
+
+        Args:
+            key: The object that was refused.
+            agent: Slug of the object.
+            now: Time of the refusal, RFC 3339. An existing request of the object keeps its first time.
+        """
         connection = self._connection_for(key, refusal)
         if connection is None or refusal.owner is None or refusal.is_same_tenant:
             self.settle(key)
             return None
-        known = self._requests.get(key)
+        existing = self._requests.get(key)
         request = TakeoverRequest(
-            since=known[1].since if known else now,
+            since=existing[1].since if existing else now,
             kind=key.kind,
             namespace=key.namespace,
             name=key.name,
@@ -64,38 +73,40 @@ class TakeoverRequests:
         return connection
 
     def note_job(self, key: Key, refusal: NotOwned, *, now: str) -> Key | None:
-        """Note a refusal of a snapshot or restore; as `note`."""
+        """Record a refusal of a snapshot or restore, as `note` does."""
         memory = self.table.memory_of(key)
         document = self.table.get(memory) if memory else None
         return self.note(key, slug_of(document), refusal, now=now) if document else None
 
     def settle(self, key: Key) -> None:
-        """Forget what an object asked for: it got it, or asks for it no more."""
+        """Remove an object's request: it was granted, or the object no longer makes it."""
         self._requests.pop(key, None)
 
     def of_connection(self, connection: Key) -> list[Json]:
-        """What a connection's status says of them."""
+        """Return the requests for a connection's status. Requests of deleted objects are removed."""
         for key in [key for key in self._requests if self.table.get(key) is None]:
             self.settle(key)
-        asked = [request for place, request in self._requests.values() if place == connection]
-        return [request.to_json() for request in shown(asked)]
+        requests = [request for place, request in self._requests.values() if place == connection]
+        return [request.to_json() for request in shown(requests)]
 
     def _connection_for(self, key: Key, refusal: NotOwned) -> Key | None:
         named, own = (refusal.owner or {}).get("connection"), self.table.connection_of(key)
         if refusal.reason == Reason.SLUG_TAKEN:
             own = connection_key(named) if named else None
         elif own is not None and named not in (None, f"{own.namespace}/{own.name}"):
-            # Only an entry on the connection that the marker names would count, and this object does not use it.
+            # Only an entry in the connection of the marker would permit the takeover, and this object does not use it.
             return None
         return own if own is not None and self.table.get(own) is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An AgentMemory that is refused its collection, and whose that is.
+    """An AgentMemory that was refused its collection.
 
     Attributes:
-        connection: whose owner allows it; None where the AgentMemory's own author does, by annotation.
+        owner: Marker fields of the collection's owner.
+        metadata: Metadata of the AgentMemory; None if it was read from the connection's status.
+        connection: Connection whose owner can allow the takeover. None if the AgentMemory's author can, by annotation.
     """
 
     namespace: str
@@ -107,21 +118,21 @@ class Refused:
 
     @property
     def alias(self) -> str:
-        """The collection that it is refused."""
+        """Alias of the refused collection."""
         return alias_of(self.agent)
 
     @property
     def is_same_name(self) -> bool:
-        """Whether the owner is the same object of another cluster."""
+        """True if the owner has the same namespace and name, as in a rebuilt cluster."""
         return (self.owner.get("namespace"), self.owner.get("name")) == (self.namespace, self.name)
 
 
 def refused_in(memories: Sequence[Json], connections: Sequence[Json]) -> Iterator[Refused]:
-    """Yield the AgentMemories that are refused their collection, as statuses say.
+    """Yield the AgentMemories that were refused their collection, according to statuses.
 
     Args:
-        memories: they say which are refused what another object of their namespace left.
-        connections: they say the rest.
+        memories: AgentMemories. Their statuses list refusals within a namespace.
+        connections: QdrantConnections. Their statuses list all other refusals.
     """
     for document in memories:
         status = document.get("status") or {}
@@ -133,35 +144,42 @@ def refused_in(memories: Sequence[Json], connections: Sequence[Json]) -> Iterato
             yield Refused(*place, agent=slug_of(document), owner=owner, metadata=metadata)
     for document in connections:
         metadata = Metadata.model_validate(document["metadata"])
-        for asked in (document.get("status") or {}).get("takeoverRequests") or ():
-            if asked["kind"] == AGENT_MEMORY:
-                place = asked["namespace"], asked["name"]
-                yield Refused(*place, agent=asked["agent"], owner=asked.get("owner") or {}, connection=metadata)
+        for request in (document.get("status") or {}).get("takeoverRequests") or ():
+            if request["kind"] == AGENT_MEMORY:
+                place = request["namespace"], request["name"]
+                yield Refused(*place, agent=request["agent"], owner=request.get("owner") or {}, connection=metadata)
 
 
 def of_rebuilt_cluster(refused: Sequence[Refused], cluster_id: str) -> list[Refused]:
-    """The objects whose collection is that of the same namespace and name in the cluster that was."""
-    return [one for one in refused if one.owner.get("clusterId") == cluster_id and one.is_same_name]
+    """Return the refused objects whose collection belongs to the same namespace and name in an earlier cluster.
+
+    Args:
+        cluster_id: ID of the earlier cluster.
+    """
+    return [entry for entry in refused if entry.owner.get("clusterId") == cluster_id and entry.is_same_name]
 
 
 async def allow_takeover(refused: Sequence[Refused], objects: AgentMemories, *, cluster_id: str | None = None) -> None:
-    """Allow each: by annotation within a namespace, else in the spec of the connection; the operator does the rest.
+    """Allow takeovers: by annotation within a namespace, otherwise by entries in the connection's spec.
+
+    The operator carries them out in its next passes.
 
     Args:
-        cluster_id: all that this cluster left is allowed at once, in one entry for each connection.
+        cluster_id: Adds one entry for each connection that allows all objects of this earlier cluster. None adds one
+            entry for each object.
     """
     entries: dict[tuple[str, str], list[Json]] = {}
-    for one in refused:
-        if one.connection is None:
-            assert one.metadata is not None
-            await objects.annotate(AGENT_MEMORY, one.metadata, {TAKEOVER: one.owner["uid"]})
+    for request in refused:
+        if request.connection is None:
+            assert request.metadata is not None
+            await objects.annotate(AGENT_MEMORY, request.metadata, {TAKEOVER: request.owner["uid"]})
             continue
-        entry = _entry_for(one, cluster_id)
-        wanted = entries.setdefault((one.connection.namespace, one.connection.name), [])
-        if entry not in wanted:
-            wanted.append(entry)
-    for (namespace, name), wanted in entries.items():
-        await objects.add_takeovers(namespace, name, wanted)
+        entry = _entry_for(request, cluster_id)
+        new_entries = entries.setdefault((request.connection.namespace, request.connection.name), [])
+        if entry not in new_entries:
+            new_entries.append(entry)
+    for (namespace, name), new_entries in entries.items():
+        await objects.add_takeovers(namespace, name, new_entries)
 
 
 def _entry_for(refused: Refused, cluster_id: str | None) -> Json:

@@ -1,1 +1,1 @@
-"""From a reference to something that answers: Qdrant servers, buckets, embedders, and the Secrets they need."""
+"""Resolves references in objects to clients of Qdrant servers, buckets and embedders, with the Secrets they need."""

@@ -1,4 +1,4 @@
-"""Object storages by what specs and statuses say of them; what opens them is read from Secrets each time."""
+"""Opens the buckets that specs and statuses name, with keys that are read from Secrets each time."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -21,21 +21,21 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import Encryption, S3Bucket, S3Object
 
 DEFAULT_REGION = "us-east-1"
-# Keys of the Secret.
+# Keys in the Secret of a bucket.
 ACCESS_KEY_ID, SECRET_ACCESS_KEY = "access-key-id", "secret-access-key"
 SESSION_TOKEN, AUTHORITY = "session-token", "ca.crt"
 
 
 class Storages:
-    """Opens buckets for as long as something is done with them: a Secret that is rotated is read with the next.
+    """Opens buckets for one use each, so that the next use reads a rotated Secret.
 
     Args:
-        secrets: where keys are read.
-        open_objects: opens a bucket.
-        shared: buckets that this process's own identity opens for whoever names no Secret, as `place_of` names them;
-            each namespace gets at its own keys there alone. None is all, and every key: whoever names a bucket has the
-            process's rights already.
-        namespace_of: tells which namespace has the agent's name that a key contains.
+        secrets: Reads keys.
+        open_objects: Opens a bucket.
+        shared: Names (`place_of`) of the buckets that may be opened without a Secret, by the process's own identity. A
+            namespace may use only its own keys in them. None permits every bucket and key, for processes that run with
+            their user's rights.
+        namespace_of: Returns the namespace that owns the slug in a key.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class Storages:
     async def open_bucket(
         self, bucket: S3Bucket, namespace: str, *, encryption: Encryption | None = None
     ) -> AsyncIterator[ObjectStore]:
-        """Open a bucket; keys are whole.
+        """Open a bucket. Keys include the prefix.
 
         Args:
-            namespace: of whoever asks, and of the Secret.
-            encryption: of what is stored.
+            namespace: Namespace of the object and of the Secret.
+            encryption: Server-side encryption of new objects.
 
         Raises:
-            SecretMissing: there is no such Secret, or it lacks a key.
-            SecretNotUsable: it does not list the storage.
-            SpecInvalid: its authority is no certificate, or it is opened with a Secret alone; in a shared bucket, with
-                each key that is not the namespace's.
+            SecretMissing: If the Secret does not exist, or lacks a key.
+            SecretNotUsable: If it does not list the host of the storage.
+            SpecInvalid: If its CA certificate is invalid, or the bucket needs a Secret. In a shared bucket also for
+                each call with a key of another namespace.
         """
         area = self._area_of(bucket, namespace)
         objects = self._open_objects(await self._opened_by(bucket, namespace, encryption))
@@ -78,7 +78,7 @@ class Storages:
 
     @asynccontextmanager
     async def open_object(self, place: S3Object, namespace: str) -> AsyncIterator[tuple[ObjectStore, str]]:
-        """Open the bucket of one object; gives its key too. Raises as `open_bucket` does."""
+        """Open the bucket of one object; yields its key too. Raises as `open_bucket`."""
         async with self.open_bucket(place, namespace) as objects:
             yield objects, place.key
 
@@ -86,16 +86,16 @@ class Storages:
     async def open_location(
         self, location: Mapping[str, Any], namespace: str, *, encryption: Encryption | None = None
     ) -> AsyncIterator[tuple[ObjectStore, str]]:
-        """Open the bucket of a place that a status names; gives its key too. Raises as `open_bucket` does."""
+        """Open the bucket of a location in a status; yields its key too. Raises as `open_bucket`."""
         place = object_at(location)
         async with self.open_bucket(place, namespace, encryption=encryption) as objects:
             yield objects, place.key
 
     def _area_of(self, bucket: S3Bucket, namespace: str) -> Area | None:
-        """What a namespace may reach of a bucket, None where it opens it with a Secret of its own.
+        """Return the part of a shared bucket that a namespace may use, or None if it uses a Secret of its own.
 
         Raises:
-            SpecInvalid: it is opened with a Secret alone.
+            SpecInvalid: If the bucket needs a Secret.
         """
         if bucket.secret_ref is not None or self._shared is None:
             return None
@@ -109,7 +109,7 @@ class Storages:
 
     async def _opened_by(self, bucket: S3Bucket, namespace: str, encryption: Encryption | None) -> Bucket:
         name, region = bucket.secret_ref.name if bucket.secret_ref else None, bucket.region or DEFAULT_REGION
-        # The storage is what has to be listed, wherever in a URL the bucket stands.
+        # The Secret must list the storage's host, even if the bucket is part of the request's host name.
         to = goes_to(storage_url(bucket.endpoint, region))
         return Bucket(
             name=bucket.bucket,

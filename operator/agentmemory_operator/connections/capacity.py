@@ -1,7 +1,8 @@
-"""Room on servers: what each says of its process, what is being made there, and whether one more collection fits.
+"""Capacity of each connection's server: its reported usage, the collections being created, and whether one more fits.
 
-A server is asked once a minute, by the probes of its connection, and again right before anybody is refused. In between
-what is being made counts besides: by the URL, so that two connections to one server see each other's.
+A server is read once a minute, by the probes of its connection, and again right before a collection is refused.
+Collections that are being created in the meantime are added. These are counted by URL, so that two connections to the
+same server see each other's.
 """
 
 import asyncio
@@ -33,32 +34,32 @@ from agentmemory_operator.spec.naming import number_of
 
 FRESH_S, ANEW_S = 60.0, 1.0
 OURS_S, OTHERS_S = 60.0, 600.0
-"""So long it is taken for granted that a collection is of the namespace that is counted, or of another."""
+"""Seconds for which the owner of a collection is cached: if it is the counted namespace, and if it is another."""
 
 
 class Asked(Protocol):
-    """What is asked of a server, whosever its collections are."""
+    """Calls to a whole server, without checks of ownership."""
 
     async def process(self) -> Process:
-        """What it says of its process."""
+        """Return the resource usage of the server's process."""
         ...
 
     async def names(self) -> list[str]:
-        """The names of its collections."""
+        """Return the names of its collections."""
         ...
 
     async def tenant_of(self, physical: str) -> Tenant | None:
-        """Whose one is."""
+        """Return the tenant in a collection's marker, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What a server said.
+    """Last report of a server.
 
     Attributes:
-        at_s: when it was asked.
-        tried_s: when it was last asked, answered or not.
+        at_s: Start of the last successful read.
+        tried_s: Start of the last read, successful or not.
     """
 
     at_s: float
@@ -71,7 +72,7 @@ _NEVER = _Reading(-math.inf, -math.inf, Process())
 
 @dataclass(slots=True)
 class _Making:
-    """A collection that is being made, or was a moment ago."""
+    """A collection that is being created, or was recently."""
 
     need: Need
     done_s: float | None = None
@@ -79,7 +80,7 @@ class _Making:
 
 @dataclass(frozen=True, slots=True)
 class CollectionWish:
-    """The collection that an agent without one asks for."""
+    """Request of an agent for its first collection."""
 
     tenant: Tenant
     alias: str
@@ -88,10 +89,10 @@ class CollectionWish:
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """A wish that is being fulfilled.
+    """A request in progress.
 
     Attributes:
-        before: names that its agent's collections had.
+        before: Existing names that are numbered for the agent's alias.
     """
 
     wish: CollectionWish
@@ -100,136 +101,142 @@ class _Granted:
 
 @dataclass(slots=True)
 class Capacity:
-    """What is known of the room on each connection's server.
+    """Capacity of each connection's server.
 
     Attributes:
-        fresh_s: so long a reading counts.
-        anew_s: and so long before somebody is refused: many may be at once.
+        fresh_s: Seconds for which a read is valid.
+        anew_s: The same right before a refusal; not 0, because many requests may be refused at once.
     """
 
     fresh_s: float = FRESH_S
     anew_s: float = ANEW_S
     _readings: dict[Key, _Reading] = field(default_factory=dict)
-    _asking: defaultdict[Key, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
-    _counting: defaultdict[Key, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _read_locks: defaultdict[Key, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _count_locks: defaultdict[Key, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     _bounds: dict[Key, int | None] = field(default_factory=dict)
-    _making: dict[str, list[_Making]] = field(default_factory=dict)
+    _pending: dict[str, list[_Making]] = field(default_factory=dict)
     _tenants: dict[Key, dict[str, tuple[float, Tenant | None]]] = field(default_factory=dict)
     _granted: dict[Key, list[_Granted]] = field(default_factory=dict)
 
     async def loads(
         self, connection: QdrantConnection, store: Asked, *, older_s: float | None = None
     ) -> tuple[Load, ...]:
-        """The loads of a connection's server, none where they are not known.
+        """Return the loads of a connection's server; empty if they are unknown.
 
         Args:
-            older_s: what was read longer ago is read again, by default `fresh_s`; where that fails, it counts on.
+            older_s: Age in seconds from which the last read is repeated, by default `fresh_s`. If the new read fails,
+                the last one stays valid.
         """
         key = key_of(connection)
         self._bounds[key] = bound = connection.spec.capacity.max_memory_maps if connection.spec.capacity else None
-        async with self._asking[key]:
-            known = self._readings.get(key, _NEVER)
-            began_s = _now_s()
-            if began_s - known.tried_s > (self.fresh_s if older_s is None else older_s):
+        async with self._read_locks[key]:
+            reading = self._readings.get(key, _NEVER)
+            started_s = _now_s()
+            if started_s - reading.tried_s > (self.fresh_s if older_s is None else older_s):
                 try:
-                    known = _Reading(began_s, began_s, await _process(store, counts=bound is not None))
+                    reading = _Reading(started_s, started_s, await _process(store, counts=bound is not None))
                 except StoreUnavailable:
-                    known = replace(known, tried_s=began_s)
-                self._readings[key] = known
-        return loads_of(known.process, bound)
+                    reading = replace(reading, tried_s=started_s)
+                self._readings[key] = reading
+        return loads_of(reading.process, bound)
 
     @asynccontextmanager
     async def for_new_agent(
         self, connection: QdrantConnection, store: Asked, wish: CollectionWish
     ) -> AsyncIterator[None]:
-        """Hold the room for the collection of an agent that has none.
+        """Reserve capacity for the first collection of an agent.
 
         Args:
-            store: of the whole server.
+            store: The whole server, without checks of ownership.
 
         Raises:
-            ServerFull: there is none.
-            NamespaceFull: the namespace has as many collections as it may.
+            ServerFull: If the server has no capacity.
+            NamespaceFull: If the namespace has reached its limit of collections.
         """
         async with self._within_namespace(connection, store, wish):
             if short := await self._shortage(connection, store, wish.need, NEW_AGENTS):
                 raise ServerFull(short)
-            with self._held(connection, wish.need):
+            with self._reserve(connection, wish.need):
                 yield
 
     @asynccontextmanager
     async def for_existing(self, connection: QdrantConnection, store: Asked, need: Need = USUAL) -> AsyncIterator[None]:
-        """Hold the room for another collection of an agent that has one: restored, rebuilt, or looked at.
+        """Reserve capacity for another collection of an existing agent: for a restore, rebuild or verification.
 
         Raises:
-            ServerFullForNow: there is none.
+            ServerFullForNow: If the server has no capacity; retry later.
         """
         if short := await self._shortage(connection, store, need, EXISTING_AGENTS):
             raise ServerFullForNow(short)
-        with self._held(connection, need):
+        with self._reserve(connection, need):
             yield
 
     async def _shortage(self, connection: QdrantConnection, store: Asked, need: Need, share: float) -> str | None:
-        """Why there is no room, by what the server says now; what it is not known of has room."""
+        """Return why the server has no capacity, or None. Reads the server again before refusing."""
         short = None
         for is_last in (False, True):
-            # What was made since the reading may count twice: who is refused for that is asked for anew at once.
-            anew_s = 0.0 if any(one.done_s is not None for one in self._others(connection)) else self.anew_s
+            # Collections created since the last read may be counted twice. So a refusal because of them needs a new
+            # read.
+            anew_s = 0.0 if any(pending.done_s is not None for pending in self._others(connection)) else self.anew_s
             loads = await self.loads(connection, store, older_s=anew_s if is_last else self.fresh_s)
-            # Nothing is awaited from here on until the room is held: of two, one sees the other.
-            short = shortage_of(loads, need, [one.need for one in self._others(connection)], share=share)
+            # No await from here until the reservation: of two concurrent requests, the second includes the first.
+            short = shortage_of(loads, need, [pending.need for pending in self._others(connection)], share=share)
             if short is None:
                 return None
         return short
 
     def _others(self, connection: QdrantConnection) -> list[_Making]:
-        """What is being made on the server, and what was since the reading: that has it not yet, or not all."""
+        """Return the collections being created on the server, and those since the last read, which may lack them."""
         since_s = self._readings.get(key_of(connection), _NEVER).at_s
-        making = self._making.get(connection.spec.url, [])
-        return [one for one in making if one.done_s is None or one.done_s >= since_s]
+        on_server = self._pending.get(connection.spec.url, [])
+        return [pending for pending in on_server if pending.done_s is None or pending.done_s >= since_s]
 
     @contextmanager
-    def _held(self, connection: QdrantConnection, need: Need) -> Iterator[None]:
-        """Count a collection as being made."""
+    def _reserve(self, connection: QdrantConnection, need: Need) -> Iterator[None]:
+        """Count a collection as being created."""
         url = connection.spec.url
         making = _Making(need)
-        self._making.setdefault(url, []).append(making)
+        self._pending.setdefault(url, []).append(making)
         try:
             yield
         finally:
             making.done_s = _now_s()
-            self._forget_made(url)
+            self._drop_old(url)
 
-    def _forget_made(self, url: str) -> None:
-        """Drop what every reading has by now that anybody goes by."""
+    def _drop_old(self, url: str) -> None:
+        """Drop collections that every valid read includes."""
         since_s = _now_s() - 2 * self.fresh_s
-        for place in {url, *self._making}:
-            kept = [one for one in self._making.get(place, []) if one.done_s is None or one.done_s > since_s]
+        for place in {url, *self._pending}:
+            kept = [
+                pending
+                for pending in self._pending.get(place, [])
+                if pending.done_s is None or pending.done_s > since_s
+            ]
             if kept:
-                self._making[place] = kept
+                self._pending[place] = kept
             else:
-                self._making.pop(place, None)
+                self._pending.pop(place, None)
 
     @asynccontextmanager
     async def _within_namespace(
         self, connection: QdrantConnection, store: Asked, wish: CollectionWish
     ) -> AsyncIterator[None]:
-        """Hold a place among the collections that a namespace may have."""
-        most = connection.spec.capacity.max_collections_per_namespace if connection.spec.capacity else None
-        if most is None:
+        """Reserve one of the collections that a namespace may have."""
+        limit = connection.spec.capacity.max_collections_per_namespace if connection.spec.capacity else None
+        if limit is None:
             yield
             return
         key = key_of(connection)
         granted = self._granted.setdefault(key, [])
-        async with self._counting[key]:
-            # Before the names: what is granted now and made meanwhile is in neither list otherwise.
+        async with self._count_locks[key]:
+            # Copy before reading the names: a request that ends in between would be in neither list.
             before = list(granted)
             names = await store.names()
             ours = await self._of(key, wish.tenant, names, store)
-            coming = sum(one.wish.tenant == wish.tenant and not _is_made(one, names) for one in before)
-            if len(ours) + coming >= most:
+            pending = sum(request.wish.tenant == wish.tenant and not _is_made(request, names) for request in before)
+            if len(ours) + pending >= limit:
                 raise NamespaceFull(
-                    f"namespace {wish.tenant.namespace} reached the limit of {most} collections on QdrantConnection "
+                    f"namespace {wish.tenant.namespace} reached the limit of {limit} collections on QdrantConnection "
                     f"{key.namespace}/{key.name} (spec.capacity.maxCollectionsPerNamespace). Collections of deleted "
                     f"agents, replaced ones and placeholders count too: agentmemory orphans lists what nothing owns. "
                     f"Remove some, or ask for a higher limit"
@@ -242,27 +249,27 @@ class Capacity:
             granted.remove(place)
 
     async def _of(self, key: Key, tenant: Tenant, names: list[str], store: Asked) -> list[str]:
-        """Which of the collections are a namespace's, by the mark that each bears."""
-        known = self._tenants.setdefault(key, {})
-        for gone in known.keys() - set(names):
-            del known[gone]
-        # Adopted ones may have any name; those of other products bear no mark.
+        """Return the collections of a tenant, by their markers."""
+        cached = self._tenants.setdefault(key, {})
+        for deleted in cached.keys() - set(names):
+            del cached[deleted]
+        # Adopted collections may have any name; those of other products have no marker.
         for name in names:
-            asked_s, owner = known.get(name, (-OTHERS_S, None))
-            if _now_s() - asked_s >= (OURS_S if owner == tenant else OTHERS_S):
-                known[name] = _now_s(), await store.tenant_of(name)
-        return [name for name in names if known.get(name, (0.0, None))[1] == tenant]
+            read_s, owner = cached.get(name, (-OTHERS_S, None))
+            if _now_s() - read_s >= (OURS_S if owner == tenant else OTHERS_S):
+                cached[name] = _now_s(), await store.tenant_of(name)
+        return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
     def forget(self, key: Key) -> None:
-        """Drop what is known of a connection that is gone."""
-        for known in (self._readings, self._asking, self._counting, self._bounds, self._tenants, self._granted):
-            known.pop(key, None)
+        """Drop the state of a deleted connection."""
+        for state in (self._readings, self._read_locks, self._count_locks, self._bounds, self._tenants, self._granted):
+            state.pop(key, None)
 
     @property
     def metrics(self) -> list[Collector]:
-        """How full the fullest server is."""
-        told = "Used share of a limit of the Qdrant process, of the server with the highest one."
-        return [LiveGauge("agentmemory_server_used_ratio", told, ("resource",), self._fullest)]
+        """Gauge of the highest usage among all servers."""
+        description = "Used share of a limit of the Qdrant process, of the server with the highest one."
+        return [LiveGauge("agentmemory_server_used_ratio", description, ("resource",), self._fullest)]
 
     def _fullest(self) -> Mapping[tuple[str, ...], float]:
         fullest: dict[tuple[str, ...], float] = {}
@@ -274,15 +281,16 @@ class Capacity:
 
 
 def key_of(connection: QdrantConnection) -> Key:
-    """The connection's key."""
+    """Return the key of a connection."""
     return Key(QDRANT_CONNECTION, connection.metadata.namespace, connection.metadata.name)
 
 
 async def _process(store: Asked, *, counts: bool) -> Process:
-    """What a server says of its process, with the number of its collections where that has to do.
+    """Read the usage of a server's process.
 
     Args:
-        counts: there is a bound by which the number could do.
+        counts: True to count the collections if the server reports no memory maps. The connection's spec has a limit
+            then.
     """
     process = await store.process()
     if counts and process.open_maps is None and process.collections is None:
@@ -290,8 +298,8 @@ async def _process(store: Asked, *, counts: bool) -> Process:
     return process
 
 
-def _is_made(one: _Granted, names: list[str]) -> bool:
-    return any(number_of(name, one.wish.alias) is not None and name not in one.before for name in names)
+def _is_made(granted: _Granted, names: list[str]) -> bool:
+    return any(number_of(name, granted.wish.alias) is not None and name not in granted.before for name in names)
 
 
 def _now_s() -> float:

@@ -1,4 +1,4 @@
-"""One namespace's part of a bucket that several share: whatever reaches out of it is refused, before any call."""
+"""Restricts a shared bucket to the objects of one namespace: other keys are refused before any call."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,14 +10,15 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 
 class ConfinedObjects:
-    """The objects of an area; implements ports.objects.ObjectStore.
+    """Objects of one namespace in a shared bucket; implements ports.objects.ObjectStore.
 
     Args:
-        place: name of the bucket, for people.
+        area: Decides which keys belong to the namespace.
+        place: Name of the bucket, for messages.
 
     Raises:
-        SpecInvalid: `SourceNotAllowed`, of each key and folder that is not the area's. Whether anything is there is not
-            told, nor whose it is.
+        SpecInvalid: `SourceNotAllowed`, for each key or folder outside the area. The error reveals neither whether an
+            object exists nor its owner.
     """
 
     def __init__(self, objects: ObjectStore, area: Area, *, place: str) -> None:
@@ -26,19 +27,19 @@ class ConfinedObjects:
         self._place = place
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of the bucket."""
         await self._objects.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream in constant memory."""
+        """Store a stream with constant memory usage."""
         return await self._objects.put(self._own(key), content, metadata=metadata)
 
     async def head(self, key: str) -> StoredObject | None:
-        """What is known of an object."""
+        """Return the metadata of an object, or None."""
         return await self._objects.head(self._own(key))
 
     def get(self, key: str, *, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open an object's bytes."""
+        """Open an object for reading."""
         return self._objects.get(self._own(key), offset=offset)
 
     async def delete(self, key: str) -> None:
@@ -46,7 +47,7 @@ class ConfinedObjects:
         await self._objects.delete(self._own(key))
 
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
-        """Yield the objects of a folder that are the area's."""
+        """Yield the objects of a folder that belong to the area."""
         async for stored in self._objects.list(self._own_folder(prefix)):
             if self._area.holds(stored.key):
                 yield stored
@@ -54,7 +55,7 @@ class ConfinedObjects:
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
     ) -> int:
-        """Drop what uploads of the area have left unfinished."""
+        """Abort unfinished uploads in the area."""
         before = prefix if self._area.holds(prefix) else self._own_folder(prefix)
         return await self._objects.abort_uploads(
             before, older_than_ms=older_than_ms, is_meant=lambda key: self._area.holds(key) and is_meant(key)

@@ -1,4 +1,4 @@
-"""Wrappers of an Embedder (and a LanguageModel): halved batches, gathered calls, prefixes, measures, renewed keys."""
+"""Wrappers of embedders and language models: error isolation, batching, prefixes, metrics, and renewal of keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,16 +13,16 @@ from agentmemory_operator.spec.effective.embedding import Prefixes
 
 PROBE_TEXT = "a text"
 MAX_HALVING_S = 30.0
-"""Time after which texts whose batch failed are not tried in smaller batches any more."""
+"""Seconds after which failed batches are no longer halved."""
 
 Embedded = Vector | RequestInvalid | EmbedderUnavailable
 
 
 async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embedded]:
-    """Return the vector of each text, or the provider's error about that text alone.
+    """Return the vector of each text, or the provider's error about that text.
 
-    A batch that the provider refuses or fails on is halved until the texts at fault are found. If no batch succeeds,
-    a text of ours shows whether the fault is the provider's.
+    A batch that the provider rejects or fails on is halved until the failing texts are found. If no batch succeeds, a
+    known good text decides whether the provider itself fails.
 
     Raises:
         EmbedderUnavailable: If the provider cannot be reached, or fails on every text.
@@ -57,7 +57,7 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
 
 
 class WrappedEmbedder:
-    """Base of embedders that pass texts on to another one of the same vector space."""
+    """Base of embedders that delegate to another one of the same vector space."""
 
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
@@ -69,28 +69,28 @@ class WrappedEmbedder:
 
 
 class GatheringEmbedder(WrappedEmbedder):
-    """Embeds in one call what several callers ask for at the same time; while one is under way, the next gathers.
+    """Merges concurrent calls: while one call runs, the texts of other callers are collected for the next.
 
-    One serves one request: it keeps every vector, and what made a call fail is raised from then on.
+    Use one instance per request. It keeps every vector, and raises the error of a failed call in all later calls.
     """
 
     def __init__(self, inner: Embedder) -> None:
         super().__init__(inner)
-        self._wanted: dict[str, None] = {}
+        self._queued: dict[str, None] = {}
         self._done: dict[str, Embedded] = {}
         self._error: AgentMemoryError | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order."""
-        self._wanted |= {text: None for text in texts if text not in self._done}
-        async with self._turn:
+        """Return one vector for each text, in order."""
+        self._queued |= {text: None for text in texts if text not in self._done}
+        async with self._lock:
             if self._error is not None:
                 raise self._error
             if any(text not in self._done for text in texts):
-                wanted, self._wanted = self._wanted | dict.fromkeys(texts), {}
+                queued, self._queued = self._queued | dict.fromkeys(texts), {}
                 try:
-                    self._done |= await embed_each(self._inner, list(wanted))
+                    self._done |= await embed_each(self._inner, list(queued))
                 except AgentMemoryError as error:
                     self._error = error
                     raise
@@ -101,10 +101,10 @@ class GatheringEmbedder(WrappedEmbedder):
 
 
 class PrefixedEmbedder(WrappedEmbedder):
-    """Implements ports.Embedder for memories: each text with a prefix before it; questions have another.
+    """Implements ports.Embedder with a prefix before each memory; queries get another prefix.
 
     Args:
-        inner: what remembers vectors of whole texts, prefixes included.
+        inner: Embedder, or cache, of texts with their prefix.
     """
 
     def __init__(self, inner: Embedder, prefixes: Prefixes) -> None:
@@ -112,40 +112,40 @@ class PrefixedEmbedder(WrappedEmbedder):
         self._prefixes = prefixes
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a memory, in order."""
+        """Return one vector for each memory, in order."""
         return await self._inner.embed([self._prefixes.passage + text for text in texts])
 
     async def embed_question(self, text: str) -> Vector:
-        """The vector of a question."""
+        """Return the vector of a query."""
         return (await self._inner.embed([self._prefixes.query + text]))[0]
 
 
 def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
-    """The embedder of memories of a vector space."""
+    """Wrap an embedder for a vector space with prefixes; returned unchanged without any."""
     return PrefixedEmbedder(embedder, prefixes) if prefixes else embedder
 
 
 async def embed_question(embedder: Embedder, text: str) -> Vector:
-    """The vector of a question to memories that an embedder embeds."""
+    """Return the vector of a query for the memories that an embedder embeds."""
     if isinstance(embedder, PrefixedEmbedder):
         return await embedder.embed_question(text)
     return (await embedder.embed([text]))[0]
 
 
 class EmbeddingMeter(Protocol):
-    """Whoever measures calls for vectors."""
+    """Measures embedding calls."""
 
     def embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
         """Measure one call."""
         ...
 
     def used(self, provider: str, tokens: int) -> None:
-        """Note how many tokens a service says that a call used."""
+        """Record the tokens that a service reports for a call."""
         ...
 
 
 class MeteredEmbedder(WrappedEmbedder):
-    """Implements ports.Embedder by another one."""
+    """Implements ports.Embedder; measures each call of another embedder."""
 
     def __init__(self, inner: Embedder, meter: EmbeddingMeter, *, provider: str) -> None:
         super().__init__(inner)
@@ -153,7 +153,7 @@ class MeteredEmbedder(WrappedEmbedder):
         self._provider = provider
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order."""
+        """Return one vector for each text, in order."""
         with self._meter.embedding(self._provider, len(texts)):
             return await self._inner.embed(texts)
 
@@ -163,12 +163,12 @@ MakeEmbedder = Callable[[str], Embedder]
 
 
 class RekeyedEmbedder(Renewable[Embedder]):
-    """Implements ports.Embedder by the embedder of the key that was read last.
+    """Implements ports.Embedder with a key that is read again after it was refused.
 
     Args:
-        key: as it was read first.
-        read_key: reads it again.
-        make: makes the embedder of a key; all are of one vector space.
+        key: First key.
+        read_key: Reads the key again.
+        make: Creates the embedder of a key; all have the same vector space.
     """
 
     def __init__(self, key: str, read_key: ReadKey, make: MakeEmbedder) -> None:
@@ -183,7 +183,7 @@ class RekeyedEmbedder(Renewable[Embedder]):
         return self._held.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order; a call that the provider refused is made once more with another key."""
+        """Return one vector for each text, in order. A refused call is repeated once if the key has changed."""
         held = self._held
         try:
             return await held.embed(texts)
@@ -200,12 +200,12 @@ class RekeyedEmbedder(Renewable[Embedder]):
 
 
 class RekeyedModel(Renewable[LanguageModel]):
-    """Implements ports.LanguageModel by the model of the key that was read last.
+    """Implements ports.LanguageModel with a key that is read again after it was refused.
 
     Args:
-        key: as it was read first.
-        read_key: reads it again.
-        make: makes the model of a key.
+        key: First key.
+        read_key: Reads the key again.
+        make: Creates the model of a key.
     """
 
     def __init__(self, key: str, read_key: Callable[[], Awaitable[str]], make: Callable[[str], LanguageModel]) -> None:
@@ -217,7 +217,7 @@ class RekeyedModel(Renewable[LanguageModel]):
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        """One answer; a call that the service refused is made once more with another key."""
+        """Return one completion. A refused call is repeated once if the key has changed."""
         held = self._held
         try:
             return await held.complete(instructions, material, schema, max_tokens)

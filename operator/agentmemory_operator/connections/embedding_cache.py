@@ -1,10 +1,10 @@
-"""The vectors of texts that a process keeps in memory.
+"""Cache of embedding vectors in the memory of a process.
 
-A process has one `EmbeddingCache`, which bounds the vectors of all its embedders together. The vector of a text is kept
-by the `CachedEmbedder` that asked for it, so by agent, provider, model, dimensions and Secret: no agent is answered
-with a vector of another agent's provider, and the vectors of an embedder go with it.
+A process has one `EmbeddingCache`, which limits the vectors of all its embedders together. Each `CachedEmbedder` has
+its own partition (`Shelf`), so vectors are cached by agent, provider, model, dimensions and Secret. No agent gets a
+vector from another agent's provider. A partition is freed with its embedder.
 
-Texts are kept as digests and vectors as float32: a vector of d numbers takes 4 d + `ENTRY_BYTES` bytes.
+Texts are stored as digests and vectors as float32: a vector of d numbers occupies 4 d + `ENTRY_BYTES` bytes.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 
 ENTRY_BYTES = 320
-"""Bytes of a vector beside its numbers: digest, object and place in the table; more than was ever measured."""
+"""Overhead of a cached vector in bytes: digest, object and table entry. An upper bound of all measurements."""
 
 Key = bytes
 Packed = bytes
@@ -29,36 +29,36 @@ Fetched = dict[Key, Packed]
 
 
 class EmbeddingCache:
-    """Bounds the bytes of the vectors that a process keeps.
+    """Limits the bytes of the cached vectors of a process.
 
-    An embedder may use room that no other one uses. Where no room is left, the embedder with the most bytes loses the
-    vectors that it used longest ago. So an embedder with no more than an equal share loses none to others.
+    An embedder may use all space that is free. If none is free, the largest partition loses its least recently used
+    vectors. So an embedder with at most an equal share loses none to other embedders.
 
     Args:
-        max_bytes: Of all vectors together.
+        max_bytes: Limit for all vectors together.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        # The vectors of an embedder go with it, and are not counted from then on.
+        # Weak: the vectors of an embedder are freed with it, and no longer included in the size.
         self._shelves: WeakSet[Shelf] = WeakSet()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the vectors take now."""
+        """Bytes of all cached vectors."""
         return sum(shelf.size_bytes for shelf in self._shelves)
 
     def shelf(self) -> "Shelf":
-        """Add an empty shelf for the vectors of one embedder."""
+        """Add an empty partition for one embedder."""
         shelf = Shelf()
         self._shelves.add(shelf)
         return shelf
 
     def put(self, shelf: "Shelf", fetched: Fetched, *, entries: int | None) -> None:
-        """Put vectors on a shelf as its newest; the oldest ones make room for them.
+        """Add vectors to a partition, evicting the least recently used ones as needed.
 
         Args:
-            entries: The most vectors that the shelf keeps; None is as many as fit.
+            entries: Maximum number of vectors in the partition. None limits only the bytes.
         """
         size_bytes = self.size_bytes
         for key, vector in fetched.items():
@@ -69,11 +69,11 @@ class EmbeddingCache:
             if entries != 0 and size_bytes + size_of(vector) <= self._max_bytes:
                 size_bytes += shelf.add(key, vector)
 
-    def _make_room(self, wanting: "Shelf", wanted_bytes: int, size_bytes: int) -> int:
-        """Drop the oldest vectors of the largest shelf (with what it wants) until there is room; return their bytes."""
+    def _make_room(self, target: "Shelf", new_bytes: int, size_bytes: int) -> int:
+        """Evict from the largest partition, including the new vector, until it fits; return the freed bytes."""
         freed_bytes = 0
-        while size_bytes - freed_bytes + wanted_bytes > self._max_bytes:
-            largest = max(self._shelves, key=lambda shelf: shelf.size_bytes + wanted_bytes * (shelf is wanting))
+        while size_bytes - freed_bytes + new_bytes > self._max_bytes:
+            largest = max(self._shelves, key=lambda shelf: shelf.size_bytes + new_bytes * (shelf is target))
             if not largest.vectors:
                 break
             freed_bytes += largest.drop_oldest()
@@ -81,54 +81,54 @@ class EmbeddingCache:
 
 
 class Shelf:
-    """The vectors of one embedder, those used longest ago first."""
+    """The cached vectors of one embedder, least recently used first."""
 
     def __init__(self) -> None:
         self.vectors: OrderedDict[Key, Packed] = OrderedDict()
         self.size_bytes = 0
-        self._most = 0
+        self._max_len = 0
 
     def recall(self, keys: Iterable[Key]) -> Fetched:
-        """Return the vectors of these keys that the shelf has; they count as used from now on."""
+        """Return the cached vectors of these keys, and mark them as recently used."""
         found = {key: vector for key in keys if (vector := self.vectors.get(key)) is not None}
         for key in found:
             self.vectors.move_to_end(key)
         return found
 
     def add(self, key: Key, vector: Packed) -> int:
-        """Add a vector under a new key; return its bytes."""
+        """Add a vector with a new key; return its bytes."""
         self.vectors[key] = vector
-        self._most = max(self._most, len(self.vectors))
+        self._max_len = max(self._max_len, len(self.vectors))
         self.size_bytes += size_of(vector)
         return size_of(vector)
 
     def drop(self, key: Key) -> int:
-        """Drop the vector of a key; return its bytes, 0 if there is none."""
+        """Remove the vector of a key; return its bytes, 0 if it is not cached."""
         vector = self.vectors.pop(key, None)
-        return 0 if vector is None else self._forgotten(vector)
+        return 0 if vector is None else self._count_removed(vector)
 
     def drop_oldest(self) -> int:
-        """Drop the vector that was used longest ago; return its bytes."""
-        return self._forgotten(self.vectors.popitem(last=False)[1])
+        """Remove the least recently used vector; return its bytes."""
+        return self._count_removed(self.vectors.popitem(last=False)[1])
 
-    def _forgotten(self, vector: Packed) -> int:
-        if 2 * len(self.vectors) < self._most:
-            # A table does not shrink by itself.
-            self.vectors, self._most = OrderedDict(self.vectors), len(self.vectors)
+    def _count_removed(self, vector: Packed) -> int:
+        if 2 * len(self.vectors) < self._max_len:
+            # Rebuild the dict, which does not shrink by itself.
+            self.vectors, self._max_len = OrderedDict(self.vectors), len(self.vectors)
         self.size_bytes -= size_of(vector)
         return size_of(vector)
 
 
 class CachedEmbedder(WrappedEmbedder):
-    """Keeps the vectors of the texts used last; implements ports.Embedder.
+    """Caches the vectors of the most recently used texts; implements ports.Embedder.
 
-    Equal texts of one call, and of calls that run at the same time, are embedded once. A caller that goes away does
-    not spoil the work for the others.
+    Equal texts in one call, and in concurrent calls, are embedded once. If one of these callers is cancelled, the
+    others still get their vectors.
 
     Args:
-        inner: The embedder of one agent, whose vectors are for that agent alone.
-        cache: Bounds the vectors of all embedders of the process.
-        entries: The most vectors that are kept; None is as many as fit.
+        inner: Embedder of one agent.
+        cache: Cache of the process.
+        entries: Maximum number of vectors. None limits only the bytes.
     """
 
     def __init__(
@@ -142,16 +142,16 @@ class CachedEmbedder(WrappedEmbedder):
         self._running: dict[Key, asyncio.Task[Fetched]] = {}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return a vector for each text, in order; float32 values, from the cache or not."""
-        wanted = {_digest(text): text for text in texts}
-        found = self._shelf.recall(wanted)
-        others = {key: task for key in wanted if key not in found and (task := self._running.get(key))}
-        self._meter.cached(hits=len(found), misses=len(wanted) - len(found))
-        own = {key: text for key, text in wanted.items() if key not in found and key not in others}
+        """Return a vector for each text, in order, with float32 values whether cached or not."""
+        by_digest = {_digest(text): text for text in texts}
+        found = self._shelf.recall(by_digest)
+        shared = {key: task for key in by_digest if key not in found and (task := self._running.get(key))}
+        self._meter.cached(hits=len(found), misses=len(by_digest) - len(found))
+        own = {key: text for key, text in by_digest.items() if key not in found and key not in shared}
         if own:
             found |= await self._fetch(own)
-        for key, task in others.items():
-            found |= await self._join(task, key=key, text=wanted[key])
+        for key, task in shared.items():
+            found |= await self._join(task, key=key, text=by_digest[key])
         return [_unpacked(found[_digest(text)]) for text in texts]
 
     async def _fetch(self, texts: dict[Key, str]) -> Fetched:
@@ -161,7 +161,10 @@ class CachedEmbedder(WrappedEmbedder):
         return await asyncio.shield(task)
 
     async def _join(self, task: asyncio.Task[Fetched], *, key: Key, text: str) -> Fetched:
-        """Wait for another call's vector; embed the text alone if that call failed, perhaps for its other texts."""
+        """Wait for another call's vector.
+
+        If that call failed, maybe because of its other texts, embed the text alone.
+        """
         try:
             return await asyncio.shield(task)
         except AgentMemoryError:
@@ -178,11 +181,11 @@ class CachedEmbedder(WrappedEmbedder):
             if self._running.get(key) is task:
                 del self._running[key]
         if not task.cancelled():
-            task.exception()  # marks the exception as seen: all callers may have gone away
+            task.exception()  # retrieve it, in case every caller was cancelled
 
 
 def size_of(vector: Packed) -> int:
-    """Return the bytes that a kept vector takes."""
+    """Return the bytes that a cached vector occupies."""
     return ENTRY_BYTES + len(vector)
 
 

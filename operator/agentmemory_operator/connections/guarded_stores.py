@@ -1,7 +1,7 @@
-"""Stores of a server that ask `Reach` before each call whether the collection that it names may be used.
+"""Stores of a server that check each collection with `Reach` before a call that names it.
 
-Each method of a port is listed here or written out; any other one raises. A listed method names one collection, as its
-first argument, or none.
+Every method of a port is listed here or overridden; any other one raises. A listed method has the name of a collection
+as its first argument, or none.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,18 +22,18 @@ from agentmemory_operator.spec.naming import is_collection_name
 T = TypeVar("T")
 
 FREE = frozenset({"close", "server", "process", "peers", "names", "collections"})
-"""Methods that name no collection: of what lies on a server they tell the names alone, which are looked up in."""
+"""Methods that name no collection. They reveal at most the names of collections."""
 
 WITHHELD = frozenset({"holdings"})
-"""Methods that look at everybody's collections, which no namespace's work may."""
+"""Methods that read the collections of all namespaces, which work for one namespace must not call."""
 
 
 class CheckedStore:
-    """Wraps a store; passes on only the methods that a subclass lists or writes out, any other one raises.
+    """Wraps a store; passes on only methods that a subclass lists or overrides, any other one raises.
 
     Attributes:
-        PASSED: Methods that are passed on as they are.
-        CHECKED: Methods that are passed on once `check` let their first argument pass, the name of a collection.
+        PASSED: Methods that are passed on unchanged.
+        CHECKED: Methods that are passed on after `check` has accepted their first argument, the name of a collection.
     """
 
     PASSED: ClassVar[frozenset[str]]
@@ -83,7 +83,7 @@ class _Collections(_Guarded):
     _store: CollectionStore
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
-        """What lies behind an alias; where a status says that it lies is a guess, and no more."""
+        """Observe the collection behind an alias. `likely` comes from a status, so it is only a hint."""
         if not self._reach.is_named_so(alias):
             await self._reach.check(alias)
         if is_linked:
@@ -92,7 +92,7 @@ class _Collections(_Guarded):
         return self._reach.seen(alias, await self._store.observe(alias, guess, is_linked=is_linked))
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Carry out one change; an alias that is moved is one of ours too, and so is what it leads to now."""
+        """Apply one change. An alias that is moved is checked too, and so is its present target."""
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)
@@ -105,13 +105,13 @@ class _Collections(_Guarded):
         match change:
             case CreateCollection():
                 return self._reach.making(USUAL)
-            # Those of a new collection are in what that was taken for.
+            # The capacity for a new collection includes its indexes.
             case CreateIndexes() if physical not in self._reach.new:
                 return self._reach.making(need_of_indexes(len(change.indexes)))
         return nullcontext()
 
     async def delete(self, physical: str) -> None:
-        """Delete the collection; another one of its name is judged anew."""
+        """Delete the collection. A later one of the same name does not count as recovered by this process."""
         await self._reach.check(physical)
         await self._store.delete(physical)
         self._reach.made.discard(physical)
@@ -125,41 +125,38 @@ class _Snapshots(_Guarded):
 
     @asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a snapshot's bytes."""
+        """Open a snapshot for reading."""
         await self._check_file(physical, name)
         async with self._store.download(physical, name) as content:
             yield content
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a snapshot."""
         await self._check_file(physical, name)
         await self._store.delete_file(physical, name)
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Where the server reaches one of its snapshots; `recover` takes no other location."""
+        """Return the URL at which the server reaches one of its snapshots. `recover` accepts only such URLs."""
         await self._check_file(physical, name)
         location = await self._store.own_location(physical, name)
         self._reach.tell_location(location)
         return location
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Have the server fetch a snapshot and make the collection of it."""
         self._reach.check_location(location)
         async with self._reach.recovering(physical):
             await self._store.recover(physical, location, sha256=sha256)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot to the server, which makes the collection of it."""
         async with self._reach.recovering(physical):
             await self._store.upload(physical, content, sha256=sha256)
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Make a placeholder that says whose it is."""
+        """Create a placeholder with its owner, by default the tenant of this use."""
         await self._reach.check(physical)
         await self._store.create_placeholder(physical, owner or await self._reach.tenant())
 
     async def metadata(self, physical: str) -> Json | None:
-        """A collection's metadata: whose it is, who asks judges by that where the name is the namespace's."""
+        """Read a collection's metadata. If the namespace has claimed the name, the caller checks the owner in it."""
         if not self._reach.is_known(physical):
             await self._reach.check(physical)
         return await self._store.metadata(physical)
@@ -177,11 +174,10 @@ class _Points(ForwardingPoints):
         self._reach = reach
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._store.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call if its collection, which each method names first, may be used."""
+        """Make a call after checking its collection."""
         await self._reach.check(call.collection)
         return await call.on(self._store)
 
@@ -189,15 +185,15 @@ class _Points(ForwardingPoints):
 
 
 def guarded_collections(store: CollectionStore, reach: Reach) -> CollectionStore:
-    """The store for whoever may use what `reach` says."""
+    """Wrap a store so that every call first checks its collection with `reach`."""
     return cast("CollectionStore", _Collections(store, reach))
 
 
 def guarded_snapshots(store: SnapshotStore, reach: Reach) -> SnapshotStore:
-    """The store for whoever may use what `reach` says."""
+    """Wrap a store so that every call first checks its collection and file with `reach`."""
     return cast("SnapshotStore", _Snapshots(store, reach))
 
 
 def guarded_points(store: PointStore, reach: Reach) -> PointStore:
-    """The store for whoever may use what `reach` says."""
+    """Wrap a store so that every call first checks its collection with `reach`."""
     return _Points(store, reach)

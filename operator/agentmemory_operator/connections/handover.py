@@ -1,8 +1,8 @@
-"""What the retrieval API needs of Secrets, handed over by the operator: the API reads none but these.
+"""Copies the values that the retrieval API needs from Secrets into one Secret for each agent. The API reads no others.
 
-Each value lies under a name made of the reference to it and of where it was found that it may go, so that a reference
-or a URL that changed never meets the value of the one before. Where Qdrant takes tokens with limited rights, the place
-of its API key has a token for the points of this agent's alias.
+Each value is stored under a *slot*: a name derived from the reference to the original Secret and from the hosts that it
+may be sent to. So a changed reference or URL never finds the value of the previous one. If Qdrant accepts tokens with
+limited rights, the slot of its API key contains a token for the points of this agent's alias instead.
 """
 
 import logging
@@ -36,7 +36,7 @@ from agentmemory_operator.spec.naming import alias_of
 
 log = logging.getLogger(__name__)
 
-# An operator may be away for half of it before the first token ends.
+# A token is renewed after half its lifetime, so the operator may be down for the other half.
 TOKEN_LIFETIME_S = 24 * 3600
 RENEWED_BEFORE_S = TOKEN_LIFETIME_S // 2
 TOKEN, KEY = "Token", "Key"
@@ -44,13 +44,16 @@ TOKEN, KEY = "Token", "Key"
 
 @dataclass(frozen=True, slots=True)
 class _InForce:
-    """The embedding in force of an object, None where its collection embeds nothing of ours."""
+    """Embedding of an object's collection.
+
+    `source` is None if the collection has no embedding that this product computes.
+    """
 
     uid: str
     source: EmbeddingSource | None
 
     def key(self) -> KeyToHand | None:
-        """The key that it sends, None where it sends none, or to nowhere."""
+        """Return the key that it sends. None if it sends none, or its URL is invalid."""
         with suppress(SpecInvalid):
             return embedding_key(self.source) if self.source else None
         return None
@@ -58,13 +61,13 @@ class _InForce:
 
 @dataclass(slots=True)
 class Handover:
-    """The operator's side.
+    """Writes the agents' Secrets; used by the operator.
 
     Attributes:
-        secrets: where the keys for embedding and language models, of hooks and of privacy zones are read.
-        notices: who is told of an embedding in force whose Secret is not for its service; None logs it.
-        given: slugs of the agents that have a Secret, by what is known.
-        is_listed: nobody else has one.
+        secrets: Reads keys of embedding and language models, hooks and privacy zones.
+        notices: Reports to users that the Secret of an embedding in force may not be sent to its service. None logs it.
+        given: Slugs of the agents that have a Secret, as far as known.
+        is_listed: True once `given` is complete.
     """
 
     store: HandoverStore
@@ -76,100 +79,100 @@ class Handover:
     given: set[str] = field(default_factory=set, init=False)
     is_listed: bool = field(default=False, init=False)
     _in_force: dict[str, _InForce] = field(default_factory=dict, init=False)
-    # Slugs that were left what nobody knows the use of.
-    _unsure: set[str] = field(default_factory=set, init=False)
+    # Slugs whose Secret has values that no known embedding uses; see `_kept`.
+    _unverified: set[str] = field(default_factory=set, init=False)
 
     async def hand_over(self, memory: AgentMemory) -> str | None:
-        """Bring the agent's Secret up to date; return what opens Qdrant: `Token`, `Key`, None without a key.
+        """Update the agent's Secret; return how the API accesses Qdrant: `Token`, `Key`, or None without a key.
 
         Raises:
-            SpecInvalid: the connection cannot be used, or a Secret is missing, or not for where it would go.
-            TransientError: Kubernetes or Qdrant is away.
+            SpecInvalid: If the connection cannot be used, or a Secret is missing or may not be sent to its host.
+            TransientError: If Kubernetes or Qdrant is unavailable.
         """
         try:
             access = await self.connections.access(memory)
         except SecretNotUsable:
-            await self._take_back(memory.slug)
+            await self._delete_secret(memory.slug)
             raise
         if self._needs_nothing(memory, access):
             return None
-        held = await self.store.read(memory.slug)
-        before = dict(held.values) if held else {}
-        keys, trouble = await self._keys(memory)
+        secret = await self.store.read(memory.slug)
+        before = dict(secret.values) if secret else {}
+        keys, error = await self._keys(memory)
         opened_by, qdrant = self._qdrant_values(access, alias_of(memory.slug), before)
-        wanted = keys | qdrant
-        values = self._kept(memory, before, wanted) | wanted
-        await self._write(memory, held, {slot: value for slot, value in values.items() if value is not None})
-        if trouble is not None:
-            raise trouble
+        required = keys | qdrant
+        values = self._kept(memory, before, required) | required
+        await self._write(memory, secret, {slot: value for slot, value in values.items() if value is not None})
+        if error is not None:
+            raise error
         return opened_by
 
     def learn(self, memory: AgentMemory, source: EmbeddingSource | None) -> bool:
-        """Take in the embedding in force, as the collection says; tell whether the agent's Secret has to follow.
+        """Record the embedding in force, read from the collection; return whether the agent's Secret must be updated.
 
-        The object's status says it too, and whoever may write that would name a Secret there.
+        The object's status contains it too, but is not used: users who may write statuses could name any Secret there.
         """
         before, now = self._in_force.get(memory.slug), _InForce(memory.metadata.uid, source)
         self._in_force[memory.slug] = now
         if before == now:
             return False
-        known = before is not None and before.uid == now.uid
-        return known or memory.slug in self._unsure or self._extra(memory) is not None
+        was_known = before is not None and before.uid == now.uid
+        return was_known or memory.slug in self._unverified or self._in_force_key(memory) is not None
 
-    async def _write(self, memory: AgentMemory, held: HandedOver | None, values: dict[str, str]) -> None:
-        handed = HandedOver(
+    async def _write(self, memory: AgentMemory, existing: HandedOver | None, values: dict[str, str]) -> None:
+        document = HandedOver(
             slug=memory.slug,
             owner=Owner(memory.metadata.namespace, memory.metadata.name, memory.metadata.uid),
             values=values,
-            version=held.version if held else "",
+            version=existing.version if existing else "",
         )
-        if held and not handed.values:
-            await self.store.delete(held)
-        elif handed != held and handed.values:
+        if existing and not document.values:
+            await self.store.delete(existing)
+        elif document != existing and document.values:
             self.given.add(memory.slug)
-            await self.store.write(handed)
+            await self.store.write(document)
 
-    async def _take_back(self, slug: str) -> None:
-        if held := await self.store.read(slug):
-            await self.store.delete(held)
+    async def _delete_secret(self, slug: str) -> None:
+        if existing := await self.store.read(slug):
+            await self.store.delete(existing)
 
     def _needs_nothing(self, memory: AgentMemory, access: ServerAccess) -> bool:
-        """Whether there is nothing to hand over and nothing to take back: most agents have no keys at all."""
+        """Return whether the agent needs no Secret and has none. Most agents have no keys at all."""
         spec = access.connection.spec
         has_keys = spec.tls or spec.api_key_secret_ref or any(self._references(memory))
         return self.is_listed and memory.slug not in self.given and not has_keys
 
     def _kept(
-        self, memory: AgentMemory, before: dict[str, str], wanted: dict[str, str | None]
+        self, memory: AgentMemory, before: dict[str, str], required: dict[str, str | None]
     ) -> dict[str, str | None]:
-        """What stays though nothing is known to need it: no pass has seen yet which embedding is in force.
+        """Return values to keep because no pass has read the embedding in force yet, which may use them.
 
-        What it was handed over for, it was found to be for.
+        Only values bound to hosts are kept; whether they may be sent there was checked when they were copied.
         """
-        self._unsure.discard(memory.slug)
-        known = self._in_force.get(memory.slug)
-        if known is not None and known.uid == memory.metadata.uid:
+        self._unverified.discard(memory.slug)
+        in_force = self._in_force.get(memory.slug)
+        if in_force is not None and in_force.uid == memory.metadata.uid:
             return {}
-        kept = (slot for slot in before if slot not in wanted and is_bound(slot))
+        kept = (slot for slot in before if slot not in required and is_bound(slot))
         found: dict[str, str | None] = {slot: before[slot] for slot in kept}
         if found:
-            self._unsure.add(memory.slug)
+            self._unverified.add(memory.slug)
         return found
 
     async def sweep(self, listed: Iterable[HandedOver], documents: Iterable[Json], namespaces: Sequence[str]) -> None:
-        """Take back what was handed over to agents that are no more.
+        """Delete the Secrets of agents that no longer exist.
 
         Args:
-            listed: what was handed over before the objects were listed: of those that have come since, nothing.
-            documents: every AgentMemory there is in `namespaces`.
-            namespaces: those that this operator looks after; none is all.
+            listed: Secrets as listed before the objects, so that Secrets of newer objects are not among them.
+            documents: All AgentMemories in `namespaces`.
+            namespaces: Namespaces of this operator. Empty means all.
         """
         listed = list(listed)
         self.given.update(handed.slug for handed in listed)
         self.is_listed = True
         uids = {(slug_of(document), document["metadata"].get("uid")) for document in documents}
         self._in_force = {slug: known for slug, known in self._in_force.items() if (slug, known.uid) in uids}
-        self._unsure &= {slug for slug, _ in uids}
+        self._unverified &= {slug for slug, _ in uids}
         for handed in listed:
             is_ours = not namespaces or handed.owner.namespace in namespaces
             if is_ours and (handed.slug, handed.owner.uid) not in uids:
@@ -179,7 +182,7 @@ class Handover:
     def _qdrant_values(
         self, access: ServerAccess, alias: str, before: dict[str, str]
     ) -> tuple[str | None, dict[str, str | None]]:
-        """What opens Qdrant, and the values to hand over for it."""
+        """Return how the API accesses Qdrant, and the values for it."""
         endpoint, spec, namespace = access.endpoint, access.connection.spec, access.connection.metadata.namespace
         values: dict[str, str | None] = {}
         if spec.tls and endpoint.ca_pem is not None:
@@ -188,17 +191,20 @@ class Handover:
         if spec.api_key_secret_ref is None or endpoint.api_key is None:
             return None, values
         reference = namespace, spec.api_key_secret_ref.name, spec.api_key_secret_ref.key
-        # The API asks no node by itself.
+        # The API does not call nodes individually.
         to = goes_to(spec.url)
         last = handed_before(reference, to, before)
         token = self._token(endpoint.api_key, alias, last, has_jwt_rbac=access.has_jwt_rbac)
         return TOKEN if token else KEY, values | {slot_of(reference, to): token or endpoint.api_key}
 
     def _token(self, api_key: str, alias: str, before: str, *, has_jwt_rbac: bool | None) -> str | None:
-        """The token to hand over: the one before until half its life is over; None where none would work."""
+        """Return the token for the API: the present one until half its lifetime has passed.
+
+        None if the server accepts none.
+        """
         now_s = self.clock.now_ms() // 1000
         expiry_s = self.tokens.expiry_s(before, api_key, alias)
-        # A server that does not tell keeps what was handed over: a passing silence must not give the key away.
+        # An unknown `has_jwt_rbac` keeps the present kind: a temporary failure must not expose the key itself.
         if not has_jwt_rbac and (has_jwt_rbac is False or expiry_s is None):
             return None
         if expiry_s is not None and expiry_s - now_s >= RENEWED_BEFORE_S:
@@ -206,28 +212,28 @@ class Handover:
         return self.tokens.mint(api_key, alias, expires_at_s=now_s + TOKEN_LIFETIME_S)
 
     async def _keys(self, memory: AgentMemory) -> tuple[dict[str, str | None], SpecInvalid | None]:
-        """The keys that the API needs, None where one is taken back, and what is wrong with the object's own."""
+        """Return the values of the API's keys, None for each to remove, and the error of a required one."""
         values: dict[str, str | None] = {}
-        trouble: SpecInvalid | None = None
+        error: SpecInvalid | None = None
         for key, is_optional in self._references(memory):
             reference = memory.metadata.namespace, key.name, key.key
             value = None
             try:
                 value = await self.secrets.read(*reference, to=key.to)
             except (SecretMissing, SecretNotUsable) as exc:
-                # A Rebuild that ends the use of what is in force is held, and without a zone's key the other memories
-                # are served: neither holds anything else up.
+                # Optional keys do not fail the pass: a withheld Rebuild keeps the embedding in force, and without a
+                # zone's key the other memories are still served.
                 if not is_optional:
-                    trouble = exc
+                    error = exc
                 elif isinstance(exc, SecretNotUsable):
-                    await self._tell(memory, key, exc)
+                    await self._report(memory, key, exc)
             else:
                 self._withdraw(memory, key)
             slot = slot_of(reference, key.to)
             values[slot] = values.get(slot) or value
-        return values, trouble
+        return values, error
 
-    async def _tell(self, memory: AgentMemory, key: KeyToHand, exc: SecretNotUsable) -> None:
+    async def _report(self, memory: AgentMemory, key: KeyToHand, exc: SecretNotUsable) -> None:
         if self.notices is None:
             log.warning("agent %s: %s", memory.slug, exc)
             return
@@ -240,7 +246,7 @@ class Handover:
                 self.notices.withdraw(f"{memory.metadata.namespace}/{key.name}", key.to)
 
     def _references(self, memory: AgentMemory) -> Iterator[tuple[KeyToHand, bool]]:
-        """Yield the keys of an object, each with whether the object serves without it."""
+        """Yield the keys of an object, each with whether it is optional."""
         for hook in memory.spec.hooks or ():
             yield KeyToHand(hook.secret_ref.name, hook.secret_ref.key, NOWHERE), False
         if zones := effective_zones(memory):
@@ -251,13 +257,13 @@ class Handover:
             yield key, False
         if own := _embedding_key(memory):
             yield own, False
-        if extra := self._extra(memory):
+        if extra := self._in_force_key(memory):
             yield extra, True
 
-    def _extra(self, memory: AgentMemory) -> KeyToHand | None:
-        """The key of the embedding in force, which a held Rebuild keeps, where the object has another."""
-        known = self._in_force.get(memory.slug)
-        in_force = known.key() if known and known.uid == memory.metadata.uid else None
+    def _in_force_key(self, memory: AgentMemory) -> KeyToHand | None:
+        """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild."""
+        recorded = self._in_force.get(memory.slug)
+        in_force = recorded.key() if recorded and recorded.uid == memory.metadata.uid else None
         return None if in_force == _embedding_key(memory) else in_force
 
 
@@ -267,13 +273,17 @@ def _embedding_key(memory: AgentMemory) -> KeyToHand | None:
 
 @dataclass(frozen=True, slots=True)
 class HandedOverSecrets:
-    """The API's side: implements ports.Secrets for one agent."""
+    """Reads one agent's Secret; used by the API. Implements ports.Secrets."""
 
     store: HandoverStore
     slug: str
 
     async def read(self, namespace: str, name: str, key: str, *, to: Destination) -> str:
-        """The value that was handed over in the place of the reference's, to be sent there."""
+        """Return the copied value of a reference that may be sent to `to`.
+
+        Raises:
+            TransientError: If the operator has not copied it, or not for this host.
+        """
         handed = await self.store.read(self.slug)
         value = handed.values.get(slot_of((namespace, name, key), to)) if handed else None
         if value is None:

@@ -1,7 +1,9 @@
-"""The store of one connection, opened anew when its spec or its Secrets change; an old one closes after its last use.
+"""The store of one connection.
 
-Nothing watches Secrets: they are read again when somebody asks (the operator, with each probe) and when the server
-refuses the key or cannot be trusted any more.
+It is opened again when its spec or Secrets change; the old one closes after its last use.
+
+Secrets are not watched. They are read again on request (by each probe of the operator), and when the server refuses the
+key or its certificate is not trusted.
 """
 
 import asyncio
@@ -27,12 +29,12 @@ from agentmemory_operator.spec.kinds.parse import parse_connection
 
 DEFAULT_TIMEOUT_S = 10
 REFUSED_KEY = (401, 403)
-# A wrong key is met by every call; the API server is not asked that often.
+# Minimum seconds between reads of a Secret: a wrong key fails every call.
 LEAST_BETWEEN_READS_S = 1.0
 
 
 class Closable(Protocol):
-    """What a link holds."""
+    """A resource that a link holds."""
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
@@ -45,10 +47,10 @@ T = TypeVar("T")
 
 
 class Renewable(Generic[H]):
-    """Holds what a Secret opened, and opens another once it is refused.
+    """Holds a resource that was opened with a Secret, and opens another one after it is refused.
 
     Args:
-        held: what was opened first.
+        held: First resource.
     """
 
     def __init__(self, held: H) -> None:
@@ -57,10 +59,12 @@ class Renewable(Generic[H]):
         self._lock = asyncio.Lock()
 
     async def _renewed_after(self, refused: H, renew: Callable[[], Awaitable[object]]) -> H | None:
-        """Another than the one that was refused, None where there is none.
+        """Return another resource than the refused one, or None if there is none.
+
+        There is none if the Secret has not changed, cannot be read, or was read less than a second ago.
 
         Args:
-            renew: reads the Secret again, and changes what is held if it has changed.
+            renew: Reads the Secret again, and replaces the held resource if it has changed.
         """
         async with self._lock:
             now = asyncio.get_running_loop().time()
@@ -69,20 +73,20 @@ class Renewable(Generic[H]):
                 try:
                     await renew()
                 except AgentMemoryError:
-                    # The refusal is the news; what is wrong with the Secret, the next reading tells.
+                    # Report the refusal; a problem with the Secret is reported by the next probe.
                     return None
             return self._held if self._held is not refused else None
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How to reach a server.
+    """Address and credentials of a server.
 
     Attributes:
-        api_key: never logged.
-        timeout_s: of each call.
-        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
-        nodes: of a cluster, the URL of each; empty of a server that is alone.
+        api_key: Never logged.
+        timeout_s: Timeout of each call in seconds.
+        ca_pem: Trusted CA certificates. None uses those of the system.
+        nodes: URLs of all nodes of a cluster. Empty for a single server.
     """
 
     url: str
@@ -95,15 +99,15 @@ class Endpoint:
 async def endpoint_of(
     connection: QdrantConnection, secrets: Secrets, *, at: str | None = None, has_nodes: bool = True
 ) -> Endpoint:
-    """The connection's endpoint, with what its Secrets hold.
+    """Return the connection's endpoint, with the values of its Secrets.
 
     Args:
-        at: URL that a person named in the place of the connection's.
-        has_nodes: its nodes are asked too, one by one; else only the URL is.
+        at: URL that a user of the command line has given in place of the connection's.
+        has_nodes: True if the nodes of a cluster are called one by one. False calls only the URL.
 
     Raises:
-        SecretMissing: a Secret or its key does not exist.
-        SecretNotUsable: the key may not go to the URL, or to one of the nodes.
+        SecretMissing: If a Secret or its key does not exist.
+        SecretNotUsable: If the key may not be sent to the URL, or to one of the nodes.
     """
     spec, namespace, nodes = connection.spec, connection.metadata.namespace, connection.spec.nodes or ()
     nodes = nodes if has_nodes else ()
@@ -125,10 +129,10 @@ def _where_key_goes(url: str, nodes: Sequence[str], *, at: str | None) -> Destin
 
 @dataclass(slots=True)
 class _Held(Generic[S]):
-    """One store, and how many use it.
+    """A store, and the number of its users.
 
     Attributes:
-        spec: the connection's, as it came.
+        spec: Spec of the connection, unparsed.
     """
 
     spec: Json
@@ -154,12 +158,12 @@ class _Held(Generic[S]):
 
 
 class Link(Renewable[_Held[S] | None], Generic[S]):
-    """Gives the store of one connection to whoever works with it.
+    """Provides the store of one connection.
 
     Args:
-        secrets: where keys and certificates are read.
-        open_store: makes the store of an endpoint.
-        has_nodes: the store asks a cluster's nodes one by one.
+        secrets: Reads keys and certificates.
+        open_store: Opens the store of an endpoint.
+        has_nodes: True if the store calls the nodes of a cluster one by one.
     """
 
     def __init__(self, secrets: Secrets, open_store: Callable[[Endpoint], S], *, has_nodes: bool = True) -> None:
@@ -169,20 +173,20 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         self._has_nodes = has_nodes
 
     async def use(self, document: Json, work: Callable[[S], Awaitable[T]]) -> T:
-        """What `work` makes of the store; it runs once more if the key or the authority was just replaced.
+        """Run `work` with the store and return its result; run it again if the key or the CA was just replaced.
 
         Args:
-            document: the QdrantConnection as it last came.
-            work: may be repeated after a call that the server refused.
+            document: Latest QdrantConnection from the watch.
+            work: May be repeated after a call that the server refused.
 
         Raises:
-            SpecInvalid: the connection is not valid, or what its Secrets hold.
+            SpecInvalid: If the connection or the content of its Secrets is invalid.
         """
         held = await self._current(document)
         try:
             return await held.run(work)
         except (StoreRejected, StoreUntrusted) as exc:
-            # Another key or another authority may help.
+            # A new key or a new CA certificate may help.
             if isinstance(exc, StoreRejected) and exc.status not in REFUSED_KEY:
                 raise
             renewed = await self._renewed_after(held, partial(self._renew, document))
@@ -191,27 +195,27 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         return await renewed.run(work)
 
     async def open(self, document: Json) -> None:
-        """Read the Secrets, if they were not read for this spec.
+        """Read the Secrets, unless they were read for this spec.
 
         Raises:
-            SpecInvalid: the connection is not valid, or what its Secrets hold.
+            SpecInvalid: If the connection or the content of its Secrets is invalid.
         """
         await self._current(document)
 
     async def endpoint(self, document: Json) -> Endpoint:
-        """How the server is reached, as the Secrets were when they were read last.
+        """Return the endpoint, with the Secrets as last read.
 
         Raises:
-            SpecInvalid: the connection is not valid, or what its Secrets hold.
+            SpecInvalid: If the connection or the content of its Secrets is invalid.
         """
         return (await self._current(document)).endpoint
 
     async def renew(self, document: Json) -> bool:
-        """Read the Secrets again, and open another store if they or the spec have changed; tell whether they had.
+        """Read the Secrets again; open another store if they or the spec have changed. Return whether they had.
 
         Raises:
-            SpecInvalid: the connection is not valid, or what its Secrets hold.
-            TransientError: the Secrets cannot be read.
+            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            TransientError: If the Secrets cannot be read.
         """
         async with self._lock:
             before = self._held
@@ -237,7 +241,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         try:
             endpoint = await endpoint_of(parse_connection(document), self._secrets, has_nodes=self._has_nodes)
         except SecretNotUsable:
-            # Whoever keeps the Secret has taken the leave back.
+            # The owner of the Secret has revoked the permission: close the store.
             await self.close()
             raise
         held = self._held

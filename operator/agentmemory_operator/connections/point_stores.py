@@ -1,4 +1,4 @@
-"""The point store of each agent's connection, shared by all agents of one connection."""
+"""The point store of each agent's connection. Agents of one connection share it unless they have their own Secrets."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,12 +22,13 @@ T = TypeVar("T")
 
 
 class PointStores(Resolver["LinkedPoints"]):
-    """Gives stores by connection, or where each agent has Secrets of its own, by agent.
+    """Provides stores by connection, or by agent if each agent has its own Secrets.
 
     Args:
-        secrets: where keys and certificates are read: once a change of the connection, and when the server refuses.
-        open_store: makes the store of an endpoint.
-        secrets_of: the Secrets of one agent, by slug, in the place of `secrets`.
+        secrets: Reads keys and certificates: once after a change of the connection, and when the server refuses.
+        open_store: Opens the store of an endpoint.
+        secrets_of: Returns the Secrets of an agent by slug, in place of `secrets`. None if agents have none of their
+            own.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class PointStores(Resolver["LinkedPoints"]):
         self._open_store = open_store
 
     async def store_for(self, settings: AgentSettings) -> PointStore:
-        """The store of the agent's connection: the same one until the connection's spec changes.
+        """Return the store of the agent's connection: the same object until the connection's spec changes.
 
         Raises:
-            StoreUnavailable: there is no such connection, it is not for this namespace, or its Secret is missing.
+            StoreUnavailable: If the connection does not exist, may not be used from this namespace, or its Secret is
+                missing.
         """
         key = _connection_of(settings)
         place = key, settings.slug if self._secrets_of else ""
@@ -66,19 +68,19 @@ class PointStores(Resolver["LinkedPoints"]):
         return linked
 
     def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
-        """What the server of the agent's connection can do, as the connection's status last said."""
+        """Return the capabilities of the agent's server from the connection's status."""
         document = self._table.get(_connection_of(settings))
         status = (document or {}).get("status") or {}
         return frozenset(status.get("capabilities") or ())
 
     def timeout_of(self, settings: AgentSettings) -> float:
-        """Seconds until a call to the server of the agent's connection is given up."""
+        """Return the timeout in seconds of calls to the agent's server."""
         document = self._table.get(_connection_of(settings))
-        told = ((document or {}).get("spec") or {}).get("timeoutSeconds")
-        return float(told or DEFAULT_TIMEOUT_S)
+        timeout_s = ((document or {}).get("spec") or {}).get("timeoutSeconds")
+        return float(timeout_s or DEFAULT_TIMEOUT_S)
 
     def forget_agent(self, slug: str) -> None:
-        """Close the stores that an agent has to itself, after their last use."""
+        """Close the stores that only this agent uses, after their last use."""
         self._drop(*[place for place in self._links if place[1] == slug])
 
     def _renew(self, place: Place, document: Json) -> "LinkedPoints":
@@ -89,14 +91,14 @@ class PointStores(Resolver["LinkedPoints"]):
 
 
 class LinkedPoints(ForwardingPoints):
-    """Implements ports.PointStore: each call goes to the link's store of the moment.
+    """Implements ports.PointStore: each call uses the link's present store.
 
-    A key that was rotated is read again when the server refuses the old one, and the call is made once more: what is
-    refused has changed nothing.
+    If the server refuses a rotated key, the Secret is read again and the call repeated: a refused call has changed
+    nothing.
 
     Attributes:
-        spec: the connection's, as it came.
-        is_open: its Secrets were read.
+        spec: Spec of the connection, unparsed.
+        is_open: True once its Secrets were read.
     """
 
     def __init__(self, document: Json, link: Link[PointStore]) -> None:
@@ -115,7 +117,7 @@ class LinkedPoints(ForwardingPoints):
         await self._link.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call, once more if the server refused it for its key."""
+        """Make a call; repeat it if the server refused the key and the Secret has a new one."""
         try:
             return await self._link.use(self._document, call.on)
         except SpecInvalid as exc:
@@ -125,7 +127,7 @@ class LinkedPoints(ForwardingPoints):
 
 
 def _unavailable(error: SpecInvalid) -> StoreUnavailable:
-    """What callers of the API learn of what only the connection's author can mend."""
+    """Turn an error that only the connection's author can fix into one for clients of the API."""
     return StoreUnavailable(f"the connection of this agent cannot be used: {error}")
 
 
@@ -138,9 +140,9 @@ LIFETIME_S = 2 * 3600
 
 @dataclass(frozen=True, slots=True)
 class PointsOnly:
-    """Opens stores that the server holds to the points of one alias, where it takes tokens.
+    """Opens stores whose token permits only the points of one alias, if the server accepts tokens.
 
-    A server that takes none is opened as the retrieval API opens it: with the connection's key, or with none.
+    On other servers, the connection's key is used, or none, as in the retrieval API.
     """
 
     connections: Connections
@@ -150,11 +152,11 @@ class PointsOnly:
 
     @asynccontextmanager
     async def store_of(self, memory: AgentMemory) -> AsyncIterator[PointStore]:
-        """The store of an object's points, for two hours at most.
+        """Open the store of an object's points. Its token is valid for two hours.
 
         Raises:
-            SpecInvalid: its connection cannot be used.
-            StoreUnavailable: it is not known whether the server takes tokens.
+            SpecInvalid: If the connection cannot be used.
+            StoreUnavailable: If it is unknown whether the server accepts tokens.
         """
         access = await self.connections.access(memory)
         api_key = self._key(access.endpoint.api_key, alias_of(memory.slug), access.has_jwt_rbac)
@@ -168,7 +170,7 @@ class PointsOnly:
         if api_key is None or has_jwt_rbac is False:
             return api_key
         if has_jwt_rbac is None:
-            # A passing silence must not hand out what opens every collection.
+            # A temporary failure must not expose the key, which opens every collection.
             raise StoreUnavailable("the server does not report whether it accepts tokens: consolidation is skipped")
         expires_at_s = self.clock.now_ms() // 1000 + LIFETIME_S
         return self.tokens.mint(api_key, alias, expires_at_s=expires_at_s) or api_key

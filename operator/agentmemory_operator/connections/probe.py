@@ -1,7 +1,7 @@
-"""Connections as passes use them: an object's reference becomes a store, and a server known to be unfit is not asked.
+"""Connections as passes use them: references become stores, and servers with a known fault are not called.
 
-One probe a connection finds out whether its server answers; the passes of its objects follow what it found, so that a
-thousand objects do not hammer a server that is away.
+Each connection is probed periodically. Passes over its objects rely on the result of the last probe, so that a thousand
+objects do not call an unavailable server.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from agentmemory_operator.spec.naming import alias_of
 MINIMUM_VERSION = (1, 18)
 LEAST_BETWEEN_PROBES_S = 1.0
 PROBE_S = 300.0
-"""Of one probe, all its calls together: as long as a connection may let one of them take."""
+"""Timeout of a whole probe in seconds: the longest timeout that a connection may set for one call."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAccess:
-    """How an object's server is reached.
+    """Access to an object's server.
 
     Attributes:
-        has_jwt_rbac: whether it takes tokens with limited rights; None where it does not tell.
+        has_jwt_rbac: True if the server accepts tokens with limited rights. None if it does not report it.
     """
 
     connection: QdrantConnection
@@ -53,15 +53,16 @@ class ServerAccess:
 
 
 class Connections(Resolver[Link[CollectionStore]]):
-    """Stores by connection, and what the last probe of each found.
+    """Stores by connection, and the result of the last probe of each.
 
     Args:
-        secrets: where keys and certificates are read: with each probe, and when a server refuses.
-        open_store: makes the store of an endpoint.
+        secrets: Reads keys and certificates, in each probe and after a server has refused a key.
+        open_store: Opens the store of an endpoint.
+        namespaces: Reads labels of namespaces. None if namespaces have no labels.
 
     Attributes:
-        most_rebuild_bytes: of disk that one Rebuild may take; None is any.
-        capacity: what room there is on each server.
+        most_rebuild_bytes: Maximum disk that one Rebuild may use. None is unlimited.
+        capacity: Capacity of each server.
     """
 
     def __init__(
@@ -83,17 +84,19 @@ class Connections(Resolver[Link[CollectionStore]]):
         self._probed_at: dict[Key, float] = {}
 
     async def use(self, memory: AgentMemory, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
-        """What `work` makes of the store of the object's connection.
+        """Run `work` with the store of the object's connection, and return its result.
 
-        Its collections are those of the object's namespace, by their names and aliases: whose marker they bear, `work`
-        judges of what it observes.
+        The store accepts only collections that the object's namespace may use by name or alias. `work` must check the
+        marker of the collections that it observes.
 
         Args:
-            work: runs once more if the server refused its key and another one has come.
+            work: Called a second time if the server refused the key and the Secret has a new one.
 
         Raises:
-            SpecInvalid: there is no such connection, it is not for this namespace, or its Secret is missing.
-            AgentMemoryError: what the last probe found: the server is away, too old, or refuses the key.
+            SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
+                missing.
+            AgentMemoryError: The fault that the last probe found: the server is unavailable, too old, or refuses the
+                key.
         """
         namespace = memory.metadata.namespace
 
@@ -108,11 +111,12 @@ class Connections(Resolver[Link[CollectionStore]]):
         return await self._fit_link(key).use(document, guarded)
 
     async def access(self, memory: AgentMemory) -> ServerAccess:
-        """How the object's server is reached, be it away or not.
+        """Return the access to the object's server, even if it is unavailable now.
 
         Raises:
-            SpecInvalid: there is no such connection, it is not for this namespace, or its Secret is missing.
-            AgentMemoryError: what the server can do was never found out, and cannot be now.
+            SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
+                missing.
+            AgentMemoryError: If the capabilities of the server were never read, and cannot be read now.
         """
         key, document = await self._find_for(memory)
         server = self._servers.get(key)
@@ -125,34 +129,34 @@ class Connections(Resolver[Link[CollectionStore]]):
         )
 
     async def survey(self, key: Key, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
-        """What `work` makes of a connection's server as a whole, for the operator itself; raises as `use`."""
+        """Run `work` with a connection's whole server, for the operator itself. Raises as `use`."""
         document = self._find(key)
         return await self._fit_link(key).use(document, work)
 
     def find(self, key: Key) -> QdrantConnection | None:
-        """A connection, None where there is none that makes sense."""
+        """Return a connection, or None if it does not exist or is invalid."""
         try:
             return self._parse(key, self._find(key))
         except SpecInvalid:
             return None
 
     async def check_sharing(self, key: Key, namespace: str) -> None:
-        """Pass where objects of a namespace may refer to a connection.
+        """Raise unless objects of a namespace may refer to a connection. A missing connection passes.
 
         Raises:
-            SpecInvalid: they may not, or it makes no sense.
-            TransientError: the namespace's labels cannot be read and never were.
+            SpecInvalid: If they may not, or the connection is invalid.
+            TransientError: If the namespace's labels cannot be read and never were.
         """
         if self._table.get(key) is not None:
             await self._find_allowed(key, namespace)
 
     @asynccontextmanager
     async def room_for(self, memory: AgentMemory, shape: Collection, *, cluster_id: str) -> AsyncIterator[None]:
-        """Hold the room that an agent without a collection needs for one.
+        """Reserve capacity for the first collection of an agent.
 
         Raises:
-            ServerFull: its server has none.
-            NamespaceFull: its namespace has as many as it may.
+            ServerFull: If the server has no capacity.
+            NamespaceFull: If the namespace has reached its limit of collections.
         """
         key, document = await self._find_for(memory)
         connection = self._parse(key, document)
@@ -164,7 +168,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             yield
 
     def room_of(self, memory: AgentMemory) -> Room:
-        """What there is room for on the object's server, as its last probe found it."""
+        """Return the resources of the object's server, as the last probe read them."""
         server = self._servers.get(connection_of(memory))
         return (
             room_of(server, most_bytes=self.most_rebuild_bytes) if server else Room(most_bytes=self.most_rebuild_bytes)
@@ -175,42 +179,42 @@ class Connections(Resolver[Link[CollectionStore]]):
         return key, await self._find_allowed(key, memory.metadata.namespace)
 
     async def check_embedding_secret(self, memory: AgentMemory) -> None:
-        """Pass unless the object's embedding names a Secret that is not there, or not for the service.
+        """Raise unless the Secret of the object's embedding exists and may be sent to the service.
 
         Raises:
-            SecretMissing, SecretNotUsable: names it; the API could embed nothing.
+            SecretMissing, SecretNotUsable: If it does not or may not; the API could not embed any text.
         """
         if key := embedding_key(embedding_source(effective_embedding(memory))):
             await self._secrets.read(memory.metadata.namespace, key.name, key.key, to=key.to)
 
     async def probe(self, document: Json) -> tuple[ServerCapabilities, bool]:
-        """Read the Secrets and ask the server what it is; return it, and whether its objects have to be looked at.
+        """Read the Secrets and the server's capabilities. Return these, and whether its objects need passes.
 
-        They have when the last probe found a fault, and when a Secret has changed.
+        They do if the last probe found a fault, or if a Secret has changed.
 
         Args:
-            document: the QdrantConnection as it last came.
+            document: Latest QdrantConnection from the watch.
 
         Raises:
-            SpecInvalid: the connection is not valid, its Secret is missing, or the server is too old.
-            StoreRejected: it refuses the key.
-            StoreUnavailable: it does not answer.
+            SpecInvalid: If the connection is invalid, its Secret is missing, or the server is too old.
+            StoreRejected: If the server refuses the key.
+            StoreUnavailable: If the server does not respond.
         """
         key = key_of(document)
         try:
             return await self._probe(key, document)
         finally:
             if self._table.get(key) is None:
-                # It went away meanwhile: nobody else would forget what is noted of it now.
+                # The connection was deleted during the probe: no later event would remove its state.
                 self.forget(key)
 
     async def loads(self, document: Json) -> tuple[Load, ...]:
-        """How full a connection's server is, by what it said in the last minute; none where it does not tell."""
+        """Return the loads of a connection's server, at most a minute old; empty if unknown."""
         connection = self._parse(key_of(document), document)
         try:
             return await self.survey(key_of(document), lambda store: self.capacity.loads(connection, store))
         except AgentMemoryError:
-            # Whether the server answers, the probe has just found out; nothing else depends on this.
+            # The probe has just reported whether the server responds; nothing else depends on this.
             return ()
 
     async def _probe(self, key: Key, document: Json) -> tuple[ServerCapabilities, bool]:
@@ -222,8 +226,8 @@ class Connections(Resolver[Link[CollectionStore]]):
             _check_version(server.version)
         except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
             self._faults[key] = exc
-            is_away = isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreUntrusted)
-            self._failures[key] = self._failures[key] + 1 if is_away else 0
+            is_unavailable = isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreUntrusted)
+            self._failures[key] = self._failures[key] + 1 if is_unavailable else 0
             raise
         self._failures.pop(key, None)
         self._servers[key] = server
@@ -238,22 +242,25 @@ class Connections(Resolver[Link[CollectionStore]]):
             raise StoreUnavailable(f"Qdrant cannot be reached: no answer to a probe in {PROBE_S:.0f} s") from exc
 
     def is_away(self, key: Key | None) -> bool:
-        """Whether the last probe of a connection found a fault, so that nobody asks its server."""
+        """Return whether the last probe of a connection found a fault. Its server is not called then."""
         return key in self._faults
 
     def failures(self, key: Key) -> int:
-        """How many probes in a row found the server away; what a person corrects is looked at again soon."""
+        """Return the number of consecutive probes that found the server unavailable.
+
+        Other faults reset it: users correct them, so that they are probed again soon.
+        """
         return self._failures[key]
 
     def until_probe_s(self, key: Key) -> float:
-        """How long a probe out of turn has to wait: many passes that fail at once ask for it."""
+        """Return the seconds before an extra probe may run: many failing passes may request one."""
         last = self._probed_at.get(key)
         if last is None:
             return 0.0
         return max(0.0, last + LEAST_BETWEEN_PROBES_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
-        """Drop what is known of a connection that is gone."""
+        """Drop the state of a deleted connection."""
         super().forget(key)
         self._faults.pop(key, None)
         self._servers.pop(key, None)
@@ -265,7 +272,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         return self._links.setdefault((key, ""), Link(self._secrets, self._open_store))
 
     def _fit_link(self, key: Key) -> Link[CollectionStore]:
-        """The link to a server that the last probe found no fault with."""
+        """Return the link to a server, or raise the fault that the last probe found."""
         if key in self._faults:
             raise self._faults[key].with_traceback(None)
         return self._link(key)
@@ -273,7 +280,7 @@ class Connections(Resolver[Link[CollectionStore]]):
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """What is asked of a server whosever its collections are."""
+    """Calls to a whole server, without checks of ownership; implements `capacity.Asked`."""
 
     connections: Connections
     key: Key

@@ -28,8 +28,9 @@ Row 1 is checked again after the metadata was read: a claim may be recorded in t
 collection whose slug is claimed by another one, whatever the metadata, an alias or an earlier decision allows.
 
 Without `marks` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In between,
-the name is allowed if the namespace has claimed its slug, or if it is the target of an alias of the namespace and its
-slug, if any, may not be claimed by another one. A sweep over a whole server uses no `Reach`: `Servers.survey`.
+two more names are allowed: those whose slug the namespace has claimed, and targets of its aliases. The slug of such a
+target, if any, must not be one that another namespace may still claim. A sweep over a whole server uses no `Reach`:
+`Servers.survey`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,22 +45,22 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import is_collection_name, is_file_of, slug_in
 
 SHOWN = 120
-"""Characters of a name that a message repeats."""
+"""Maximum number of characters of a name that a message quotes."""
 
 
 async def itself(name: str) -> str:
-    """Return the name: nothing is an alias."""
+    """Return the name unchanged: the default without aliases."""
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """How a server's collections say whose they are.
+    """Access to the owners and aliases of a server's collections.
 
     Attributes:
-        read: returns a collection's metadata, None where it does not exist.
-        cluster_id: asks which cluster this is.
-        target: returns the collection that an alias points to; any other name is its own. Default: no aliases.
+        read: Returns a collection's metadata, or None if it does not exist.
+        cluster_id: Returns the ID of this cluster.
+        target: Returns the collection that an alias points to, and any other name unchanged. Default: no aliases.
     """
 
     read: Callable[[str], Awaitable[Json | None]]
@@ -69,18 +70,16 @@ class Marks:
 
 @dataclass(slots=True, kw_only=True)
 class Reach:
-    """What the work for one namespace may touch on one server; made anew for each use of it.
+    """Allows or refuses each collection that the work for one namespace names. One instance per use of a server.
 
     Attributes:
-        namespace_of: who has claimed a slug, None where nobody has.
-        is_settled: tells whether all claims are known, so that a slug without one is nobody's.
-        marks: None where whoever uses the store judges the owner of what it observes, as a pass does: then a name is
-            judged alone.
-        made: names that this process has recovered snapshots into, which may say anything of their owner until that is
-            judged; outlives the use.
-        making: entered while another collection is made on the server, or one gets more indexes; raises where
-            that has no room.
-        new: collections that were made in this use.
+        namespace_of: Returns the namespace that has claimed a slug, or None.
+        is_settled: Returns whether all claims are known; until then a slug without a claim may have an owner.
+        marks: Reads owners. None if the caller checks the owner of each collection itself, as a reconcile pass does.
+        made: Collections that this process has recovered snapshots into. Their metadata comes from the snapshot and may
+            name any owner. Shared by all uses of the server for the namespace.
+        making: Context to create a collection or an index in. It raises if the server has no capacity.
+        new: Collections that this use has created.
     """
 
     namespace: str
@@ -90,58 +89,58 @@ class Reach:
     made: set[str] = field(default_factory=set)
     making: Callable[[Need], AbstractAsyncContextManager[None]] = lambda need: nullcontext()
     new: set[str] = field(default_factory=set)
-    _known: set[str] = field(default_factory=set)
-    _linked: set[str] = field(default_factory=set)
+    _allowed: set[str] = field(default_factory=set)
+    _alias_targets: set[str] = field(default_factory=set)
     _locations: set[str] = field(default_factory=set)
 
     def grant(self, name: str) -> None:
-        """Let a name be used that the operator's own code has chosen, or whose owner it has judged itself."""
-        self._known.add(name)
+        """Allow a name that operator code has chosen, or whose owner it has checked."""
+        self._allowed.add(name)
 
     def link(self, name: str) -> None:
-        """Note that an alias of the namespace's leads to a collection."""
-        self._linked.add(name)
+        """Record that an alias of the namespace points to a collection."""
+        self._alias_targets.add(name)
 
     def is_named_so(self, name: str) -> bool:
-        """Whether a name is of a slug that the namespace has claimed."""
+        """Return whether the namespace has claimed the slug of a name."""
         slug = slug_in(name) if is_collection_name(name) else None
         return slug is not None and self.namespace_of(slug) == self.namespace
 
     def is_known(self, name: str) -> bool:
-        """Whether a name needs no look at the server: it was judged, or is the namespace's own."""
-        return self.is_named_so(name) or (name in self._known and not self._is_anothers(name))
+        """Return whether a name is allowed without reading its metadata: claimed, granted or allowed before."""
+        return self.is_named_so(name) or (name in self._allowed and not self._is_foreign(name))
 
     async def check(self, name: str) -> None:
-        """Pass if the collection of a name may be used; what was judged in this use is not judged again.
+        """Allow a collection for the rest of this use, or raise.
 
         Raises:
-            NotOwned: it may not; nothing was done with it.
-            StoreUnavailable: whose it is is not known yet.
+            NotOwned: If the namespace may not use the collection, which was not changed.
+            StoreUnavailable: If the slug has no claim and not all claims are known yet.
         """
-        if name not in self._known and not is_collection_name(name):
+        if name not in self._allowed and not is_collection_name(name):
             raise self._refused(name)
-        if self._is_anothers(name):
+        if self._is_foreign(name):
             raise self._refused(name)
-        if name in self._known:
+        if name in self._allowed:
             return
         is_allowed = await self._may_use(name)
-        if self._is_anothers(name):
+        if self._is_foreign(name):
             raise self._refused(name)
         if not is_allowed:
-            if self._is_open(name):
+            if self._may_be_foreign(name):
                 raise StoreUnavailable(f"the namespace of agent {slug_in(name)} is not known yet; retrying")
             raise self._refused(name)
-        self._known.add(name)
+        self._allowed.add(name)
 
     async def tenant(self) -> Tenant | None:
-        """Who a placeholder is made for; None where nobody asks."""
+        """Return the tenant for new placeholders, or None without `marks`."""
         return Tenant(await self.marks.cluster_id(), self.namespace) if self.marks else None
 
     def check_file(self, physical: str, name: str) -> None:
-        """Pass if a file's name is one that a collection's snapshots have.
+        """Raise unless a file name is one that snapshots of the collection have.
 
         Raises:
-            NotOwned: it is not; nothing was done with it.
+            NotOwned: If it is not; no file was touched.
         """
         if not is_file_of(physical, name):
             raise NotOwned(
@@ -150,27 +149,27 @@ class Reach:
             )
 
     def tell_location(self, location: str) -> None:
-        """Note the location of a file that may be used."""
+        """Allow the location of a file, whose name was checked."""
         self._locations.add(location)
 
     def check_location(self, location: str) -> None:
-        """Pass if a location was asked for in this use: what a server fetches by itself is named by nobody else.
+        """Raise unless this use has allowed a location: the server fetches it with its own rights.
 
         Raises:
-            NotOwned: it was not.
+            NotOwned: If it was not allowed.
         """
         if location not in self._locations:
             raise NotOwned(Reason.SNAPSHOT_NOT_OWNED, f"{_shown(location)} is not a requested file: {_WAY}")
 
     @asynccontextmanager
     async def recovering(self, name: str) -> AsyncIterator[None]:
-        """Let a snapshot be recovered into a name; what it makes there is used until its owner is judged.
+        """Allow the recovery of a snapshot into a collection, and its use until the owner is checked.
 
-        What is there is replaced whatever room there is: it may be how an agent comes back.
+        An existing collection is replaced regardless of the server's capacity: the recovery may repair its agent.
 
         Raises:
-            NotOwned: it may not.
-            ServerFullForNow: nothing is there, and the server has no room for it.
+            NotOwned: If the namespace may not use the collection.
+            ServerFullForNow: If the collection does not exist and the server has no capacity for it.
         """
         await self.check(name)
         if self.marks is None or await self.marks.read(name) is not None:
@@ -181,13 +180,14 @@ class Reach:
             yield
 
     def seen(self, alias: str, observed: Observed | None) -> Observed | None:
-        """What is to be seen of a collection that was looked for by an alias, None where that is nothing.
+        """Return a collection that was observed by an alias, or None if it must be treated as missing.
 
-        What lies behind the alias is told with its marker, by which others judge it. What has no alias was looked for
-        because a status says so: it is nothing unless its name, or for want of a slug in it its marker, says the same.
+        A collection behind the alias is returned with its marker, for the caller to check. One without an alias was
+        read because a status names it. It counts only if its slug is claimed by the namespace, or if it has no slug and
+        its marker names the namespace.
 
         Raises:
-            NotOwned: the alias points to a collection without a marker, whose name is another agent's.
+            NotOwned: If the alias points to a collection that has no marker and another agent's name.
         """
         if observed is None or self.is_known(observed.physical):
             return observed
@@ -205,32 +205,36 @@ class Reach:
         self.link(observed.physical)
         return observed
 
-    def _is_anothers(self, name: str) -> bool:
+    def _is_foreign(self, name: str) -> bool:
         """Return whether another namespace has claimed the slug of a name."""
         slug = slug_in(name) if is_collection_name(name) else None
         return slug is not None and self.namespace_of(slug) not in (None, self.namespace)
 
-    def _is_open(self, name: str) -> bool:
+    def _may_be_foreign(self, name: str) -> bool:
         """Return whether the slug of a name may still turn out to be claimed by another namespace."""
         slug = slug_in(name)
         return slug is not None and self.namespace_of(slug) is None and not self.is_settled()
 
     async def _may_use(self, name: str) -> bool:
         """Apply rows 4 to 9 of the module's table."""
-        is_ours = self.is_named_so(name)
+        is_claimed = self.is_named_so(name)
         if self.marks is None:
-            return is_ours or (name in self._linked and not self._is_open(name))
+            return is_claimed or (name in self._alias_targets and not self._may_be_foreign(name))
         if name in self.made:
             return True
         metadata = await self.marks.read(name)
         if metadata is None:
-            return is_ours
+            return is_claimed
         if is_unowned(metadata):
-            return await self._has_own_target(name) if is_ours else name in self._linked and slug_in(name) is None
+            return (
+                await self._has_own_target(name)
+                if is_claimed
+                else name in self._alias_targets and slug_in(name) is None
+            )
         return tenant_in(metadata) == await self.tenant()
 
     async def _has_own_target(self, name: str) -> bool:
-        """Return whether a name of the namespace's reaches a collection without a slug, or with one of its own."""
+        """Return whether the target of a name has no slug, or one that the namespace has claimed."""
         target = await self.marks.target(name) if self.marks else name
         return target == name or slug_in(target) is None or self.is_named_so(target)
 

@@ -1,7 +1,7 @@
-"""From a reference to a QdrantConnection to its server: found, allowed to the namespace, parsed once, linked to.
+"""Resolves a reference to a QdrantConnection: finds it, checks the namespace, parses it once, and links to its server.
 
-`Servers` is for work that needs more of a server than one agent's collection. Work for an object gets stores that touch
-what its namespace may touch (`connections/reach.py`), whatever its status says.
+`Servers` is for work that needs more than one agent's collection. Work for an object gets stores that accept only
+collections of its namespace (`connections/reach.py`), whatever its status contains.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def connection_missing(named: str) -> SpecInvalid:
-    """The error for an object whose connection, NAMESPACE/NAME, does not exist."""
+    """Return the error for an object whose connection, NAMESPACE/NAME, does not exist."""
     return SpecInvalid(
         Reason.CONNECTION_NOT_FOUND,
         f"there is no QdrantConnection {named}: create it or use another in spec.connectionRef",
@@ -40,14 +40,14 @@ def connection_missing(named: str) -> SpecInvalid:
 
 
 LABELS_S = 30.0
-"""For how many seconds labels are believed: one who takes a label away waits as long."""
+"""Seconds for which labels of a namespace are cached. Removing a label takes effect after that."""
 
 
 class Sharing:
-    """Decides whether a namespace may use a connection.
+    """Checks whether a namespace may use a connection.
 
     Args:
-        namespaces: where labels are read; None where no namespace has any.
+        namespaces: Reads labels. None if namespaces have no labels.
     """
 
     def __init__(self, namespaces: Namespaces | None) -> None:
@@ -55,11 +55,11 @@ class Sharing:
         self._labels: dict[str, tuple[float, Mapping[str, str]]] = {}
 
     async def check(self, connection: QdrantConnection, namespace: str) -> None:
-        """Pass where objects of the namespace may refer to the connection.
+        """Raise unless objects of the namespace may refer to the connection.
 
         Raises:
-            SpecInvalid: they may not.
-            TransientError: the namespace's labels cannot be read and never were.
+            SpecInvalid: If they may not.
+            TransientError: If the namespace's labels cannot be read and never were.
         """
         labels = await self._labels_of(namespace) if asks_labels(connection, namespace) else {}
         check_allowed(connection, namespace, labels)
@@ -72,7 +72,7 @@ class Sharing:
         try:
             labels = await self._namespaces.labels(namespace)
         except TransientError:
-            # Kubernetes' own trouble takes no agent from service.
+            # Keep the old labels: an outage of the Kubernetes API must not stop agents.
             if read_at is None:
                 raise
         self._labels[namespace] = now, labels
@@ -82,15 +82,15 @@ class Sharing:
 L = TypeVar("L", bound=Closable)
 T = TypeVar("T")
 Place = tuple[Key, str]
-"""A connection, and whose Secrets open it: an agent's slug, or nothing where all share its own."""
+"""A connection, and the slug of the agent whose Secrets open it, or "" if all agents share the connection's own."""
 
 
 class Resolver(Generic[L]):
-    """Finds connections, and keeps the links to their servers until they are gone.
+    """Finds connections, and keeps the links to their servers until the connections are deleted.
 
     Args:
-        table: the objects as they last came.
-        namespaces: where labels are read; None where no namespace has any.
+        table: Latest objects from the watch.
+        namespaces: Reads labels. None if namespaces have no labels.
     """
 
     def __init__(self, table: ObjectTable, namespaces: Namespaces | None) -> None:
@@ -101,7 +101,7 @@ class Resolver(Generic[L]):
         self._closing: set[asyncio.Task[None]] = set()
 
     def forget(self, connection: Key) -> None:
-        """Drop what is known of a connection that is gone; its links are closed after their last use."""
+        """Drop the state of a deleted connection; its links are closed after their last use."""
         self._parsed.pop(connection, None)
         self._drop(*[place for place in self._links if place[0] == connection])
 
@@ -112,11 +112,11 @@ class Resolver(Generic[L]):
         return document
 
     async def _find_allowed(self, connection: Key, namespace: str) -> Json:
-        """A connection that objects of the namespace may refer to.
+        """Return a connection that objects of the namespace may refer to.
 
         Raises:
-            SpecInvalid: there is none, or it is not for this namespace.
-            TransientError: the namespace's labels cannot be read and never were.
+            SpecInvalid: If it does not exist, or may not be used from this namespace.
+            TransientError: If the namespace's labels cannot be read and never were.
         """
         document = self._find(connection)
         if connection.namespace != namespace:
@@ -124,15 +124,15 @@ class Resolver(Generic[L]):
         return document
 
     def _parse(self, connection: Key, document: Json) -> QdrantConnection:
-        """The connection; a thousand objects ask for the same one."""
-        known = self._parsed.get(connection)
-        if known is None or known[0] != document.get("spec"):
+        """Return the parsed connection, cached because many objects refer to the same one."""
+        cached = self._parsed.get(connection)
+        if cached is None or cached[0] != document.get("spec"):
             parsed = parse_connection(document)
-            known = self._parsed[connection] = document["spec"], parsed
-        return known[1]
+            cached = self._parsed[connection] = document["spec"], parsed
+        return cached[1]
 
     def _drop(self, *places: Place) -> None:
-        """Close links after their last use; one that is not there is no error."""
+        """Close links after their last use; missing ones are ignored."""
         for link in [self._links.pop(place) for place in places if place in self._links]:
             closing = asyncio.get_running_loop().create_task(link.close())
             self._closing.add(closing)
@@ -141,11 +141,11 @@ class Resolver(Generic[L]):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Everything of one Qdrant server, under one key.
+    """All stores of one Qdrant server, opened with one key.
 
     Attributes:
-        endpoint: how it is reached; its key is never logged.
-        reach: what its stores touch; None is everything.
+        endpoint: Address and key of the server; the key is never logged.
+        reach: Restricts the collections of its stores. None permits everything.
     """
 
     endpoint: Endpoint
@@ -161,7 +161,7 @@ class Server:
         await self.points.close()
 
     def guarded(self, reach: Reach) -> "Server":
-        """The server whose stores touch no more than that."""
+        """Return the server with stores that accept only collections that `reach` allows."""
         return replace(
             self,
             collections=guarded_collections(self.collections, reach),
@@ -171,12 +171,12 @@ class Server:
         )
 
     def grant(self, physical: str) -> None:
-        """Let a name be used that the operator's own code has chosen, or whose owner it has judged itself."""
+        """Allow a name that operator code has chosen, or whose owner it has checked."""
         if self.reach is not None:
             self.reach.grant(physical)
 
     async def may_use(self, physical: str) -> bool:
-        """Whether a collection may be used."""
+        """Return whether a collection may be used."""
         try:
             if self.reach is not None:
                 await self.reach.check(physical)
@@ -186,13 +186,13 @@ class Server:
 
 
 class Servers(Resolver[Link[Server]]):
-    """Gives the server of a connection; a Secret that was rotated is read again when the server refuses the old key.
+    """Provides the server of a connection. A rotated Secret is read again when the server refuses the old key.
 
     Args:
-        secrets: where keys and certificates are read.
-        open_server: opens the server of an endpoint.
-        cluster_id: asks which cluster this is.
-        capacity: what room there is on each server; None begins to know it.
+        secrets: Reads keys and certificates.
+        open_server: Opens the server of an endpoint.
+        cluster_id: Returns the ID of this cluster.
+        capacity: Capacity of each server. None starts a new one.
     """
 
     def __init__(
@@ -213,14 +213,15 @@ class Servers(Resolver[Link[Server]]):
         self._made: dict[tuple[Key, str], set[str]] = {}
 
     async def use(self, connection: Key, work: Callable[[Server], Awaitable[T]], *, namespace: str) -> T:
-        """What `work` makes of the server of a connection, of which it touches what the namespace may.
+        """Run `work` with the server of a connection, restricted to a namespace, and return its result.
 
         Args:
-            work: runs once more if the server refused its key and another one has come.
-            namespace: of the object that it is done for.
+            work: Called a second time if the server refused the key and the Secret has a new one.
+            namespace: Namespace of the object that it is done for.
 
         Raises:
-            SpecInvalid: there is no such connection, it is not for this namespace, or its Secret is missing.
+            SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
+                missing.
         """
         document = await self._find_allowed(connection, namespace)
         parsed = self._parse(connection, document)
@@ -233,22 +234,24 @@ class Servers(Resolver[Link[Server]]):
         return await self._link(connection).use(document, guarded)
 
     async def survey(self, connection: Key, work: Callable[[Server], Awaitable[T]]) -> T:
-        """What the operator's own work makes of a whole server; nothing that it does goes by an object.
+        """Run the operator's own work with a whole server and return its result.
+
+        `work` must not trust any object's fields.
 
         Args:
-            work: as of `use`.
+            work: As of `use`.
 
         Raises:
-            SpecInvalid: there is no such connection, or its Secret is missing.
+            SpecInvalid: If the connection does not exist, or its Secret is missing.
         """
         return await self._link(connection).use(self._find(connection), work)
 
     async def sweep(self, connection: Key, work: Callable[[Server], Awaitable[Sequence[str]]], *, what: str) -> None:
-        """Remove what is left over on a whole server; one that is away is swept another time.
+        """Remove leftovers on a whole server. An unavailable server is logged and left to the next sweep.
 
         Args:
-            work: removes it; the names of what it has removed.
-            what: it is, for the log.
+            work: Removes them; returns their names.
+            what: Kind of leftovers, for the log.
         """
         try:
             removed = await self.survey(connection, work)
@@ -261,14 +264,14 @@ class Servers(Resolver[Link[Server]]):
                 log.info("%s on %s: removed %s", what, connection, ", ".join(removed))
 
     async def check_room(self, connection: Key, wish: CollectionWish) -> None:
-        """Pass where a new agent may get a collection; raises as `Capacity.for_new_agent`."""
+        """Raise unless a new agent may get a collection; see `Capacity.for_new_agent`."""
         parsed = self._parse(connection, self._find(connection))
 
-        async def look(whole: Server) -> None:
+        async def try_reserve(whole: Server) -> None:
             async with self.capacity.for_new_agent(parsed, whole.collections, wish):
                 pass
 
-        await self.survey(connection, look)
+        await self.survey(connection, try_reserve)
 
     def _link(self, connection: Key) -> Link[Server]:
         return self._links.setdefault((connection, ""), Link(self._secrets, self._open_server))
@@ -283,13 +286,13 @@ class Servers(Resolver[Link[Server]]):
         )
 
     def forget(self, connection: Key) -> None:
-        """Drop what is known of a connection that is gone; its server is closed after its last use."""
+        """Drop the state of a deleted connection; its server is closed after its last use."""
         super().forget(connection)
         for place in [place for place in self._made if place[0] == connection]:
             del self._made[place]
 
 
 def connection_of(memory: AgentMemory) -> Key:
-    """The connection that an AgentMemory names."""
+    """Return the key of the connection that an AgentMemory refers to."""
     ref = memory.spec.connection_ref
     return Key(QDRANT_CONNECTION, ref.namespace or memory.metadata.namespace, ref.name)

@@ -1,7 +1,7 @@
-"""Where every Secret is read: its value is given for the places that the Secret lists, and for no others.
+"""Reads Secrets, and gives a value only for the hosts that the Secret's annotation lists.
 
-Whoever may write an AgentMemory or a QdrantConnection names Secrets and URLs, without the right to read Secrets: so the
-Secret itself says where it may go.
+Authors of AgentMemories and QdrantConnections choose Secrets and URLs without the right to read Secrets. So the Secret
+itself must list the hosts that it may be sent to.
 """
 
 import logging
@@ -35,16 +35,16 @@ MOST_NOTICES = 10_000
 
 
 class Events(Protocol):
-    """Whoever tells people of objects."""
+    """Posts Kubernetes events."""
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Tell people of the object."""
+        """Post an event about an object."""
         ...
 
 
 @contextmanager
 def used_by(key: Key) -> Iterator[None]:
-    """Read Secrets for an object, whatever the pass under way is about."""
+    """Attribute reads of Secrets to an object, in place of that of the current pass."""
     before = CURRENT.set(key)
     try:
         yield
@@ -53,26 +53,26 @@ def used_by(key: Key) -> Iterator[None]:
 
 
 class SecretNotices:
-    """Tells each object once of each Secret that it uses and that does not list where its value goes.
+    """Reports to each object, once, that a Secret it uses does not list the host of its value.
 
     Args:
-        table: the objects as they last came.
-        events: where it is told; without, it is logged.
+        table: Latest objects from the watch.
+        events: Posts the events. None logs them.
     """
 
     def __init__(self, table: ObjectTable, events: Events | None = None) -> None:
         self._table = table
         self._events = events
-        # By uid of the object, name of the Secret and where it goes.
-        self._told: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MOST_NOTICES)
+        # Last message by UID of the object, name of the Secret and destination.
+        self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MOST_NOTICES)
 
     async def tell(self, secret: str, to: Destination, message: str) -> None:
-        """Tell the object under way, unless it was told the same before."""
+        """Report a message about the current object, unless it was the last one for the same Secret and destination."""
         metadata = self._metadata()
         place = (metadata.uid if metadata else "", secret, to)
-        if self._told.get(place) == message:
+        if self._last_messages.get(place) == message:
             return
-        self._told[place] = message
+        self._last_messages[place] = message
         key = CURRENT.get()
         if metadata is None or self._events is None or not isinstance(key, Key):
             log.warning("%s", message)
@@ -80,10 +80,10 @@ class SecretNotices:
         await self._events.post_event(key.kind, metadata, Event("Warning", Reason.SECRET_NOT_USABLE, message))
 
     def withdraw(self, secret: str, to: Destination) -> None:
-        """Forget what the object under way was told of a Secret: it is as it should be."""
-        if self._told:
+        """Forget the last message, so that a later fault is reported again. Called once the Secret may be used."""
+        if self._last_messages:
             metadata = self._metadata()
-            self._told.pop((metadata.uid if metadata else "", secret, to), None)
+            self._last_messages.pop((metadata.uid if metadata else "", secret, to), None)
 
     def _metadata(self) -> Metadata | None:
         key = CURRENT.get()
@@ -95,8 +95,8 @@ class GuardedSecrets:
     """Implements ports.Secrets.
 
     Args:
-        source: who keeps them.
-        demand: what becomes of a Secret that does not list where its value goes: Require refuses it, None lets it go.
+        source: Reads Secrets.
+        demand: Require refuses a Secret that does not list the host. None permits every host.
     """
 
     def __init__(self, source: SecretSource, demand: SecretHosts | None) -> None:
@@ -104,9 +104,13 @@ class GuardedSecrets:
         self._demand = demand
 
     async def read(self, namespace: str, name: str, key: str, *, to: Destination) -> str:
-        """The decoded value.
+        """Return the decoded value.
 
-        Whether it may go there is decided first: who names a Secret of others does not learn which keys it has.
+        The destination is checked before the key, so that an author does not learn the keys of other Secrets.
+
+        Raises:
+            SecretMissing: If the Secret or its key does not exist.
+            SecretNotUsable: If the Secret does not list the destination, or the value cannot be sent in a header.
         """
         secret = await self._source.read_secret(namespace, name) if may_exist(name, key) else None
         if secret is None:

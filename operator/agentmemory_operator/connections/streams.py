@@ -1,4 +1,4 @@
-"""Streams of a snapshot's bytes: told of, checked, and gone on with where they broke off."""
+"""Streams of snapshot bytes: with progress reports, checksums, and resumption after a broken connection."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,7 @@ from agentmemory_operator.errors import BytesDiffer, StorageUnavailable
 from agentmemory_operator.ports.objects import ObjectStore
 
 Progress = Callable[[int, int], Awaitable[None]]
-"""Told now and then how many bytes of how many are done."""
+"""Called periodically with the number of bytes done and in total."""
 
 TOLD_EVERY_S = 2.0
 MAX_RESUMES = 5
@@ -16,13 +16,13 @@ RESUME_DELAY_S = 0.2
 
 
 async def silent(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 async def told(
     content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = TOLD_EVERY_S
 ) -> AsyncIterator[bytes]:
-    """Yield the content and tell of it now and then."""
+    """Yield the content, and report progress after a chunk once `every_s` seconds have passed."""
     loop = asyncio.get_running_loop()
     done, due_s = 0, loop.time() + every_s
     async for chunk in content:
@@ -34,12 +34,13 @@ async def told(
 
 
 async def steady(objects: ObjectStore, key: str, size: int) -> AsyncIterator[bytes]:
-    """Yield an object's bytes; where they break off they are asked for from there on, five times in all.
+    """Yield an object's bytes; after a broken connection, resume at the current offset, at most five times.
 
-    A break after the last byte loses nothing. After an attempt that brought no byte the next one waits.
+    An error after the last byte is ignored. After an attempt that yielded no byte, the next one waits with exponential
+    backoff.
 
     Raises:
-        StorageUnavailable: the fifth resume broke off too.
+        StorageUnavailable: If the fifth resumed attempt failed too.
     """
     done = 0
     for attempt in range(MAX_RESUMES + 1):
@@ -60,11 +61,14 @@ async def steady(objects: ObjectStore, key: str, size: int) -> AsyncIterator[byt
 
 
 class CheckedStream:
-    """Bytes of which the last are given only when all are right: who makes something of the whole makes nothing wrong.
+    """Bytes whose last chunk is withheld until size and checksum are verified.
+
+    So a consumer that needs all bytes, such as an upload, cannot complete with wrong data.
 
     Args:
-        named: what they are of, for people.
-        size, sha256: what they have to have; without a size it is not known.
+        named: Name of the data, for messages.
+        size: Expected number of bytes. None if unknown.
+        sha256: Expected SHA-256, hex.
     """
 
     def __init__(self, content: AsyncIterator[bytes], *, named: str, size: int | None, sha256: str) -> None:
@@ -77,7 +81,7 @@ class CheckedStream:
         """Yield the bytes.
 
         Raises:
-            BytesDiffer: they are others.
+            BytesDiffer: If size or checksum differ.
         """
         digest, done, last = hashlib.sha256(), 0, b""
         async for chunk in self._content:
@@ -97,7 +101,7 @@ class CheckedStream:
 
 
 async def digest_of(content: AsyncIterator[bytes]) -> tuple[str, int]:
-    """Read all of it; return its SHA-256 and its bytes."""
+    """Read a stream to its end; return its SHA-256 and number of bytes."""
     digest, size = hashlib.sha256(), 0
     async for chunk in content:
         digest.update(chunk)
@@ -106,6 +110,6 @@ async def digest_of(content: AsyncIterator[bytes]) -> tuple[str, int]:
 
 
 async def drain(content: CheckedStream) -> None:
-    """Read all of it; raises what it raises."""
+    """Read a stream to its end. Raises as the stream does."""
     async for _ in content:
         pass

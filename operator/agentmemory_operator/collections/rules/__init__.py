@@ -1,1 +1,1 @@
-"""What collections decides, by no clock, file, socket or port."""
+"""Pure decisions about collections: no clock, file, socket or port."""

@@ -1,6 +1,6 @@
-"""What a collection says of the move of its alias that is ahead, and how long a process may rely on what it said.
+"""Announcements of a move of an alias, in the metadata of the alias's present target, and the durations around them.
 
-`collections/announce.py` says it, `agents/fence.py` reads it.
+`collections/announce.py` writes them, `agents/fence.py` reads them.
 """
 
 from collections.abc import Mapping
@@ -12,18 +12,20 @@ from agentmemory_operator.collections.rules.epochs import closed_until
 Json = dict[str, Any]
 
 MOVING_KEY = "agentmemoryMoving"
-"""Key of the source's metadata while its alias is about to be moved: {"from", "to", "phase", "token" of that
-announcement, "embedding" after it, "carries": false where what is written is not carried over, as in a restore}."""
+"""Metadata key of a move's source: {"from", "to", "phase", "token", "embedding", "carries"}. "token" identifies the
+announcement, "embedding" is set if the move changes it, "carries" is false if writes are not copied, as in a
+restore."""
 
 LEASE_S = 5.0
-"""For how many seconds an API process may rely on what a collection's metadata said."""
+"""Seconds for which an API process may rely on a collection's metadata, counted from the start of its read."""
 
 ANNOUNCE_S = 7.0
-"""Seconds between the announcement of a move and its final pass: the lease, and what clocks and calls may differ by."""
+"""Minimum seconds from the announcement of a move to its final phase: the lease, and 2 s for clock drift and slow
+calls."""
 
 
 class Phase(StrEnum):
-    """What the source says of the move."""
+    """Phase of a move. `Final` holds back writes."""
 
     ANNOUNCED = "Announced"
     FINAL = "Final"
@@ -32,12 +34,12 @@ class Phase(StrEnum):
 def announced(
     source: str, target: str, token: str, phase: Phase, *, carries: bool, embedding: Mapping[str, Any] | None
 ) -> Json:
-    """The change of the source's metadata that announces a move.
+    """Build the change of the source's metadata that announces a move.
 
     Args:
-        token: tells the announcement from every other.
-        carries: what is written in the source until then is in the target.
-        embedding: in force afterwards, as a marker has it; None is the same as before.
+        token: Unique id of the announcement.
+        carries: True if everything written to the source before the move is copied to the target.
+        embedding: Embedding after the move, as in a marker. None if it does not change.
     """
     moving: Json = {"from": source, "to": target, "phase": phase, "token": token}
     moving |= {} if carries else {"carries": False}
@@ -45,34 +47,34 @@ def announced(
 
 
 def is_announced(metadata: Mapping[str, Any] | None, token: str) -> bool:
-    """Whether a collection still says what was announced with a token."""
-    return _told(metadata).get("token") == token
+    """Return whether a collection's metadata still has the announcement with this token."""
+    return _announcement_in(metadata).get("token") == token
 
 
 def embedding_after(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The embedding that a move brings, as a marker has it; None where it brings none."""
-    return _told(metadata).get("embedding") or None
+    """Return the embedding after an announced move, as in a marker. None if it does not change."""
+    return _announcement_in(metadata).get("embedding") or None
 
 
 def carries(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether what is written in a collection whose alias is about to move is carried over."""
-    return _told(metadata).get("carries") is not False
+    """Return False if an announced move does not copy the source's writes to the target."""
+    return _announcement_in(metadata).get("carries") is not False
 
 
 def is_held(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether a collection says that its clients are held, or are about to be."""
+    """Return whether the clients of a collection must wait: it is closed, or a move is announced or final."""
     return phase_of(metadata) is not None or closed_until(metadata) is not None
 
 
 def phase_of(metadata: Mapping[str, Any] | None) -> Phase | None:
-    """How near the move of a collection's alias is, None where there is none ahead."""
+    """Return the phase of a collection's announced move, or None without one."""
     try:
-        return Phase(_told(metadata)["phase"])
+        return Phase(_announcement_in(metadata)["phase"])
     except (KeyError, ValueError):
         return None
 
 
-def _told(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What a collection says of a move; nothing where it says none that can be read."""
-    told = (metadata or {}).get(MOVING_KEY)
-    return told if isinstance(told, Mapping) else {}
+def _announcement_in(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the announcement in a collection's metadata, or an empty mapping without a valid one."""
+    announcement = (metadata or {}).get(MOVING_KEY)
+    return announcement if isinstance(announcement, Mapping) else {}

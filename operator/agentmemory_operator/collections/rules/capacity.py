@@ -1,18 +1,18 @@
-"""How many collections a Qdrant server carries: what the next one takes of its process, and whether it fits. Pure.
+"""Capacity of a Qdrant process: memory maps and open files that collections use, and whether one more fits. Pure.
 
-A process may have so many memory maps and open files and no more; a server that runs out of maps aborts, with every
-agent on it. Which share of that bound is for what:
+A process has a limit of memory maps and one of open files. Without free maps, Qdrant aborts, with every agent on it.
+Shares of a limit:
 
-| share | from there on |
+| share in use | effect |
 |---|---|
-| 70 % | `NearCapacity` is True: a person still has time |
-| 80 % | no new agent gets a collection: the rest belongs to restores, rebuilds and verification |
+| 70 % | condition `NearCapacity` is True, so that operators can react in time |
+| 80 % | new agents get no collection; the rest is reserved for restores, rebuilds and verifications |
 | 95 % | these wait too |
 
-Memory maps of a collection, from ten empty ones of each layout on Qdrant 1.18.3: 11, 56, 139 with one segment and
-0, 4, 11 payload indexes; 18, 110, 276 with two. So 4, 7 a segment, and 12 for each index of each segment, which is
-never less than what was seen, and at most 6 % more. Open files were not measured by layout: the next collection takes
-as many as those that are there do on the average, by what the server itself says.
+Memory maps of a collection, measured with ten empty ones of each layout on Qdrant 1.18.3: 11, 56, 139 with one segment
+and 0, 4, 11 payload indexes; 18, 110, 276 with two segments. The formula is 4, plus 7 for each segment, plus 12 for
+each index of each segment: never below the measured number, and at most 6 % above. Open files were not measured by
+layout: the next collection is assumed to use the server's present average.
 """
 
 import math
@@ -26,17 +26,17 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.kinds.status_connection import CapacityStatus, UsedStatus
 
 NEW_AGENTS, EXISTING_AGENTS = 0.80, 0.95
-"""Shares of a bound up to which collections are made: of agents that have none, and of all others."""
+"""Shares of a limit up to which collections are created: for agents without one, and for all other purposes."""
 
 MAPS, MAPS_A_SEGMENT, MAPS_AN_INDEX = 4, 7, 12
 MOST_CHOSEN_SEGMENTS = 8
-"""Segments where the server chooses: 2 to 8, by its CPUs (qdrant `default_segment_number`)."""
+"""Maximum number of segments if Qdrant chooses it: 2 to 8, by its CPUs (`default_segment_number`)."""
 
 USUAL_SEGMENTS, USUAL_INDEXES = 2, 12
-"""Of an agent under the designs that are shipped: what a collection is taken for whose layout is not known."""
+"""Assumed layout of a collection whose layout is unknown: that of the shipped presets."""
 
 MOVED = 0.01
-"""Share of a bound by which a number moves before it is written down again."""
+"""Share of a limit by which a number must change before the status is updated."""
 
 CONDITION = "NearCapacity"
 MEMORY_MAPS, OPEN_FILES = "memory maps", "open files"
@@ -44,11 +44,11 @@ MEMORY_MAPS, OPEN_FILES = "memory maps", "open files"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """What the process of a server says of itself; None where it does not tell.
+    """Resource usage of a Qdrant process. None if the server does not report a number.
 
     Attributes:
-        max_files: 0 is unlimited.
-        collections: on the server.
+        max_files: Limit of open files. 0 means unlimited.
+        collections: Number of collections on the server.
     """
 
     open_maps: int | None = None
@@ -60,10 +60,11 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a collection takes of the process.
+    """Resources that a collection needs.
 
     Attributes:
-        told: how the number of maps comes about, for people.
+        maps: Number of memory maps.
+        told: Explanation of the number, for messages.
     """
 
     maps: int = 0
@@ -72,11 +73,11 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of one resource a process uses.
+    """Usage of one resource by a process.
 
     Attributes:
-        each: what one collection takes where nothing says it better.
-        is_estimated: `used` is made of the number of collections, because the server does not tell it.
+        each: Usage of one collection, if nothing better is known.
+        is_estimated: True if `used` is derived from the number of collections, because the server does not report it.
     """
 
     resource: str
@@ -87,12 +88,12 @@ class Load:
 
     @property
     def share(self) -> float:
-        """Which part of the limit is used, 0 to 1 and beyond."""
+        """Used share of the limit; above 1 if it is exceeded."""
         return self.used / self.limit
 
 
 class Level(IntEnum):
-    """How near a server is to its end."""
+    """Fill level of a server."""
 
     ROOM = 0
     NEAR = 1
@@ -116,21 +117,21 @@ _WAYS = {
 }
 
 
-def need_of(shape: Collection, *, peers: int = 1) -> Need:
-    """What a collection takes of the process of one node: its part of the replicas, rounded up.
+def need_of(collection: Collection, *, peers: int = 1) -> Need:
+    """Return the resources that a collection needs on one node: its share of the replicas, rounded up.
 
     Args:
-        peers: nodes over which its shards are spread.
+        peers: Number of nodes over which its shards are spread.
     """
-    segments = shape.optimizers.default_segment_number or MOST_CHOSEN_SEGMENTS
-    indexes = len(shape.indexes)
-    replicas = (shape.shard_number or peers) * (shape.replication_factor or 1)
+    segments = collection.optimizers.default_segment_number or MOST_CHOSEN_SEGMENTS
+    indexes = len(collection.indexes)
+    replicas = (collection.shard_number or peers) * (collection.replication_factor or 1)
     shards = max(1, math.ceil(replicas / max(1, peers)))
     return _need(segments, indexes, shards)
 
 
 def need_of_indexes(number: int) -> Need:
-    """What payload indexes take of the process that a collection gets besides those that it has."""
+    """Return the resources of payload indexes that are added to an existing collection."""
     return Need(
         USUAL_SEGMENTS * MAPS_AN_INDEX * number, f"{number} more payload indexes in each of {USUAL_SEGMENTS} segments"
     )
@@ -138,18 +139,18 @@ def need_of_indexes(number: int) -> Need:
 
 def _need(segments: int, indexes: int, shards: int = 1) -> Need:
     maps = shards * (MAPS + segments * (MAPS_A_SEGMENT + MAPS_AN_INDEX * indexes))
-    beside = f" in each of {shards} shards" if shards > 1 else ""
-    return Need(maps, f"{indexes} payload indexes in each of {segments} segments{beside}")
+    each_shard = f" in each of {shards} shards" if shards > 1 else ""
+    return Need(maps, f"{indexes} payload indexes in each of {segments} segments{each_shard}")
 
 
 USUAL = _need(USUAL_SEGMENTS, USUAL_INDEXES)
 
 
 def loads_of(process: Process, max_memory_maps: int | None = None) -> tuple[Load, ...]:
-    """The loads that are known; none where the server tells nothing and nobody else does.
+    """Return the known loads of a process; empty if neither the server nor the connection provides numbers.
 
     Args:
-        max_memory_maps: what the connection's spec says; of two bounds the smaller one counts.
+        max_memory_maps: Limit in the connection's spec. The smaller of the two limits applies.
     """
     bounds = [bound for bound in (process.max_maps, max_memory_maps) if bound]
     loads = []
@@ -167,21 +168,21 @@ def loads_of(process: Process, max_memory_maps: int | None = None) -> tuple[Load
 def shortage_of(
     loads: Sequence[Load], need: Need, others: Sequence[Need] = (), *, share: float = NEW_AGENTS
 ) -> str | None:
-    """Why a collection does not fit, with the way out; None where nothing speaks against it.
+    """Return why a collection does not fit, with a remedy, or None if it fits.
 
-    Its numbers are rounded: what people read changes only when the answer does.
+    The numbers in the message are rounded or fixed, so that it changes only if the decision does.
 
     Args:
-        others: collections that are being made and that the loads do not have yet.
-        share: of each bound, that may be used.
+        others: Collections that are being created and are not yet part of the loads.
+        share: Share of each limit that may be used.
     """
     for load in loads:
-        coming = sum(one.maps for one in others) if load.resource == MEMORY_MAPS else load.each * len(others)
-        takes = need.maps if load.resource == MEMORY_MAPS else load.each
-        if load.used + coming + takes > share * load.limit:
+        pending = sum(other.maps for other in others) if load.resource == MEMORY_MAPS else load.each * len(others)
+        needed = need.maps if load.resource == MEMORY_MAPS else load.each
+        if load.used + pending + needed > share * load.limit:
             why = f" ({need.told})" if load.resource == MEMORY_MAPS and need.told else ""
             return (
-                f"Qdrant's process has a limit of {load.limit:,} {load.resource}. With about {takes:,} more{why} it "
+                f"Qdrant's process has a limit of {load.limit:,} {load.resource}. With about {needed:,} more{why} it "
                 f"would use over {share:.0%} of them, {_until(share)}: {_WAYS[load.resource]}"
             )
     return None
@@ -194,10 +195,10 @@ def _until(share: float) -> str:
 
 
 def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None:
-    """How near a server is to its end; None where it is not known.
+    """Return the fill level of a server, or None if it is unknown.
 
     Args:
-        before: what it was: it goes back only when the load has fallen clearly below the threshold.
+        before: Last level. It is lowered only once the load is 1 % of the limit below the threshold (hysteresis).
     """
     share = max((load.share for load in loads), default=0.0)
     level = max(level for level, least in THRESHOLDS.items() if share >= least)
@@ -209,31 +210,31 @@ def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None
 
 
 def level_in(condition: Mapping[str, Any]) -> Level | None:
-    """The level that a condition tells, None where it tells none."""
+    """Return the level that a condition reports, or None."""
     reason = condition.get("reason")
-    return next((level for level, (_, told) in _STATES.items() if told == reason), None)
+    return next((level for level, (_, listed) in _STATES.items() if listed == reason), None)
 
 
 def capacity_status(loads: Sequence[Load], old: CapacityStatus | None) -> CapacityStatus | None:
-    """What status says of the loads: what it said, where no number has moved by a hundredth of its bound.
+    """Build `status.capacity`. Return `old` unchanged if no usage changed by 1 % of its limit or more.
 
     Args:
-        old: what it said; None says it afresh.
+        old: Present value. None builds a new one.
     """
-    told = {load.resource: UsedStatus(used=load.used, limit=load.limit) for load in loads}
-    if not told:
+    reported = {load.resource: UsedStatus(used=load.used, limit=load.limit) for load in loads}
+    if not reported:
         return None
     estimated = any(load.is_estimated for load in loads)
     new = CapacityStatus(
-        memory_maps=told.get(MEMORY_MAPS), open_files=told.get(OPEN_FILES), is_estimated=estimated or None
+        memory_maps=reported.get(MEMORY_MAPS), open_files=reported.get(OPEN_FILES), is_estimated=estimated or None
     )
     return old if old is not None and _is_near(old, new) else new
 
 
 def without_capacity(status: Mapping[str, Any]) -> dict[str, Any]:
-    """A connection's status without what it says of the room: nothing of its objects follows from that."""
+    """Return a connection's status without its capacity, which must not trigger passes over its objects."""
     kept = {name: value for name, value in status.items() if name != "capacity"}
-    conditions = [one for one in status.get("conditions") or [] if one.get("type") != CONDITION]
+    conditions = [condition for condition in status.get("conditions") or [] if condition.get("type") != CONDITION]
     return kept | {"conditions": conditions}
 
 
@@ -247,10 +248,10 @@ def _is_near(old: CapacityStatus, new: CapacityStatus) -> bool:
 
 
 def capacity_state(level: Level | None, told: CapacityStatus | None) -> ConditionState:
-    """The condition that says whether the server nears its end.
+    """Build the condition `NearCapacity`.
 
     Args:
-        told: what status says of the loads, so that the message changes with it alone.
+        told: Reported loads. The message is built from them, so that it changes only with the status.
     """
     holds, reason = _STATES[level]
     if level is None or told is None:
@@ -264,9 +265,9 @@ def capacity_state(level: Level | None, told: CapacityStatus | None) -> Conditio
     named = ((MEMORY_MAPS, told.memory_maps), (OPEN_FILES, told.open_files))
     known = [(resource, used) for resource, used in named if used is not None]
     about = "about " if told.is_estimated else ""
-    words = " and ".join(f"{about}{used.used:,} of {used.limit:,} {resource}" for resource, used in known)
+    usage = " and ".join(f"{about}{used.used:,} of {used.limit:,} {resource}" for resource, used in known)
     if level is Level.ROOM:
-        return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {words}")
-    fullest = max(known, key=lambda one: one[1].used / one[1].limit)[0]
+        return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {usage}")
+    fullest = max(known, key=lambda item: item[1].used / item[1].limit)[0]
     until = "new agents are refused" if level is Level.FULL else f"new agents are refused from {NEW_AGENTS:.0%} on"
-    return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {words}; {until}: {_WAYS[fullest]}")
+    return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {usage}; {until}: {_WAYS[fullest]}")

@@ -1,4 +1,4 @@
-"""The kinds of change to a collection, as values: what each costs, and what it does."""
+"""Changes to a collection, as values, and the cost class of each."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +10,7 @@ from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, Quantizati
 
 
 class ChangeClass(StrEnum):
-    """What a change costs."""
+    """Cost of a change: a call, a background reindex, or a new collection."""
 
     IN_PLACE = "InPlace"
     REINDEX = "Reindex"
@@ -19,10 +19,10 @@ class ChangeClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateCollection:
-    """Create the physical collection with everything the engine takes in one body.
+    """Create the physical collection with everything that Qdrant accepts in one request.
 
     Attributes:
-        record: of the rebuild whose target it is.
+        record: Record of the rebuild whose target it is. None otherwise.
     """
 
     physical: str
@@ -32,7 +32,7 @@ class CreateCollection:
 
 @dataclass(frozen=True, slots=True)
 class SetAlias:
-    """Point the alias at the physical collection."""
+    """Point the alias to the physical collection."""
 
     alias: str
     physical: str
@@ -40,12 +40,12 @@ class SetAlias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateHnsw(Hnsw):
-    """Change the graph's parameters; None keeps."""
+    """Change parameters of the HNSW graph; None keeps a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateQuantization:
-    """Replace quantization; None turns it off."""
+    """Replace the quantization; None turns it off."""
 
     quantization: Quantization | None
 
@@ -59,30 +59,30 @@ class UpdateVectors:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePayload:
-    """Keep what memories hold beside their vectors on disk alone, or in RAM too."""
+    """Keep payloads on disk only, or also in RAM."""
 
     payload_on_disk: bool
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateKeyword:
-    """Add the sparse vector for keywords, empty for every point, or drop it from all."""
+    """Add the sparse vector for keywords, empty for every point, or drop it from all points."""
 
     has_keyword: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateOptimizers(Optimizers):
-    """Change the optimizers' parameters; None keeps."""
+    """Change parameters of the optimizers; None keeps a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateReplication:
-    """Change the number of copies that each shard is to have.
+    """Change the number of replicas of each shard.
 
     Attributes:
-        moves: of replicas, which follow one by one; of a server that is alone there are none.
-        bytes_each: about what each copy of a shard takes.
+        moves: Moves of replicas that follow, one in each pass. Empty for a single server.
+        bytes_each: Estimated bytes of one copy of a shard.
     """
 
     replication_factor: int
@@ -91,25 +91,25 @@ class UpdateReplication:
 
     @property
     def copies(self) -> tuple[CopyReplica, ...]:
-        """Those of the moves that copy a shard."""
+        """The moves that copy a shard."""
         return tuple(move for move in self.moves if isinstance(move, CopyReplica))
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStrictMode:
-    """Set limits of the strict mode: (limit, value) under the engine's names; the rest stays."""
+    """Set limits of strict mode, as (limit, value) with Qdrant's names; other limits stay."""
 
     limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
 class WakeOptimizers:
-    """Let a grey collection go on with what it had pending when Qdrant was restarted."""
+    """Resume the pending optimizations of a grey collection after a restart of Qdrant."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateIndexes:
-    """Create, or replace, payload indexes: (field, schema type)."""
+    """Create or replace payload indexes, as (field, schema type)."""
 
     indexes: tuple[tuple[str, str], ...]
 
@@ -123,7 +123,7 @@ class WriteMarker:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A difference that only a new collection can carry out."""
+    """A difference that only a new collection can remove."""
 
     field: str
     observed: str
@@ -131,7 +131,7 @@ class Rebuild:
 
 
 BEHIND_ALIAS = Rebuild("collection", "plain", "behind the alias")
-"""Of a collection that bears the alias's own name: another one takes its place, which the alias leads to."""
+"""Rebuild of a plain collection, which has the alias's own name: a new collection behind the alias replaces it."""
 
 Tuned = (
     UpdateHnsw
@@ -143,7 +143,7 @@ Tuned = (
     | UpdateStrictMode
     | UpdateKeyword
 )
-"""Changes of figures, carried out by one call each."""
+"""Changes of settings, each applied by one call."""
 
 Change = Tuned | CreateCollection | SetAlias | WakeOptimizers | CreateIndexes | WriteMarker | Rebuild
 
@@ -158,11 +158,11 @@ WAKING = (
     UpdateKeyword,
     WakeOptimizers,
 )
-"""Changes after which the engine looks at its segments again."""
+"""Changes after which Qdrant runs the optimizers."""
 
 
 def class_of(change: Change) -> ChangeClass:
-    """What the change costs."""
+    """Return the cost class of a change."""
     match change:
         case Rebuild():
             return ChangeClass.REBUILD

@@ -1,6 +1,6 @@
-"""Which namespace a slug belongs to: the one authority, kept outside every object that a tenant can write.
+"""Claims: which namespace owns a slug. Tenants cannot write them, unlike statuses and collection metadata.
 
-Of several objects of one namespace that claim a slug, the oldest has it.
+If several objects of the namespace have the same slug, the oldest gets it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,21 +11,22 @@ from agentmemory_operator.collections.rules.collection import Marker
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 MOST_CONNECTIONS = 4
-"""Connections kept for a claim: those that the agent used last, where its collections may still lie."""
+"""Maximum number of connections in a claim: those that the agent used last, which may still have its collections."""
 
 MOST_WITHOUT_OBJECT = 1_000
-"""Collections of one namespace without an object that count: a server of its own may list as many as it likes."""
+"""Maximum number of collections of one namespace without an object that count: a tenant's own server may list any
+number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlugClaim:
-    """One slug's claim.
+    """Claim of a namespace on a slug.
 
     Attributes:
-        uid: of the AgentMemory that held it last.
-        connections: NAMESPACE/NAME of the QdrantConnections that it used, the last one first.
-        least_epoch: number of the epoch from which on what its alias leads to is read and written. It stands only while
-            a snapshot is restored into the collection itself, whose metadata the server overwrites meanwhile.
+        uid: UID of the AgentMemory that had the slug last.
+        connections: NAMESPACE/NAME of the QdrantConnections that it used, the latest first.
+        least_epoch: Lowest epoch number of the alias's target that is read and written. Set only during an in-place
+            restore, in which the server overwrites the collection's metadata.
     """
 
     namespace: str
@@ -34,20 +35,19 @@ class SlugClaim:
     least_epoch: int = 0
 
     def used_by(self, uid: str, connection: str) -> "SlugClaim":
-        """The claim after an object of its namespace was seen to use a connection."""
-        others = tuple(one for one in self.connections if one != connection)
+        """Return the claim after an object of its namespace has used a connection."""
+        others = tuple(name for name in self.connections if name != connection)
         return replace(self, uid=uid, connections=(connection, *others)[:MOST_CONNECTIONS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSet:
-    """Every claim of an installation, as they are stored.
+    """All claims of an installation.
 
     Attributes:
-        claims: by slug.
-        is_complete: every slug that was in use has its claim; until then a slug belongs to its oldest object.
-        unread: NAMESPACE/NAME of connections that were away when the set was made: what their collections say is
-            added when they come back.
+        claims: Claims by slug.
+        is_complete: True once every slug in use has a claim. Until then, a slug belongs to its oldest object.
+        unread: NAMESPACE/NAME of the connections that were unavailable for the first set. Their claims are added later.
     """
 
     claims: Mapping[str, SlugClaim] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class ClaimSet:
     unread: frozenset[str] = frozenset()
 
     def namespace_of(self, slug: str) -> str | None:
-        """The namespace that a slug belongs to; None where no claim says so."""
+        """Return the namespace that owns a slug, or None without a claim or while the set is incomplete."""
         claim = self.claims.get(slug)
         return claim.namespace if claim and self.is_complete else None
 
     def least_epoch(self, slug: str) -> int:
-        """The number of the epoch from which on an agent is served; 0 is any."""
+        """Return the lowest epoch number with which an agent is served; 0 accepts any."""
         claim = self.claims.get(slug)
         return claim.least_epoch if claim else 0
 
@@ -70,12 +70,12 @@ NO_CLAIMS = ClaimSet()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """A collection whose marker says to whom a slug belonged.
+    """A collection whose marker is evidence of the owner of a slug.
 
     Attributes:
-        created: creationTimestamp of the object that the marker names, empty where there is none of its uid.
-        is_live: the slug's alias leads to it.
-        connection: NAMESPACE/NAME of the connection that it was seen through.
+        created: creationTimestamp of the marker's object. "" if no object has its UID.
+        is_live: True if the collection has the slug's alias, or its name.
+        connection: NAMESPACE/NAME of the connection through which it was read.
     """
 
     slug: str
@@ -86,10 +86,10 @@ class Witness:
 
 
 def claims_from(witnesses: Iterable[Witness]) -> dict[str, SlugClaim]:
-    """The claims that collections prove, by slug.
+    """Return the claims that collections prove, by slug.
 
-    Where they name several namespaces, the oldest object that exists has the slug, then the collection behind the
-    alias; the rest is by name, so that every run comes to the same.
+    If collections name several namespaces, the order is: existing objects first, the oldest of them; then the
+    collection behind the alias; then by name, so that the result is deterministic.
     """
     by_slug: dict[str, list[Witness]] = {}
     numbers: dict[str, int] = {}
@@ -108,19 +108,19 @@ def _rank(witness: Witness) -> tuple[Any, ...]:
 
 def _claim_from(witnesses: Sequence[Witness]) -> SlugClaim:
     first = witnesses[0].marker
-    used = [one.connection for one in witnesses if one.marker.namespace == first.namespace]
+    used = [witness.connection for witness in witnesses if witness.marker.namespace == first.namespace]
     connections = tuple(dict.fromkeys(used))[:MOST_CONNECTIONS]
     return SlugClaim(namespace=first.namespace, uid=first.uid, connections=connections)
 
 
 def claim_to_json(claim: SlugClaim) -> dict[str, Any]:
-    """A claim as it is stored."""
-    told = {"namespace": claim.namespace, "uid": claim.uid, "connections": list(claim.connections)}
-    return told | ({"leastEpoch": claim.least_epoch} if claim.least_epoch else {})
+    """Render a claim as it is stored."""
+    document = {"namespace": claim.namespace, "uid": claim.uid, "connections": list(claim.connections)}
+    return document | ({"leastEpoch": claim.least_epoch} if claim.least_epoch else {})
 
 
 def claim_from_json(document: Any) -> SlugClaim | None:
-    """A stored claim, None of what is none: people can write where claims lie."""
+    """Parse a stored claim; None if it is invalid, as users can edit the storage."""
     if not isinstance(document, Mapping) or not isinstance(document.get("namespace"), str):
         return None
     connections, least_epoch = document.get("connections"), document.get("leastEpoch")
@@ -134,11 +134,11 @@ def claim_from_json(document: Any) -> SlugClaim | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentClaim:
-    """One object that claims a slug.
+    """An object that claims a slug.
 
     Attributes:
-        created: the object's creationTimestamp, RFC 3339 UTC.
-        has_collection: decides between two objects of one second, as it does for the operator.
+        created: creationTimestamp of the object, RFC 3339 UTC.
+        has_collection: Tie-breaker between objects created in the same second, as in the operator.
     """
 
     uid: str
@@ -148,5 +148,5 @@ class AgentClaim:
 
     @property
     def seniority(self) -> tuple[str, bool, str]:
-        """The smallest wins the slug."""
+        """Sort key; the object with the lowest gets the slug."""
         return self.created, not self.has_collection, self.uid

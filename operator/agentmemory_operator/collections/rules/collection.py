@@ -1,7 +1,7 @@
-"""The collection as a value: the same type for what is desired and what is observed.
+"""A collection as a value: the same type for the desired and the observed state.
 
-Of its limits, those of strict mode: a PATCH merges and cannot unset one, so one that is no longer asked for is set to a
-value that allows everything.
+A PATCH merges the limits of strict mode and cannot unset one. So a limit that is no longer configured is set to a value
+that permits everything.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,20 @@ from agentmemory_operator.spec.naming import PLACEHOLDER_KEY
 from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, Quantization
 
 KEYWORD_VECTOR = "agentmemory_keyword"
-"""Name of the sparse vector beside the nameless dense one; a name that is ours alone, as the vector may be dropped."""
+"""Name of the sparse vector, in addition to the unnamed dense one. Unique to this product, because the vector may be
+dropped."""
 
 METADATA_KEY = "agentmemory"
-"""The one key of the collection's metadata that holds the marker; a PATCH merges metadata key by key."""
+"""Metadata key of the marker. A PATCH merges metadata key by key."""
 
 ORIGIN_KEY = "agentmemoryOrigin"
-"""The key that names the agent whose memories they were first, in a copy that became another agent's."""
+"""Metadata key of a clone: the agent that the memories were first stored for."""
 
 PREVIOUS_KEY = "agentmemoryPrevious"
-"""The key that says, of a collection that was replaced, since when, until when it is kept, and why."""
+"""Metadata key of a replaced collection: times of its replacement and of the end of its retention, and the reason."""
 
 GREEN, GREY, RED = "green", "grey", "red"
-"""Of Qdrant's words for a collection's state, those that decide something here."""
+"""The states of a collection in Qdrant that decisions depend on."""
 
 Limit = bool | int | float
 Limits = tuple[tuple[str, Limit], ...]
@@ -48,16 +49,16 @@ LIFTED: dict[str, Limit] = {
 
 DEFAULT_LANGUAGE = "english"
 WINDOW = 2
-"""Memories of the session before a memory whose text belongs to its keyword text."""
+"""Number of preceding memories of the session whose text is part of a memory's keyword text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeywordSource:
-    """What the keyword vectors of one collection were made of, as its metadata says.
+    """Source of a collection's keyword vectors, from its metadata.
 
     Attributes:
-        language: whose stop words and stemmer the engine uses.
-        window: memories of the session before a memory whose text belongs to its keyword text.
+        language: Language of the stop words and the stemmer.
+        window: Number of preceding memories of the session whose text is part of a memory's keyword text.
     """
 
     language: str
@@ -65,19 +66,19 @@ class KeywordSource:
 
 
 Owner = tuple[str, str, str]
-"""Cluster, namespace and name of the object that a collection belongs to; empty where a marker does not say it."""
+"""Cluster, namespace and name of the object that owns a collection; "" for each that a marker leaves out."""
 
 
 def is_owner(named: Owner, ours: Owner) -> bool:
-    """Whether a marker names an object: the one rule by which API and operator call a collection theirs.
+    """Return whether a marker names an object. API and operator use this rule for ownership.
 
-    What leaves out cluster, namespace or name names nobody, and two that leave out the same are not the same.
+    A marker that leaves out cluster, namespace or name matches no object, not even one that leaves out the same.
     """
     return all(named) and named == ours
 
 
 def owner_in(metadata: Mapping[str, Any] | None) -> Owner:
-    """The owner that the marker in a collection's metadata names, whatever was written there."""
+    """Return the owner in the marker of a collection's metadata; empty strings if it is missing or malformed."""
     marker = (metadata or {}).get(METADATA_KEY)
     return _owner_from(marker) if isinstance(marker, Mapping) else ("", "", "")
 
@@ -91,15 +92,15 @@ def _owner_from(document: Mapping[str, Any]) -> Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """Who owns a collection and what its vectors mean; lies in the collection's metadata.
+    """Ownership marker in a collection's metadata: its owner, and the meaning of its vectors.
 
     Attributes:
-        generation, config_hash: of the object when its collection was last brought in line.
-        connection: NAMESPACE/NAME of the object's QdrantConnection, whose owner decides who may take the collection
-            over; None where the marker leaves it out.
-        preset: the object's; None where the marker leaves it out, which means `cortex`.
-        agent: the object's slug, which ids are made with; None where the marker leaves it out. No marker is
-            written for it alone.
+        generation, config_hash: Those of the object when its configuration was last applied to the collection.
+        connection: NAMESPACE/NAME of the object's QdrantConnection, whose owner decides about takeovers. None if the
+            marker leaves it out.
+        preset: Preset of the object. None if the marker leaves it out, which means `cortex`.
+        agent: Slug of the object, from which ids are derived. None if the marker leaves it out. A marker is never
+            written only to add it.
     """
 
     cluster_id: str
@@ -117,24 +118,24 @@ class Marker:
 
     @property
     def owner(self) -> Owner:
-        """Whom it names."""
+        """The owner that it names."""
         return self.cluster_id, self.namespace, self.name
 
     def is_same_object(self, other: "Marker") -> bool:
-        """Whether both name the same object of the same cluster, whatever its uid."""
+        """Return whether both markers name the same object of the same cluster, regardless of its UID."""
         return is_owner(self.owner, other.owner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """A collection's shape. None in a desired value means: not ours to decide.
+    """Configuration of a collection. None in a desired value leaves the field as it is.
 
     Attributes:
-        datatype: Float32, Float16 or Uint8: how the vectors are stored.
-        memory: Cached or Cold: where the vectors lie, by effect, whatever the name that the server was told.
-        payload_on_disk: where contents and other fields of memories are read from; False keeps them in RAM too.
-        strict_mode: (limit, value) under the engine's names, sorted; `enabled` is one of them.
-        has_keyword: there is a sparse vector for keywords, weighted by how rare a word is.
+        datatype: Datatype of stored vectors: Float32, Float16 or Uint8.
+        memory: Memory tier of the vectors, Cached or Cold, by effect: Qdrant has several settings for it.
+        payload_on_disk: True if payloads are on disk only. False keeps them in RAM too.
+        strict_mode: (limit, value) with Qdrant's names, sorted; `enabled` is one of them.
+        has_keyword: True if it has a sparse vector for keywords with IDF weights.
         indexes: (field, schema type), sorted by field.
     """
 
@@ -156,17 +157,18 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the server answered about one alias.
+    """Observed state of the collection behind an alias.
 
     Attributes:
-        physical: the collection's own name; equal to the alias for a plain collection of that name.
-        points: approximate number of points, tombstones included.
+        physical: Physical name. Equal to the alias for a plain collection of that name.
+        points: Approximate number of points, tombstones included.
+        indexed: Approximate number of indexed vectors.
         state: green, yellow, grey or red.
-        is_busy: optimizations are queued or running, or shards are copied from peer to peer.
-        fault: the engine's words for what stopped its optimizers; empty when nothing did.
-        record: of the rebuild that made it.
-        is_held: its writers, or all of its clients, are held, or are about to be.
-        placement: where its replicas are; None of a server that is alone, or does not tell.
+        is_busy: True if optimizations are queued or running, or shards are being copied between peers.
+        fault: Qdrant's error message if the optimizers have stopped, otherwise "".
+        record: Record of the rebuild that created it. None otherwise.
+        is_held: True if its clients must wait, or a move is announced; see `announcement.is_held`.
+        placement: Placement of its replicas. None for a single server, or if the server does not report it.
     """
 
     physical: str
@@ -182,28 +184,31 @@ class Observed:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it bears the alias's name itself; no slug has two underscores."""
+        """True if its own name is the alias. No slug contains two underscores."""
         return not self.is_aliased and "__" not in self.physical
 
     placement: Placement | None = None
 
 
 def figures_in(collection: Collection) -> dict[str, Any]:
-    """The fields of a collection by name, with the figures of graph and optimizers one by one, as digests have them."""
-    found = {each.name: getattr(collection, each.name) for each in fields(collection)}
+    """Return the fields of a collection by name.
+
+    Settings of HNSW and optimizers are separate entries, as in digests.
+    """
+    found = {attribute.name: getattr(collection, attribute.name) for attribute in fields(collection)}
     hnsw, optimizers = found.pop("hnsw"), found.pop("optimizers")
     return found | asdict(hnsw) | asdict(optimizers)
 
 
 def has_same_vectors(live: Collection, desired: Collection) -> bool:
-    """Whether the vectors of both are of one space; those of an adopted collection are what its object says."""
+    """Return whether both collections have the same vector space. Without a marker, only the size is compared."""
     if live.marker is None or desired.marker is None:
         return live.size == desired.size
     return live.marker.embedding.identity == desired.marker.embedding.identity
 
 
 def handed_over(found: Marker, ours: Marker) -> Marker:
-    """A marker that says the same of the vectors, and that they are ours."""
+    """Return a marker with the same description of the vectors and another owner."""
     return replace(
         found,
         cluster_id=ours.cluster_id,
@@ -216,12 +221,12 @@ def handed_over(found: Marker, ours: Marker) -> Marker:
 
 
 def marker_to_json(marker: Marker) -> dict[str, Any]:
-    """The marker as it lies in the collection's metadata: camelCase, without what is None."""
+    """Render a marker for metadata: camelCase keys, None left out."""
     return _camel_keys(asdict(marker))
 
 
 def marker_from_json(document: Mapping[str, Any]) -> Marker:
-    """The marker that a collection's metadata holds; keys of a newer version are dropped."""
+    """Parse a marker from metadata; unknown keys of newer versions are ignored."""
     cluster_id, namespace, name = _owner_from(document)
     return Marker(
         cluster_id=cluster_id,
@@ -240,37 +245,37 @@ def marker_from_json(document: Mapping[str, Any]) -> Marker:
 
 
 def is_placeholder(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether a collection's metadata says that it only keeps the snapshots of its name in reach."""
+    """Return whether a collection is a placeholder, which only keeps the snapshots of its name available."""
     ours = (metadata or {}).get(METADATA_KEY)
     return isinstance(ours, Mapping) and bool(ours.get(PLACEHOLDER_KEY))
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """The tenant that a collection or a placeholder is of: a namespace of a cluster."""
+    """A namespace of a cluster, which owns a collection or placeholder."""
 
     cluster_id: str
     namespace: str
 
 
 def placeholder_metadata(owner: Tenant | None) -> dict[str, Any]:
-    """The metadata of a placeholder.
+    """Build the metadata of a placeholder.
 
     Args:
-        owner: None of one that is gone before its call ends.
+        owner: None for a placeholder that is deleted within the same call.
     """
     named = {"clusterId": owner.cluster_id, "namespace": owner.namespace} if owner else {}
     return {METADATA_KEY: {PLACEHOLDER_KEY: True, **named}}
 
 
 def tenant_in(metadata: Mapping[str, Any] | None) -> Tenant | None:
-    """Whose a collection's metadata says that it is, None where it does not say so whole."""
+    """Return the tenant that a collection's metadata names, or None if cluster or namespace is missing."""
     cluster_id, namespace, _ = owner_in(metadata)
     return Tenant(cluster_id, namespace) if cluster_id and namespace else None
 
 
 def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether a collection's metadata names nobody: it is unmarked, or a placeholder without an owner."""
+    """Return whether a collection's metadata names no owner: it has no marker, or is a placeholder without an owner."""
     ours = (metadata or {}).get(METADATA_KEY)
     if is_placeholder(metadata):
         return "clusterId" not in (ours or {}) and "namespace" not in (ours or {})
@@ -278,7 +283,7 @@ def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
 
 
 def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
-    """The embedding that a marker names."""
+    """Parse the embedding in a marker."""
     return EmbeddingSource(
         provider=str(document.get("provider", "none")),
         model=document.get("model"),
@@ -297,12 +302,12 @@ def _prefixes_from_json(document: Mapping[str, Any] | None) -> Prefixes | None:
 
 
 def embedding_to_json(source: EmbeddingSource) -> dict[str, Any]:
-    """The embedding as it lies in metadata."""
+    """Render an embedding for metadata."""
     return _camel_keys(asdict(source))
 
 
 def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | None:
-    """The keyword text that a marker names, None where there is none."""
+    """Parse the keyword source in a marker, or None without one."""
     if not document:
         return None
     return KeywordSource(
@@ -317,7 +322,7 @@ def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def desired_limits(spec: StrictModeSpec | None) -> Limits | None:
-    """What the block asks for, None without one: then the limits are not ours."""
+    """Return the limits that the spec configures, or None without `strictMode`: then the existing ones stay."""
     if spec is None:
         return None
     given: dict[str, Limit] = spec.model_dump(exclude_none=True)
@@ -325,18 +330,18 @@ def desired_limits(spec: StrictModeSpec | None) -> Limits | None:
 
 
 def limits_to_set(desired: Limits | None, live: Limits | None) -> Limits:
-    """What a PATCH must say; limits that this operator does not offer stay as they are."""
+    """Return the limits for a PATCH. Limits that the spec does not offer stay unchanged."""
     if not desired:
         return ()
-    wanted, has = dict(desired), dict(live or ())
-    if wanted["enabled"]:
-        wanted |= {name: LIFTED[name] for name in has.keys() & LIFTED.keys() - wanted.keys()}
-    return tuple(sorted((name, value) for name, value in wanted.items() if has.get(name) != value))
+    required, existing = dict(desired), dict(live or ())
+    if required["enabled"]:
+        required |= {name: LIFTED[name] for name in existing.keys() & LIFTED.keys() - required.keys()}
+    return tuple(sorted((name, value) for name, value in required.items() if existing.get(name) != value))
 
 
 def limits_in_force(live: Limits | None) -> dict[str, Limit]:
-    """The limits without those that allow everything; empty while strict mode is off."""
-    has = dict(live or ())
-    if not has.get("enabled"):
+    """Return the limits that restrict something; empty if strict mode is off."""
+    existing = dict(live or ())
+    if not existing.get("enabled"):
         return {}
-    return {name: value for name, value in has.items() if LIFTED.get(name) != value}
+    return {name: value for name, value in existing.items() if LIFTED.get(name) != value}

@@ -1,4 +1,4 @@
-"""Spec to desired collection: the canonical form that planning compares with what the server reports."""
+"""Builds the desired collection of an object, in the canonical form that is compared with the server's state."""
 
 import hashlib
 import json
@@ -45,25 +45,25 @@ from agentmemory_operator.spec.kinds.spec_index import Index, ShardingSpec
 from agentmemory_operator.spec.presets import CORTEX, PRESETS
 
 DEFAULT_OF_OLD_MARKERS = CORTEX.name
-"""The preset of a collection whose marker names none: it was the only one that objects had without naming it."""
+"""Preset of a collection whose marker has none: it was the only preset at that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTerms:
-    """On what terms a pass may change a collection.
+    """Terms under which a pass may change a collection.
 
     Attributes:
-        takeover: what allows this object to take over another's collection; None allows nothing.
-        approved: digest of the plan that somebody has approved.
-        older: what the object asks for under each older revision of its preset.
-        ends: what memories end by under the newest revision that each older one keeps; empty where nothing is.
-        drift_policy: what becomes of a difference that no spec asked for.
-        wants_alias: a plain collection that was adopted is to be put behind the alias.
-        rebuild: what holds for a Rebuild.
-        batch: texts in one request to the embedding provider.
-        cancelled: digest of the Rebuild that somebody has stopped.
-        taken_back: the collection that was rolled back, or is to be.
-        survey: what a Rebuild's costs are known from; None knows less of them.
+        takeover: Permissions to take over another object's collection. None permits nothing.
+        approved: Digest of the approved plan. None without one.
+        older: Desired collections under each older revision of the preset.
+        ends: For each older revision, a text about memories that end earlier under the newest one; "" if none do.
+        drift_policy: Handling of drift.
+        wants_alias: True if an adopted plain collection must be replaced by one behind the alias.
+        rebuild: Settings of a Rebuild.
+        batch: Number of texts in one request to the embedding provider.
+        cancelled: Digest of the cancelled Rebuild. None without one.
+        taken_back: Collection whose rebuild is or will be rolled back. None without one.
+        survey: Facts for the costs of a Rebuild. None estimates without them.
     """
 
     takeover: TakeoverTerms | None = None
@@ -80,7 +80,7 @@ class PassTerms:
 
 
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
-    """What the object asks for, each number from its field, profile or preset."""
+    """Build the collection that an object configures; each value comes from its field, profile or preset."""
     preset, index = preset_of(memory), memory.spec.index or Index()
     embedding = embedding_source(effective_embedding(memory))
     tuning = effective_tuning(memory)
@@ -119,12 +119,12 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
 
 
 def _indexes(memory: AgentMemory, keyword: KeywordSource | None) -> dict[str, str]:
-    """The type of each payload index by field."""
+    """Return the schema type of each payload index by field."""
     return effective_indexes(memory) | (keyword_indexes(memory) if keyword else {})
 
 
 def terms_of(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
-    """The terms of a pass over the object: what its annotations allow, and what it asked for before."""
+    """Build the terms of a pass from the object's annotations and the older revisions of its preset."""
     older = {
         preset_of(before).revision: desired_collection(before, cluster_id=cluster_id)
         for before in revisions_of(memory)[:-1]
@@ -147,13 +147,13 @@ def terms_of(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
 
 
 def on_record(memory: AgentMemory, live: Marker | None) -> AgentMemory:
-    """The object with the preset that its collection has, where neither itself nor its status says which.
+    """Return the object with the preset of its collection, if neither its spec nor its status has one.
 
     Args:
-        live: the collection's marker; None without one: then the object is new, and has the default.
+        live: Marker of the collection. None without one: the object is new and gets the default preset.
 
     Raises:
-        SpecInvalid: this version does not know the preset.
+        SpecInvalid: If this version does not define the preset.
     """
     if live is None or not is_undecided(memory):
         return memory
@@ -167,18 +167,18 @@ def on_record(memory: AgentMemory, live: Marker | None) -> AgentMemory:
 
 
 def connection_named(memory: AgentMemory) -> str:
-    """NAMESPACE/NAME of the QdrantConnection that the object refers to."""
+    """Return NAMESPACE/NAME of the QdrantConnection that the object refers to."""
     ref = memory.spec.connection_ref
     return f"{ref.namespace or memory.metadata.namespace}/{ref.name}"
 
 
 def newest_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
-    """What the object asks for under the newest revision of its preset."""
+    """Build the collection that an object configures under the newest revision of its preset."""
     return desired_collection(revisions_of(memory)[-1], cluster_id=cluster_id)
 
 
 def keyword_source(memory: AgentMemory) -> KeywordSource | None:
-    """What keyword vectors are made of, None where neither the object nor its preset asks for them."""
+    """Return the source of keyword vectors, or None if neither the object nor its preset configures them."""
     keyword = memory.spec.index.keyword if memory.spec.index else None
     if not has_keyword(memory):
         return None
@@ -186,6 +186,6 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
 
 
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
-    """The first 12 hex digits of the SHA-256 of everything that shapes the collection."""
+    """Return the first 12 hex digits of the SHA-256 of the whole configuration of a collection."""
     config = figures_in(shape) | {"embedding": embedding, "keyword": keyword}
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=asdict).encode()).hexdigest()[:12]

@@ -1,8 +1,8 @@
-"""Drift: what differs from the spec although no spec asked for the change.
+"""Drift: differences from the desired collection that no change of the spec explains.
 
-A collection's marker says by its config hash which shape was last brought about. Where that is the shape that is asked
-for now, whatever differs was changed by somebody else. The alias, the marker and sleeping optimizers are no drift but
-the operator's own, and put right under every policy.
+The config hash in a collection's marker identifies the configuration that was applied last. If it is the desired one,
+the operator has caused none of the differences. A missing alias, an outdated marker and paused optimizers are not
+drift: the operator repairs these under every policy.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ from agentmemory_operator.spec.presets.table import Hnsw, Optimizers
 
 
 class DriftPolicy(StrEnum):
-    """What becomes of a difference that no spec asked for; docs/drift.md."""
+    """Handling of drift; docs/drift.md."""
 
     CORRECT = "Correct"
     REPORT = "Report"
@@ -56,7 +56,7 @@ class Difference:
     """One difference, as text.
 
     Attributes:
-        path: the field of the spec that it is about.
+        path: Field of the spec.
     """
 
     path: str
@@ -68,9 +68,9 @@ class Difference:
 
 
 def is_drift(desired: Collection, observed: Observed | None, *, last_physical: str | None) -> bool:
-    """Whether what differs was changed behind the operator's back.
+    """Return whether the differences of a collection were not made by the operator.
 
-    A creation that was interrupted differs too; its alias, the last step, is missing.
+    An interrupted creation differs too, but it has no alias, which is set last.
     """
     live, ours = observed.collection.marker if observed else None, desired.marker
     if observed is None or live is None or ours is None:
@@ -80,12 +80,12 @@ def is_drift(desired: Collection, observed: Observed | None, *, last_physical: s
 
 
 def without_drift(plan: Plan) -> Plan:
-    """The plan cut to what is the operator's own."""
+    """Return the plan without corrections of drift."""
     return replace(plan, changes=tuple(change for change in plan.changes if _is_own(change)))
 
 
 def differences(desired: Collection, live: Collection, changes: Iterable[Change]) -> tuple[Difference, ...]:
-    """What the changes would set right, field by field."""
+    """Return the drift that the changes would correct, field by field."""
     drift = (change for change in changes if not _is_own(change))
     return tuple(found for change in drift for found in _differences(desired, live, change))
 
@@ -96,26 +96,26 @@ def _is_own(change: Change) -> bool:
 
 def _differences(desired: Collection, live: Collection, change: Change) -> Iterator[Difference]:
     match change:
-        case Rebuild(field, observed, wanted):
-            yield Difference(field, wanted, observed)
+        case Rebuild(field, observed, expected):
+            yield Difference(field, expected, observed)
         case UpdateStrictMode(limits):
-            has = dict(live.strict_mode or ())
+            existing = dict(live.strict_mode or ())
             for name, value in limits:
-                yield Difference(f"index.strictMode.{to_camel(name)}", str(value), str(has.get(name)))
+                yield Difference(f"index.strictMode.{to_camel(name)}", str(value), str(existing.get(name)))
         case CreateIndexes(indexes):
-            there = dict(live.indexes)
+            indexed = dict(live.indexes)
             for field, kind in indexes:
-                yield Difference(f"index.payloadIndexes[{field}]", kind, there.get(field, NOTHING))
+                yield Difference(f"index.payloadIndexes[{field}]", kind, indexed.get(field, NOTHING))
         case _:
             ours, theirs = figures_in(desired), figures_in(live)
             for name in (figure.name for figure in fields(change) if figure.compare):
-                wanted, found = ours[name], theirs[name]
-                if wanted != found and (wanted is not None or name == "quantization"):
-                    yield Difference(PATHS.get(name, f"index.{name}"), _shown(wanted), _shown(found))
+                expected, found = ours[name], theirs[name]
+                if expected != found and (expected is not None or name == "quantization"):
+                    yield Difference(PATHS.get(name, f"index.{name}"), _shown(expected), _shown(found))
 
 
 def _shown(value: Any) -> str:
-    """A figure as text; a quantization as `Scalar (quantile 0.99, always_ram True)`."""
+    """Render a setting; a quantization as `Scalar (quantile 0.99, always_ram True)`."""
     if value is None or not is_dataclass(value) or isinstance(value, type):
         return str(value)
     figures = ", ".join(f"{name} {figure}" for name, figure in asdict(value).items())

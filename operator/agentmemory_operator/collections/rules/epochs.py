@@ -1,7 +1,7 @@
-"""What an alias leads to, told apart: each change of it gives the collection behind it an epoch that was never before.
+"""Epochs number the changes of an alias's target.
 
-Every epoch is greater than those before it, so that contents which a snapshot brings back, metadata included, are known
-to be of the past.
+Each change gives the new target a higher number than any target before. So metadata that a recovered snapshot brings
+back has a lower number, and is recognised as outdated.
 """
 
 from collections.abc import Mapping
@@ -9,22 +9,25 @@ from dataclasses import dataclass
 from typing import Any
 
 EPOCH_KEY = "agentmemoryEpoch"
-"""Key of a collection's metadata: {"number", "contents"}."""
+"""Metadata key: {"number", "contents"}; see `Epoch`."""
 
 CLOSED_KEY = "agentmemoryClosed"
-"""Key of a collection's metadata while it is neither read nor written: {"restore", "since", "epoch" afterwards}."""
+"""Metadata key of a collection that is neither read nor written: {"restore", "since", "epoch"}.
 
-_MOST = 1 << 53
-"""A number of JSON that every reader keeps."""
+It reopens with "epoch"."""
+
+_TOO_LARGE = 1 << 53
+"""Exclusive upper bound of integers that every JSON parser represents exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """Which change of what an alias leads to brought its collection there.
+    """The change of the alias that made the collection its target.
 
     Attributes:
-        number: of the change; Unix milliseconds where the clock has gone on since the last one. 0 before any.
-        contents: number of the last change that did not carry over what was written: a restore, or its way back.
+        number: Number of the change: the time in Unix milliseconds, or the previous number plus one if that is higher.
+            0 before any change.
+        contents: Number of the last change that did not copy all writes: a restore, or its rollback.
     """
 
     number: int = 0
@@ -32,48 +35,50 @@ class Epoch:
 
 
 def epoch_in(metadata: Mapping[str, Any] | None) -> Epoch:
-    """What a collection's metadata says, whatever was written there."""
-    told = (metadata or {}).get(EPOCH_KEY)
-    if not isinstance(told, Mapping):
+    """Read the epoch from a collection's metadata; missing or invalid numbers are 0."""
+    stored = (metadata or {}).get(EPOCH_KEY)
+    if not isinstance(stored, Mapping):
         return Epoch()
-    return Epoch(number=_number(told.get("number")), contents=_number(told.get("contents")))
+    return Epoch(number=_number(stored.get("number")), contents=_number(stored.get("contents")))
 
 
 def epoch_to_json(epoch: Epoch) -> dict[str, Any]:
-    """The change of metadata that says so."""
+    """Build the change of metadata that stores an epoch."""
     return {EPOCH_KEY: {"number": epoch.number, "contents": epoch.contents}}
 
 
 def next_epoch(last: Epoch, now_ms: int, *, carries: bool, least: int = 0) -> Epoch:
-    """The epoch after one.
+    """Return the epoch of the next change.
 
     Args:
-        carries: what was written before is there afterwards.
-        least: see `SlugClaim.least_epoch`.
+        carries: True if the change copies all earlier writes.
+        least: Minimum number; see `SlugClaim.least_epoch`.
     """
     number = max(now_ms, last.number + 1, least)
     return Epoch(number=number, contents=last.contents if carries else number)
 
 
 def closing_to_json(restore: str, since: str | None, epoch: int) -> dict[str, Any]:
-    """The change of metadata that closes a collection.
+    """Build the change of metadata that closes a collection.
 
     Args:
-        epoch: number of the one that it is opened with.
+        restore: Name of the restore that closes it.
+        since: Time of the closing from the restore's status, RFC 3339. None if it has none.
+        epoch: Number of the epoch with which it reopens.
     """
     return {CLOSED_KEY: {"restore": restore, "since": since, "epoch": epoch}}
 
 
 def closed_until(metadata: Mapping[str, Any] | None) -> int | None:
-    """The number of the epoch that a closed collection opens with; None where it is open.
+    """Return the number of the epoch with which a closed collection reopens, or None if it is open.
 
-    It is 0 where the metadata has none that is valid.
+    The number is 0 if the metadata has no valid one.
     """
-    told = (metadata or {}).get(CLOSED_KEY)
-    if not told:
+    stored = (metadata or {}).get(CLOSED_KEY)
+    if not stored:
         return None
-    return _number(told.get("epoch")) if isinstance(told, Mapping) else 0
+    return _number(stored.get("epoch")) if isinstance(stored, Mapping) else 0
 
 
-def _number(told: Any) -> int:
-    return told if isinstance(told, int) and not isinstance(told, bool) and 0 < told < _MOST else 0
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _TOO_LARGE else 0

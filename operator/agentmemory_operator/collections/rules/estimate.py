@@ -3,14 +3,14 @@
 Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 40,000 memories, docs/tuning.md):
 
     vectors        dimensions * bytes of the datatype + 2
-    compressed     int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
+    quantized      int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
     graph          4.23 * log2(memories in a segment) * (m / 16) ** 0.63
-    payload        400 for a content of 200 characters; on disk, and in RAM only where payload.onDisk is false, then in
-                   pages of 32 MiB a segment
-    indexes        400 for those of retrieval, 40 for each further one
-    keywords       w different words: 8.4w + 22 in RAM, 10.4w + 220 on disk; 58 in texts of three memories
+    payload        400 for a content of 200 characters, on disk; in RAM too if payload.onDisk is false, then in
+                   pages of 32 MiB for each segment
+    indexes        400 for those of retrieval, 40 for each additional one
+    keywords       w distinct words: 8.4w + 22 in RAM, 10.4w + 220 on disk; 58 in texts of three memories
     ids            30
-    log            4d + 500, with keywords 8w more, until it is cut, at most 64 MiB; on disk only
+    log            4d + 500, and 8w for keywords, until it is truncated; at most 64 MiB; on disk only
 """
 
 import math
@@ -31,12 +31,12 @@ from agentmemory_operator.spec.presets.table import (
 MIB = 1024**2
 SIZES = (10_000, 100_000, 1_000_000)
 AS_ASKED = "AsAsked"
-"""The name of the row that the collection itself gets beside the profiles."""
+"""Name of the row for the collection itself, in addition to the profiles."""
 
 PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
 PAYLOAD_PAGE_BYTES = 32 * MIB
 LOG_OVERHEAD_BYTES, LOG_MAX_BYTES = 500, 64 * MIB
-# Different words, without those that say nothing, of a memory of 200 characters and the two before it in its session.
+# Distinct words, without stop words, of a memory of 200 characters and the two before it in its session.
 KEYWORDS = 58
 CENTROIDS = 256
 BITS = {"OneBit": 1, "OneAndHalfBits": 1.5, "TwoBits": 2, "Bits1": 1, "Bits1_5": 1.5, "Bits2": 2, "Bits4": 4}
@@ -44,12 +44,14 @@ BITS = {"OneBit": 1, "OneAndHalfBits": 1.5, "TwoBits": 2, "Bits1": 1, "Bits1_5":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What of a collection its size depends on.
+    """The properties of a collection that determine its size.
 
     Attributes:
-        segments: 0 is one per CPU and counts as 2.
-        extra_indexes: payload indexes beyond those of retrieval.
-        keywords: different words in the keyword text of a memory; 0 where there are no keyword vectors.
+        vector_bytes: Bytes of one vector.
+        segments: Number of segments. 0 means one per CPU and counts as 2.
+        is_cold: True if the vectors are on disk.
+        extra_indexes: Number of payload indexes in addition to those of retrieval.
+        keywords: Distinct words in the keyword text of a memory. 0 without keyword vectors.
     """
 
     dimensions: int
@@ -65,14 +67,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Bytes for one copy of the collection."""
+    """Bytes of one replica of the collection."""
 
     ram: float
     disk: float
 
 
 def estimate(layout: Layout, memories: int) -> Estimate:
-    """What so many memories need; RAM is what has to stay there for searches not to read the disk for it."""
+    """Estimate the size of a number of memories. RAM is what searches need in order not to read from disk."""
     vectors = memories * (layout.vector_bytes + 2)
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)
@@ -94,12 +96,12 @@ def estimate(layout: Layout, memories: int) -> Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesInRam:
-    """What compressed copies of the vectors do to the RAM that a collection needs, in bytes.
+    """Effect of quantized copies of the vectors on the RAM of a collection, in bytes.
 
     Attributes:
-        copies: what they take of it.
-        vectors: what the vectors take of it beside them; nothing where those are on disk.
-        vectors_on_disk: what they spare: the vectors that would have to be in RAM without them.
+        copies: RAM of the copies.
+        vectors: RAM of the original vectors in addition. 0 if they are on disk.
+        vectors_on_disk: RAM that is saved, because the original vectors can be on disk.
     """
 
     copies: float
@@ -108,7 +110,7 @@ class CopiesInRam:
 
 
 def copies_in_ram(layout: Layout, memories: int) -> CopiesInRam | None:
-    """What its compressed copies cost and save; None of a layout that has none in RAM."""
+    """Return the RAM that quantized copies need and save, or None if the layout has none in RAM."""
     plain = replace(layout, quantization=None)
     copies = estimate(layout, memories).ram - estimate(plain, memories).ram
     if layout.quantization is None or not copies:
@@ -121,22 +123,22 @@ def copies_in_ram(layout: Layout, memories: int) -> CopiesInRam | None:
 
 
 def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
-    """The collection's own estimates and those of every profile, by number of memories."""
+    """Return the estimates of the collection and of every profile, by name and number of memories."""
     sizes = sorted({*SIZES, expected_memories})
-    rows = {AS_ASKED: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
+    by_name = {AS_ASKED: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
     for name in PROFILES:
-        rows[name] = {memories: estimate(profile_layout(name, collection, memories), memories) for memories in sizes}
-    return rows
+        by_name[name] = {memories: estimate(profile_layout(name, collection, memories), memories) for memories in sizes}
+    return by_name
 
 
 def shard_bytes(collection: Collection, memories: int) -> int:
-    """About what one of the collection's shards has on disk."""
+    """Return the estimated bytes of one shard on disk."""
     whole = estimate(layout_of(collection), memories).disk if memories else 0
     return round(whole / (collection.shard_number or 1))
 
 
 def layout_of(collection: Collection) -> Layout:
-    """The layout of a collection as it is."""
+    """Return the layout of a collection."""
     return Layout(
         dimensions=collection.size,
         vector_bytes=collection.size * _number_bytes(collection),
@@ -151,7 +153,7 @@ def layout_of(collection: Collection) -> Layout:
 
 
 def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
-    """The layout that a profile gives so many memories with the collection's vectors."""
+    """Return the layout that a profile gives a number of memories with the collection's vectors."""
     datatype = collection.datatype if collection.datatype in DATATYPE_BYTES else "Float32"
     figures = figures_of(PROFILES[name], expected_memories=memories, dimensions=collection.size, datatype=str(datatype))
     laid_out = replace(
@@ -165,19 +167,19 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
 
 
 def _number_bytes(collection: Collection) -> int:
-    # Whole-number vectors are not the operator's, but may be in a collection that it looks at.
+    # The operator creates no Uint8 vectors, but an adopted collection may have them.
     return 1 if collection.datatype == "Uint8" else DATATYPE_BYTES[collection.datatype or "Float32"]
 
 
 def _keyword_vectors(layout: Layout, memories: int) -> Estimate:
-    """What the words take: their index is in RAM whatever the profile, the vectors are on disk."""
+    """Return the size of keyword vectors: their index is always in RAM, the vectors are on disk."""
     if not layout.keywords:
         return Estimate(0, 0)
     return Estimate(memories * (8.4 * layout.keywords + 22), memories * (10.4 * layout.keywords + 220))
 
 
 def _payload_in_ram(layout: Layout, memories: int) -> float:
-    """Whole pages for each segment, one at least: what an empty agent takes too."""
+    """Return whole pages for each segment, at least one, which even an empty agent occupies."""
     segments = layout.segments or 2
     return segments * PAYLOAD_PAGE_BYTES * max(1, math.ceil(memories * PAYLOAD_BYTES / segments / PAYLOAD_PAGE_BYTES))
 

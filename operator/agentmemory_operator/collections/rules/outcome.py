@@ -1,4 +1,4 @@
-"""What a pass came to."""
+"""The outcome of a pass over a collection."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,17 +13,20 @@ from agentmemory_operator.collections.rules.replicas import Replication
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What holds after a pass; `plan` is what is still to do, all of it held by `refusal`.
+    """State of a collection after a pass.
 
     Attributes:
-        taken_from: the owner that lost the collection to this object in this pass.
-        corrected: the drift that the pass set right.
-        drift: the drift that stays: left as it is, or held.
-        is_queued: a Reindex waits for its turn.
-        unlisted: memories of each type that the object does not list.
-        memories: number of memories; None if the server refuses to count them.
-        to_reseal: memories sealed with data keys that are to be replaced; None where none is to be.
-        replication: what of the collection's replicas is not as it should be.
+        plan: Remaining changes, all withheld by `refusal`.
+        refusal: Reason for them. None if nothing is withheld.
+        applied: Changes that the pass made.
+        taken_from: Owner from which this pass took the collection over.
+        corrected: Drift that the pass corrected.
+        drift: Drift that remains: ignored by policy, or withheld.
+        is_queued: True if a Reindex or a copy of a shard waits for its slot.
+        unlisted: Number of memories of each type that the object does not list.
+        memories: Number of memories. None if the server refuses to count them.
+        to_reseal: Number of memories sealed with data keys that are being replaced. None if no keys are.
+        replication: Differences of the collection's replicas from the configuration. None without any.
     """
 
     observed: Observed
@@ -41,10 +44,10 @@ class Reconciled:
 
     @property
     def has_reindexed(self) -> bool:
-        """Whether the pass began a Reindex."""
+        """True if the pass started a Reindex."""
         return any(class_of(change) is ChangeClass.REINDEX for change in self.applied.changes)
 
     @property
     def is_woken(self) -> bool:
-        """Whether the pass woke a grey collection."""
+        """True if the pass resumed the optimizers of a grey collection."""
         return any(isinstance(change, WakeOptimizers) for change in self.applied.changes)

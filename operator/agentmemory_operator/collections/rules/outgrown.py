@@ -1,7 +1,7 @@
-"""Whether an agent has more memories than its layout was made for, and what to do about it.
+"""Condition `Outgrown`: an agent has more memories than its layout is designed for, with advice.
 
-The steps are those of the reference design R1: beyond 100,000 memories a larger graph, beyond 500,000 a server of its
-own, beyond a million several nodes.
+The steps are those of reference design R1: above 100,000 memories a larger graph, above 500,000 a dedicated server,
+above a million several nodes.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, c
 
 CONDITION = "Outgrown"
 M, EF_CONSTRUCT = 32, 256
-"""The graph for more than the first step."""
+"""Parameters of the graph above the first step."""
 
 FALLEN = 0.9
-"""A step that was passed counts as passed until the points fall below this share of it: numbers are approximate."""
+"""Share of a step below which it counts as no longer passed (hysteresis): numbers of points are approximate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A number of memories, and what is advised beyond it."""
+    """A number of memories, and the advice above it."""
 
     memories: int
     reason: Reason
@@ -49,11 +49,11 @@ STEPS = (
 
 
 def outgrown(observed: Observed, expected_memories: int, old: Mapping[str, Any]) -> ConditionState | None:
-    """The condition of an agent that has passed a step; None where it has passed none.
+    """Return the condition of an agent that has passed a step, or None.
 
     Args:
-        expected_memories: what the object says that it is sized for: steps up to that were foreseen.
-        old: the status before.
+        expected_memories: Number of memories that the object is sized for. Lower steps are expected and left out.
+        old: Previous status.
     """
     before = _step_in(old)
     passed = [
@@ -66,7 +66,7 @@ def outgrown(observed: Observed, expected_memories: int, old: Mapping[str, Any])
     if not passed:
         return None
     last = passed[-1]
-    # The number of points would change the message at every pass.
+    # Without the number of points, which would change the message in every pass.
     message = (
         f"there are more than {last.memories:,} memories, but the layout is for {expected_memories:,}:"
         f" {last.advice}; then update spec.index.expectedMemories"
@@ -75,9 +75,9 @@ def outgrown(observed: Observed, expected_memories: int, old: Mapping[str, Any])
 
 
 def passed_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a step was passed that the status before does not tell of."""
-    was, now = _step_in(old), _step_in(new)
-    return now is not None and (was is None or was.memories < now.memories)
+    """Return whether the new status reports a higher step than the old one."""
+    old_step, new_step = _step_in(old), _step_in(new)
+    return new_step is not None and (old_step is None or old_step.memories < new_step.memories)
 
 
 def _step_in(status: Mapping[str, Any]) -> Step | None:

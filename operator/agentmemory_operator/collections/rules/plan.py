@@ -1,26 +1,27 @@
-"""Desired x observed -> plan: what to do to a collection, as values that can be shown, refused, applied and tested.
+"""Plans the changes from an observed to a desired collection, as values that can be shown, refused, applied and tested.
 
 | difference | change | class | meaning |
 |---|---|---|---|
-| no collection | CreateCollection, CreateIndexes, SetAlias | InPlace | one body carries shape, marker and embedding |
-| collection without its alias | SetAlias | InPlace | a creation that was interrupted |
-| hnsw | UpdateHnsw | Reindex | background, serves meanwhile |
-| quantization | UpdateQuantization | Reindex | the engine replaces it whole |
+| no collection | CreateCollection, CreateIndexes, SetAlias | InPlace | one request for settings, marker and embedding |
+| collection without its alias | SetAlias | InPlace | an interrupted creation |
+| hnsw | UpdateHnsw | Reindex | in the background, while the collection serves |
+| quantization | UpdateQuantization | Reindex | Qdrant replaces it as a whole |
 | memory tier of the vectors | UpdateVectors | Reindex | the segments are rewritten |
-| replication factor | UpdateReplication | Reindex | of a cluster where shards are copied, one at a time; else InPlace |
+| payload on disk or in RAM | UpdatePayload | Reindex | |
+| replication factor | UpdateReplication | Reindex | if shards of a cluster are copied, one at a time; else InPlace |
 | optimizers | UpdateOptimizers | InPlace | |
-| strict mode | UpdateStrictMode | InPlace | a limit that nobody asks for any more is lifted |
+| strict mode | UpdateStrictMode | InPlace | a limit that is no longer configured is lifted |
 | payload index missing or of another type | CreateIndexes | InPlace | |
-| state grey, and no figure changes | WakeOptimizers | InPlace | after a restart the engine waits for an update |
-| marker | WriteMarker | InPlace | none on an adopted collection that a Rebuild would replace |
-| keyword vector missing | UpdateKeyword | Reindex | empty for memories that are there; the API makes theirs |
-| keyword vector that nobody asks for any more | UpdateKeyword | InPlace | made of the contents, so nothing is lost |
-| size, distance, datatype, shard number, embedding identity | Rebuild | Rebuild | needs a new collection; held |
-| replicas, of a cluster that has no calls for them | Rebuild | Rebuild | as above |
-| language, window or weighing of the keyword text | Rebuild | Rebuild | as above |
-| a plain collection, where an alias is asked for | Rebuild | Rebuild | part of any other Rebuild of it |
+| state grey, and no setting changes | WakeOptimizers | InPlace | after a restart, Qdrant waits for an update |
+| marker | WriteMarker | InPlace | not on an adopted collection that needs a Rebuild |
+| keyword vector missing | UpdateKeyword | Reindex | empty for existing memories; the API fills it |
+| keyword vector no longer configured | UpdateKeyword | InPlace | derived from the contents, so no data is lost |
+| size, distance, datatype, shard number, embedding identity | Rebuild | Rebuild | needs a new collection |
+| replicas, in a cluster without an API to move them | Rebuild | Rebuild | as above |
+| language or window of the keyword text | Rebuild | Rebuild | as above |
+| a plain collection, if an alias is required | Rebuild | Rebuild | only without another Rebuild, which includes it |
 
-What the desired value leaves None is not compared. Indexes that nobody asked for stay.
+Fields that are None in the desired value are not compared. Indexes that are not configured stay.
 """
 
 import hashlib
@@ -66,24 +67,24 @@ from agentmemory_operator.spec.presets.table import figures_to_set
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordered changes; `physical` is the collection they are for."""
+    """Ordered changes of the collection `physical`."""
 
     physical: str
     changes: tuple[Change, ...]
 
     @property
     def digest(self) -> str:
-        """First 12 hex digits of a SHA-256 over the changes; the same plan has the same digest.
+        """First 12 hex digits of a SHA-256 over the changes; equal plans have equal digests.
 
-        A marker's generation does not count: it follows every edit, and an approval has to outlive one of the ranking.
-        Neither does waking, which comes and goes with restarts of Qdrant.
+        The marker's generation is left out: it changes with every edit, and an approval must survive an edit of the
+        ranking. WakeOptimizers is left out too, because it depends on restarts of Qdrant.
         """
-        asked = (change for change in self.changes if not isinstance(change, WakeOptimizers))
-        content = [[type(change).__name__, _content_of(change)] for change in asked]
+        relevant = (change for change in self.changes if not isinstance(change, WakeOptimizers))
+        content = [[type(change).__name__, _content_of(change)] for change in relevant]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=asdict).encode()).hexdigest()[:12]
 
 
-# No plan has a record: it is what comes of one. Which peers have replicas may change while an approval waits.
+# A rebuild adds its record later. The peers with replicas may change while a plan waits for approval.
 _OUTSIDE = frozenset({"record", "moves", "bytes_each"})
 
 
@@ -95,31 +96,31 @@ def _content_of(change: Change) -> dict[str, Any]:
 
 
 def has_rebuild(plan: Plan) -> bool:
-    """Whether something of a plan needs a new collection."""
+    """Return whether a plan has a change that needs a new collection."""
     return any(isinstance(change, Rebuild) for change in plan.changes)
 
 
 def rebuild_digest(plan: Plan) -> str:
-    """The digest of what of a plan needs a new collection: what else changes meanwhile makes no other of it."""
+    """Return the digest of a plan's Rebuild only, which does not depend on the plan's other changes."""
     return Plan(plan.physical, tuple(change for change in plan.changes if isinstance(change, Rebuild))).digest
 
 
 def without_wake(plan: Plan) -> Plan:
-    """The plan without waking: a woken collection may be called grey for a moment more."""
+    """Return the plan without WakeOptimizers: Qdrant may report grey for a moment after that."""
     return replace(plan, changes=tuple(change for change in plan.changes if not isinstance(change, WakeOptimizers)))
 
 
 def plan_changes(
     desired: Collection, observed: Observed | None, *, alias: str, physical: str, wants_alias: bool = False
 ) -> Plan:
-    """The changes that bring the observed collection to the desired one; empty when it is there.
+    """Plan the changes from the observed to the desired collection; empty if there are no differences.
 
     Args:
-        desired: canonical; its marker is the object's.
-        observed: None when nothing is behind the alias.
-        alias: the stable name.
-        physical: the name a new collection gets.
-        wants_alias: a collection that bears the alias's name itself is to be put behind it.
+        desired: Canonical, with the object's marker.
+        observed: None if there is no collection behind the alias.
+        alias: Stable name.
+        physical: Name of a new collection.
+        wants_alias: True if a collection with the alias's own name must be replaced by one behind the alias.
     """
     if observed is None:
         create = CreateCollection(physical, replace(desired, indexes=()))
@@ -133,7 +134,7 @@ def plan_changes(
 
 
 def with_wake(plan: Plan, observed: Observed) -> Plan:
-    """The plan with what wakes a grey collection; a change of a figure wakes it by itself."""
+    """Add WakeOptimizers for a grey collection, unless another change wakes the optimizers anyway."""
     if observed.state != GREY or any(isinstance(change, WAKING) for change in plan.changes):
         return plan
     return replace(plan, changes=(*plan.changes, WakeOptimizers()))
@@ -153,7 +154,7 @@ def _differences(desired: Collection, observed: Observed) -> Iterator[Change]:
     if marker != live.marker and marker is not None:
         yield WriteMarker(marker)
     if live.has_keyword and not desired.has_keyword and marker is not None:
-        # After the marker: who reads it writes no more into the vector.
+        # After the marker: processes that have read it no longer write the vector.
         yield UpdateKeyword(has_keyword=False)
 
 
@@ -187,7 +188,7 @@ def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:
 
 
 def _embedding_rebuilds(desired: EmbeddingSource, live: EmbeddingSource) -> Iterator[Rebuild]:
-    """Yield what makes two vector spaces of the same size."""
+    """Yield differences that change the vector space without changing the size."""
     if desired.provider != live.provider:
         yield Rebuild("embedding.provider", live.provider, desired.provider)
     if desired.model != live.model:
@@ -210,7 +211,7 @@ def _replication(desired: Collection, observed: Observed) -> Iterator[UpdateRepl
 
 
 def _immovable(desired: Collection, observed: Observed) -> Iterator[Rebuild]:
-    """Yield what only another collection brings about where the cluster has no calls for replicas."""
+    """Yield a difference in replicas that needs a new collection, because the cluster has no API to move them."""
     factor, placement = desired.replication_factor, observed.placement
     if factor is None or placement is None or placement.can_move:
         return
@@ -229,20 +230,20 @@ def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None)
 
 
 def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) -> Marker | None:
-    """The marker the collection should carry.
+    """Return the marker that the collection should have, or None for no marker.
 
-    The generation alone is no reason to write: most generations change only the ranking. While a Rebuild is held the
-    collection keeps saying what its vectors are.
+    A new generation is not written without another change: most generations change only the ranking. While a Rebuild is
+    withheld, the marker keeps the embedding of the existing vectors.
     """
     if desired.marker is None:
         return None
     if live.marker is None:
-        # What the vectors of an adopted collection mean is known only where it is as the object asks.
+        # The embedding of an adopted collection is known only if the collection needs no Rebuild.
         return None if is_held else desired.marker
     if is_held:
         embedding, config_hash = live.marker.embedding, live.marker.config_hash
         keyword = desired.marker.keyword and (live.marker.keyword or desired.marker.keyword)
-        shown = replace(desired.marker, embedding=embedding, config_hash=config_hash, keyword=keyword)
-        return replace(shown, generation=live.marker.generation)
+        written = replace(desired.marker, embedding=embedding, config_hash=config_hash, keyword=keyword)
+        return replace(written, generation=live.marker.generation)
     kept = replace(desired.marker, generation=live.marker.generation)
     return live.marker if kept == live.marker else desired.marker

@@ -1,15 +1,15 @@
-"""What a Rebuild costs, before anybody approves it: estimates, and what makes it impossible. Pure.
+"""Estimates of the costs of a Rebuild, shown before its approval, and reasons why it is impossible. Pure.
 
-| figure | from |
+| figure | source |
 |---|---|
-| disk, RAM | the estimate of the new collection (`estimate.py`) times its copies, contents of the sampled length |
-| per node | spread evenly over as many nodes as there are copies of shards |
-| embedding calls | points over batchSize; none where the vectors are copied |
-| tokens | the sampled lengths, 4 characters a token, as elsewhere |
-| time | 2,000 points a second, what one client stores at least (bench/README.md); longer with a bound on the calls |
-| room | what the server says of its machine: the size of its disk and RAM, never what is free of them |
+| disk, RAM | estimate of the new collection (`estimate.py`) times its replicas, with contents of the sampled length |
+| per node | spread evenly over as many nodes as there are replicas of shards |
+| embedding calls | points divided by batchSize; none if vectors are copied |
+| tokens | sampled lengths, 4 characters a token, as elsewhere |
+| time | 2,000 points a second, the minimum rate of one client (bench/README.md); longer if calls are limited |
+| room | total disk and RAM of the server's machine; free space is not reported |
 
-How long the provider itself takes is not known beforehand.
+The response time of the embedding provider is unknown in advance and not included.
 """
 
 import math
@@ -26,21 +26,21 @@ from agentmemory_operator.spec.effective.policies import RebuildSettings
 GIB = 1024**3
 COPIED_PER_S = 2_000
 SAMPLED = 256
-"""Memories whose lengths are looked at."""
+"""Number of memories whose length is sampled."""
 
-# Of a content of which length the estimate knows the payload.
+# Content length that the estimate of a payload assumes.
 _ESTIMATED_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What there is room for.
+    """Resources that are available for a Rebuild.
 
     Attributes:
-        nodes: servers of the cluster.
-        disk_bytes, ram_bytes: of one node's machine, in all; None where the server does not tell.
-        most_bytes: of disk that a Rebuild may take, of all nodes together; None leaves it to the size of the disk. That
-            says less: a server does not see every kind of volume.
+        nodes: Number of servers in the cluster.
+        disk_bytes, ram_bytes: Total of one node's machine. None if the server does not report it.
+        most_bytes: Maximum disk for a Rebuild, of all nodes together, set by the administrator. None uses the size of
+            the disk, which is less reliable: a server does not detect every kind of volume.
     """
 
     nodes: int = 1
@@ -50,10 +50,10 @@ class Room:
 
 
 def room_of(server: ServerCapabilities, *, most_bytes: int | None = None) -> Room:
-    """The room that a server reports.
+    """Return the resources that a server reports.
 
     Args:
-        most_bytes: of disk, by somebody's decision.
+        most_bytes: Maximum disk for a Rebuild, set by the administrator. None without one.
     """
     return Room(
         nodes=server.peers or 1, disk_bytes=server.disk_bytes, ram_bytes=server.ram_bytes, most_bytes=most_bytes
@@ -62,10 +62,11 @@ def room_of(server: ServerCapabilities, *, most_bytes: int | None = None) -> Roo
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was looked at of a collection that is to be rebuilt.
+    """Facts about a collection that is to be rebuilt.
 
     Attributes:
-        lengths: characters of the content of some memories; 0 of one without.
+        lengths: Characters of the contents of sampled memories; 0 for one without content.
+        room: Resources of the server.
     """
 
     lengths: tuple[int, ...]
@@ -74,16 +75,16 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a Rebuild takes; bytes are beside what the collection takes already, until that one is removed.
+    """Estimated costs of a Rebuild. Bytes are needed in addition to the present collection, until that is removed.
 
     Attributes:
-        calls: requests to the embedding provider; 0 where vectors are copied.
-        tokens: to embed; None where no content was looked at.
-        price: of the tokens, in the currency of the object's price; None where it gives none.
-        disk_bytes, ram_bytes: of all nodes together.
-        nodes: over which they are spread.
-        shortage: why there is no room for it; None where nothing speaks against it.
-        obstacle: why it cannot be done at all.
+        calls: Requests to the embedding provider. 0 if vectors are copied.
+        tokens: Tokens to embed. None if no content was sampled, or if vectors are copied.
+        price: Price of the tokens, in the currency of the object's price. None if the object has none.
+        disk_bytes, ram_bytes: Total of all nodes.
+        nodes: Number of nodes over which they are spread.
+        shortage: Reason why the server lacks space. None if it fits, as far as known.
+        obstacle: Reason why the Rebuild is impossible. None if it is possible.
     """
 
     points: int
@@ -99,24 +100,24 @@ class Costs:
 
     @property
     def disk_per_node(self) -> int:
-        """Bytes of disk on each of the nodes."""
+        """Bytes of disk on each node."""
         return math.ceil(self.disk_bytes / self.nodes)
 
     @property
     def ram_per_node(self) -> int:
-        """Bytes of RAM on each of the nodes."""
+        """Bytes of RAM on each node."""
         return math.ceil(self.ram_bytes / self.nodes)
 
 
 def costs_of(
     plan: Plan, desired: Collection, observed: Observed, *, settings: RebuildSettings, batch: int, survey: Survey | None
 ) -> Costs:
-    """What the Rebuild of a plan costs.
+    """Estimate the costs of a plan's Rebuild.
 
     Args:
-        settings: the object's.
-        batch: texts in one request to the embedding provider.
-        survey: what was looked at; None knows of no contents and bounds nothing.
+        settings: Rebuild settings of the object.
+        batch: Number of texts in one request to the embedding provider.
+        survey: Facts about the collection. None estimates without lengths and limits.
     """
     room = survey.room if survey else Room()
     lengths = survey.lengths if survey else ()
@@ -124,10 +125,10 @@ def costs_of(
     calls = math.ceil(observed.points / batch) if is_embedded else 0
     tokens = _tokens(lengths, observed.points) if is_embedded else None
     needed, nodes = _needed(desired, observed.points, lengths, room)
-    there, _ = _needed(observed.collection, observed.points, lengths, room)
+    present, _ = _needed(observed.collection, observed.points, lengths, room)
     if observed.is_plain:
-        # A copy of it is made too: the collection itself cannot be the way back.
-        needed = Estimate(needed.ram + there.ram, needed.disk + there.disk)
+        # A copy of a plain collection is kept for the rollback: the collection itself is deleted.
+        needed = Estimate(needed.ram + present.ram, needed.disk + present.disk)
     costs = Costs(
         points=observed.points,
         calls=calls,
@@ -139,20 +140,20 @@ def costs_of(
         price=None if tokens is None or settings.price is None else tokens * settings.price / 1e6,
         obstacle=_obstacle(desired, observed, lengths) if is_embedded else None,
     )
-    return replace(costs, shortage=_shortage(costs, there, room))
+    return replace(costs, shortage=_shortage(costs, present, room))
 
 
 def embeds(plan: Plan) -> bool:
-    """Whether a plan's Rebuild makes every vector anew: another vector space is asked for."""
+    """Return whether a plan's Rebuild computes new embeddings, because it changes the vector space."""
     return any(isinstance(change, Rebuild) and change.field.startswith("embedding.") for change in plan.changes)
 
 
 def describe_costs(costs: Costs) -> str:
-    """The costs in a few words."""
-    told = [f"about {_gib(costs.disk_bytes)} of disk and {_gib(costs.ram_bytes)} of RAM during the rebuild"]
+    """Render the costs as one short sentence."""
+    parts = [f"about {_gib(costs.disk_bytes)} of disk and {_gib(costs.ram_bytes)} of RAM during the rebuild"]
     if costs.calls:
-        told.insert(0, f"{costs.calls:,} embedding call{'s' if costs.calls > 1 else ''}{_words(costs)}")
-    return f"{', '.join(told)}, at least {_duration(costs.seconds)}"
+        parts.insert(0, f"{costs.calls:,} embedding call{'s' if costs.calls > 1 else ''}{_words(costs)}")
+    return f"{', '.join(parts)}, at least {_duration(costs.seconds)}"
 
 
 def _words(costs: Costs) -> str:
@@ -163,7 +164,7 @@ def _words(costs: Costs) -> str:
 
 
 def _tokens(lengths: Sequence[int], points: int) -> int | None:
-    """How many tokens all contents have, to two digits: a sample tells no more."""
+    """Return the tokens of all contents, rounded to two digits, the precision of the sample."""
     if not lengths:
         return None
     exact = round(points * sum(lengths) / len(lengths) / CHARACTERS_A_TOKEN)
@@ -171,23 +172,23 @@ def _tokens(lengths: Sequence[int], points: int) -> int | None:
 
 
 def _seconds(points: int, calls: int, settings: RebuildSettings) -> float:
-    most = settings.max_calls_per_hour
-    embedding_s = calls * 3600 / most if most else 0.0
+    limit = settings.max_calls_per_hour
+    embedding_s = calls * 3600 / limit if limit else 0.0
     return max(points / COPIED_PER_S, embedding_s)
 
 
-def _needed(shape: Collection, points: int, lengths: Sequence[int], room: Room) -> tuple[Estimate, int]:
-    """What a collection takes on all nodes together, and over how many of them it is spread."""
-    copies = shape.replication_factor or 1
-    nodes = max(1, min(room.nodes, copies * (shape.shard_number or room.nodes)))
-    one = estimate(layout_of(shape), points)
+def _needed(collection: Collection, points: int, lengths: Sequence[int], room: Room) -> tuple[Estimate, int]:
+    """Return the disk and RAM of a collection on all nodes together, and the number of nodes."""
+    copies = collection.replication_factor or 1
+    nodes = max(1, min(room.nodes, copies * (collection.shard_number or room.nodes)))
+    single = estimate(layout_of(collection), points)
     mean = sum(lengths) / len(lengths) if lengths else _ESTIMATED_CHARACTERS
     longer = points * max(0.0, mean - _ESTIMATED_CHARACTERS)
-    return Estimate(one.ram * copies, (one.disk + longer) * copies), nodes
+    return Estimate(single.ram * copies, (single.disk + longer) * copies), nodes
 
 
 def _obstacle(desired: Collection, observed: Observed, lengths: Sequence[int]) -> str | None:
-    """Why vectors cannot be made anew."""
+    """Return why the points cannot be embedded again, or None."""
     if not observed.points:
         return None
     if desired.marker is not None and desired.marker.embedding.provider == "none":
@@ -204,25 +205,27 @@ def _obstacle(desired: Collection, observed: Observed, lengths: Sequence[int]) -
     return None
 
 
-def _shortage(costs: Costs, there: Estimate, room: Room) -> str | None:
+def _shortage(costs: Costs, present: Estimate, room: Room) -> str | None:
     if room.most_bytes is not None and costs.disk_bytes > room.most_bytes:
         return (
             f"it needs about {_gib(costs.disk_bytes)} of disk, but the operator's AGENTMEMORY_MAX_REBUILD_GIB allows "
             f"{_gib(room.most_bytes)}: raise it"
         )
     disk_bytes = room.disk_bytes if room.most_bytes is None else None
-    for what, needed, taken, has in (
-        ("disk", costs.disk_per_node, there.disk / costs.nodes, disk_bytes),
-        ("RAM", costs.ram_per_node, there.ram / costs.nodes, room.ram_bytes),
+    for resource, needed, taken, total in (
+        ("disk", costs.disk_per_node, present.disk / costs.nodes, disk_bytes),
+        ("RAM", costs.ram_per_node, present.ram / costs.nodes, room.ram_bytes),
     ):
-        if has is not None and needed + taken > has:
-            known = (
-                ", or set the operator's AGENTMEMORY_MAX_REBUILD_GIB to the available space" if what == "disk" else ""
+        if total is not None and needed + taken > total:
+            remedy = (
+                ", or set the operator's AGENTMEMORY_MAX_REBUILD_GIB to the available space"
+                if resource == "disk"
+                else ""
             )
             return (
-                f"it needs about {_gib(needed)} of {what} on each node in addition to the {_gib(taken)} that the "
-                f"collection uses now, but the server reports {_gib(has)} in total: add more, choose a smaller "
-                f"layout (index.profile LowMemory){known}"
+                f"it needs about {_gib(needed)} of {resource} on each node in addition to the {_gib(taken)} that the "
+                f"collection uses now, but the server reports {_gib(total)} in total: add more, choose a smaller "
+                f"layout (index.profile LowMemory){remedy}"
             )
     return None
 
@@ -239,4 +242,4 @@ def _duration(seconds: float) -> str:
 
 
 TOKENS_MAX, CHARACTERS_A_TOKEN = 2048, 4
-"""The design's limit, counted as it counts: no tokenizer, which would be another one for each model."""
+"""Token limit of the design, estimated from characters as there: a tokenizer would be specific to one model."""

@@ -1,22 +1,22 @@
-"""A Rebuild and its way back: the steps in order, and what is on record of one in the metadata of collections.
+"""Steps of a rebuild and of its rollback, and the record of their progress in collection metadata.
 
-The source is what the alias leads to until the move, the target what it leads to afterwards. The target carries the
-record from the call on that creates it, so that whoever comes next goes on where the last one was killed; the source
-says while that is verified and moved to that there is a move ahead.
+The *source* is the alias's target before the move, the *target* the one after it. The target contains the record from
+the request that creates it, so that another operator can continue after a crash. While the target is being verified and
+moved to, the source contains the announcement of the move.
 
-| step | does |
+| step | action |
 |---|---|
-| Create | the target, empty, with the record |
-| Copy | every point, page by page; the record says up to where |
-| CatchUp | what was changed meanwhile, until hardly anything is left |
-| Converge | figures and indexes as the object asks; waits for the engine |
-| Verify | announces the move (that of a plain collection is announced in Move), compares both |
-| Keep | of a plain collection alone: a copy of it, the way back, since the collection itself has to go |
-| Move | carries what is left over, points the alias at the target |
-| Drain | what late writers left in the source, until there is nothing |
-| Settle | marks the source as replaced, and how long it is kept |
+| Create | create the empty target with the record |
+| Copy | copy every point, page by page; the record contains the cursor |
+| CatchUp | copy later changes, until hardly any are left |
+| Converge | apply settings and indexes of the object; wait for the optimizers |
+| Verify | announce the move (for a plain collection, Move does), compare both collections |
+| Keep | plain collections only: create a copy for the rollback, because the collection itself is deleted |
+| Move | copy the remaining changes, point the alias to the target |
+| Drain | copy late writes from the source, until there are none |
+| Settle | mark the source as replaced, with its retention |
 
-A Rollback begins at CatchUp: its source is what is live, its target the collection that was replaced.
+A rollback starts at CatchUp: its source is the live collection, its target the replaced one.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRecall:
-    """What the probes came to; shares of 0..1, None where they were not measured.
+    """Recall of probe searches, as shares from 0 to 1. None if not measured.
 
     Attributes:
-        probes: searches of each kind.
-        neighbours: of the source's nearest that are the target's too.
-        found_before, found_after: only where the memories were embedded anew.
-        index_before, index_after: of the source's and of the target's index.
+        probes: Number of searches of each kind.
+        neighbours: Share of the nearest neighbours in the source that are nearest in the target too.
+        found_before, found_after: Share of sampled memories found by a search for their own text, in source and target.
+            Measured only if memories were embedded again.
+        index_before, index_after: Recall of the HNSW index of source and target.
     """
 
     probes: int
@@ -59,31 +60,31 @@ _FIGURES = {
 
 
 def recall_to_json(recall: ProbeRecall) -> Json:
-    """The figures as status and record have them; what was not measured is left out."""
+    """Render the figures for status and record; None is left out."""
     return {_FIGURES.get(name, name): value for name, value in asdict(recall).items() if value is not None}
 
 
-def recall_from_json(told: Mapping[str, Any] | None) -> ProbeRecall | None:
-    """The figures on record, None where there are none."""
+def recall_from_json(recorded: Mapping[str, Any] | None) -> ProbeRecall | None:
+    """Parse recorded figures, or None without any."""
     names = {told_as: name for name, told_as in _FIGURES.items()}
-    values = {names.get(key, key): value for key, value in (told or {}).items()}
+    values = {names.get(key, key): value for key, value in (recorded or {}).items()}
     known = {name: values[name] for name in ProbeRecall.__slots__ if name in values}
     return ProbeRecall(**known) if "probes" in known else None
 
 
 REBUILD_KEY = "agentmemoryRebuild"
-"""Key of the target's metadata: the record."""
+"""Metadata key of the target: the record."""
 
 
 class RebuildKind(StrEnum):
-    """Which way it goes."""
+    """Direction of a rebuild."""
 
     REBUILD = "Rebuild"
     ROLLBACK = "Rollback"
 
 
 class RebuildStep(StrEnum):
-    """Where it is."""
+    """Step of a rebuild; see the module's table."""
 
     CREATE = "Create"
     COPY = "Copy"
@@ -99,21 +100,23 @@ class RebuildStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRecord:
-    """What is on record of a rebuild, in its target's metadata.
+    """Record of a rebuild in its target's metadata.
 
     Attributes:
-        source, target: physical names.
-        digest: of the plan that is carried out; of a Rollback that of what it takes back.
-        step: the one that was begun and is not seen done.
-        begun_ms, moved_ms: Unix milliseconds; moved_ms is None before the alias was moved.
-        since_ms: every change of the source before it is in the target.
-        cursor: where the copy goes on, an offset of a scroll; None is the beginning.
-        copied, total: points, of the copy.
-        calls: requests to the embedding provider.
-        recall: what probe searches found; None before they were made.
-        way_back: of a plain collection, the copy of it that is kept; it is the source once the collection is gone.
-        gone_ms: when a plain collection was about to go, Unix milliseconds.
-        pause_ms: for how many milliseconds there was neither a plain collection nor the alias in its place.
+        source, target: Physical names.
+        digest: Digest of the plan; for a rollback, that of the plan that is rolled back.
+        begun_ms: Start, Unix milliseconds.
+        since_ms: Time up to which all changes of the source are in the target, Unix milliseconds.
+        step: Step in progress.
+        cursor: Offset of the scroll at which the copy continues. None is the beginning.
+        copied, total: Number of points, of the copy.
+        calls: Number of requests to the embedding provider.
+        moved_ms: Time of the move, Unix milliseconds. None before it.
+        recall: Recall of probe searches. None before they are made.
+        way_back: Copy of a plain collection that is kept for the rollback. It becomes the source once the plain one is
+            deleted.
+        gone_ms: Time right before a plain collection was deleted, Unix milliseconds.
+        pause_ms: Milliseconds in which neither the plain collection nor the alias existed.
     """
 
     source: str
@@ -135,15 +138,12 @@ class RebuildRecord:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the alias is known to lead to the target."""
+        """True if the step implies that the alias points to the target."""
         return self.step in (RebuildStep.DRAIN, RebuildStep.SETTLE, RebuildStep.DONE)
 
 
 def way_back(record: RebuildRecord, now_ms: int) -> RebuildRecord:
-    """The record of a rollback that has ended.
-
-    What was written since its alias was moved is carried back.
-    """
+    """Build the record of a rollback of a completed rebuild. Writes since its move are copied back."""
     return RebuildRecord(
         kind=RebuildKind.ROLLBACK,
         source=record.target,
@@ -156,10 +156,10 @@ def way_back(record: RebuildRecord, now_ms: int) -> RebuildRecord:
 
 
 def resume_at(step: RebuildStep, *, is_moved: bool) -> RebuildStep:
-    """Where a rebuild goes on; `step` may be half done.
+    """Return the step at which a rebuild continues; `step` may be half done.
 
     Args:
-        is_moved: the alias leads to the target, whatever the record says.
+        is_moved: True if the alias points to the target, whatever the record contains.
     """
     return RebuildStep.SETTLE if step is RebuildStep.SETTLE else RebuildStep.DRAIN if is_moved else step
 
@@ -175,18 +175,18 @@ _NAMES = {
 
 
 def record_to_json(record: RebuildRecord) -> dict[str, Any]:
-    """The record as it lies in metadata; what is None is left out."""
+    """Render a record for metadata; None is left out."""
     found = {"recall": recall_to_json(record.recall)} if record.recall else {}
     return {_NAMES.get(name, name): value for name, value in asdict(record).items() if value is not None} | found
 
 
 def record_from_json(metadata: Mapping[str, Any] | None) -> RebuildRecord | None:
-    """The record in a collection's metadata, None where there is none that can be read."""
-    told = (metadata or {}).get(REBUILD_KEY)
-    if not isinstance(told, Mapping):
+    """Parse the record in a collection's metadata; None if it is missing or invalid."""
+    stored = (metadata or {}).get(REBUILD_KEY)
+    if not isinstance(stored, Mapping):
         return None
     names = {told_as: name for name, told_as in _NAMES.items()}
-    values = {names.get(key, key): value for key, value in told.items()}
+    values = {names.get(key, key): value for key, value in stored.items()}
     try:
         known = {name: values[name] for name in RebuildRecord.__slots__ if name in values}
         known |= {"recall": recall_from_json(values.get("recall"))}
@@ -196,15 +196,15 @@ def record_from_json(metadata: Mapping[str, Any] | None) -> RebuildRecord | None
 
 
 def copied_elsewhere() -> dict[str, Any]:
-    """The change of metadata for a copy under another name: what came with it is of the collection copied."""
+    """Build the change of metadata for a copy under another name: it removes keys that describe the original."""
     return dict.fromkeys((REBUILD_KEY, MOVING_KEY, EPOCH_KEY, CLOSED_KEY))
 
 
 def copied_back(before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The change of metadata for a collection that took the contents of a copy of its own.
+    """Build the change of metadata for a collection into which a snapshot was restored in place.
 
     Args:
-        before: what it said of itself: how it came about stays, and is over.
+        before: Metadata before the restore. Its rebuild record is kept as completed.
     """
     record = record_from_json(before)
     ended = None if record is None else record_to_json(replace(record, step=RebuildStep.DONE))
@@ -212,9 +212,9 @@ def copied_back(before: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def epoch_of(metadata: Mapping[str, Any] | None) -> str:
-    """The epoch of a collection; no two collections behind one alias share it.
+    """Return the epoch of a collection as text; no two targets of one alias have the same.
 
-    One without a valid number has its name instead.
+    It consists of the target's name in the rebuild record, if any, and the number, if valid.
     """
     record, number = record_from_json(metadata), epoch_in(metadata).number
     name = record.target if record else ""
@@ -222,7 +222,7 @@ def epoch_of(metadata: Mapping[str, Any] | None) -> str:
 
 
 def is_moving(told: Mapping[str, Any]) -> bool:
-    """Whether a status tells of a rebuild that is about to move the alias, or has moved it and has not ended."""
+    """Return whether a status reports a rebuild that is about to move the alias, or has moved it and not ended."""
     return is_under_way(told) and told.get("step") in (
         RebuildStep.KEEP,
         RebuildStep.MOVE,

@@ -1,4 +1,4 @@
-"""What a plan may not do: pure refusals, each with its reason, the numbers and the way out."""
+"""Decides which changes of a plan are withheld, each with its reason, the numbers and a remedy. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -35,24 +35,24 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 REQUESTS = "takeoverRequests"
-"""Field of a QdrantConnection's status: the objects whose takeover its owner may allow."""
+"""Field of a QdrantConnection's status: objects whose takeover its owner may allow."""
 
 RECALL_SUFFIX = "-recall"
-"""What an approval has after the digest where it takes the drop of the recall that a Rebuild showed."""
+"""Suffix of an approval's digest that also accepts the loss of recall that a Rebuild has measured."""
 
 _SERVING = (SetAlias, WakeOptimizers, CreateIndexes, UpdateStrictMode)
-"""What a collection that is about to be replaced still gets: searches need it until then."""
+"""Changes that are still made to a collection that is being replaced, because searches need them until then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Changes that are held back, and why.
+    """Changes that are withheld, and the reason.
 
     Attributes:
-        reason: of the closed set of condition reasons.
-        digest: what an approval of it names; None where nobody has to approve anything.
-        costs: of the Rebuild among them, where it was looked into.
-        revision: the newer one of the preset that is held with them; None where none is.
+        reason: One of the condition reasons.
+        digest: Digest that an approval must contain. None if no approval is needed.
+        costs: Costs of the Rebuild among them. None if unknown.
+        revision: Newer revision of the preset that is withheld with them. None without one.
     """
 
     reason: str
@@ -64,46 +64,49 @@ class Refusal:
 
     @property
     def is_carried_out(self) -> bool:
-        """Whether nobody has to decide anything: the Rebuild is made, beside the passes."""
+        """True if no decision is needed: the Rebuild is running, outside the passes."""
         return self.reason == Reason.REBUILD_RUNNING
 
 
 def refuse(
     plan: Plan, observed: Observed | None, *, terms: PassTerms | None = None, costs: Costs | None = None
 ) -> Refusal | None:
-    """What of the plan is held, and why: a pass carries out no Rebuild, and one that runs replaces the rest.
+    """Return the changes of a plan that are withheld, or None.
 
-    | Rebuild | reason | held |
+    A pass never carries out a Rebuild itself. While one runs, it replaces most other changes. The first matching row
+    decides:
+
+    | Rebuild | reason | withheld |
     |---|---|---|
-    | changePolicy Never | RebuildNotAllowed | it |
-    | nothing could embed, or nothing to embed is there | CannotRebuild | it |
-    | it was taken back | RolledBack | it |
-    | it was stopped | RebuildCancelled | it |
-    | there is no room for it | InsufficientSpace | it |
-    | neither approved nor Apply, and it holds something | AwaitingApproval | it |
-    | else | RebuildRunning: others carry it out | it, and all but what searches need |
+    | changePolicy Never | RebuildNotAllowed | the Rebuild |
+    | points exist that cannot be embedded again | CannotRebuild | the Rebuild |
+    | it was rolled back | RolledBack | the Rebuild |
+    | it was cancelled | RebuildCancelled | the Rebuild |
+    | the server lacks space | InsufficientSpace | the Rebuild |
+    | neither approved, nor changePolicy Apply, nor empty (`holds_nothing`) | AwaitingApproval | the Rebuild |
+    | any other | RebuildRunning: outside the passes | the Rebuild, and all changes that searches do not need |
 
     Args:
-        terms: the object's; None allows nothing.
-        costs: of the Rebuild; None where nobody looked into them.
+        terms: Terms of the object. None permits nothing.
+        costs: Costs of the Rebuild. None if unknown.
     """
     rebuilds = tuple(change for change in plan.changes if isinstance(change, Rebuild))
     if not rebuilds or observed is None:
         return None
     terms, digest = terms or PassTerms(), rebuild_digest(plan)
     named = ", ".join(f"{change.field} {change.observed} -> {change.desired}" for change in rebuilds)
-    meanwhile = _meanwhile(observed)
+    serving = _meanwhile(observed)
     if held := _why_held(plan, observed, terms, costs):
         reason, why = held
-        message = f"{named} needs a new collection for {_burden(observed, costs)}; {why}. {meanwhile}"
+        message = f"{named} needs a new collection for {_burden(observed, costs)}; {why}. {serving}"
         return Refusal(reason, message, rebuilds, digest, costs)
-    message = f"{named}: a new collection is being built for {_burden(observed, costs)}. {meanwhile}"
+    message = f"{named}: a new collection is being built for {_burden(observed, costs)}. {serving}"
     replaced = tuple(change for change in plan.changes if not _is_of_serving(change, observed))
     return Refusal(Reason.REBUILD_RUNNING, message, replaced, digest, costs)
 
 
 def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | None) -> tuple[Reason, str] | None:
-    """Why a Rebuild is held and the way out, None where it may be carried out."""
+    """Return reason and message for withholding a Rebuild, or None if it may run."""
     digest = rebuild_digest(plan)
     undo = f"remove the annotation {MOVE_TO_ALIAS}" if BEHIND_ALIAS in plan.changes else "revert the field"
     if terms.rebuild.change_policy is ChangePolicy.NEVER:
@@ -132,17 +135,17 @@ def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | N
 
 
 def holds_nothing(observed: Observed) -> bool:
-    """Whether a Rebuild has nothing that somebody would have to approve, by the number that the collection tells.
+    """Return whether a collection is empty, so that its Rebuild needs no approval.
 
-    That number is an estimate, and writers come: whoever carries the Rebuild out looks for itself, again and again
-    until writers wait (`rebuilds/begin.py`). Others than the API write to what is not marked, or bears the
-    alias's name, and wait for nobody.
+    The number of points is an estimate, and writers may add some: the rebuild reads a point (`rebuilds/begin.py`) again
+    and again until writers are held. Collections that are unmarked or have the alias's own name never qualify: clients
+    other than the API may write to them, and cannot be held.
     """
     return observed.points == 0 and observed.collection.marker is not None and not observed.is_plain
 
 
 def is_approved(plan: Plan, approved: str | None) -> bool:
-    """Whether an approval is for this plan: for its Rebuild, or for all of it."""
+    """Return whether an approval is for this plan: for its Rebuild, or for the whole plan."""
     if not approved:
         return False
     digests = {plan.digest}
@@ -152,8 +155,8 @@ def is_approved(plan: Plan, approved: str | None) -> bool:
 
 
 def _burden(observed: Observed, costs: Costs | None) -> str:
-    told = f": {describe_costs(costs)}" if costs else ""
-    return f"{observed.points} points{told}"
+    described = f": {describe_costs(costs)}" if costs else ""
+    return f"{observed.points} points{described}"
 
 
 def _meanwhile(observed: Observed) -> str:
@@ -168,7 +171,7 @@ def _meanwhile(observed: Observed) -> str:
 
 
 def _is_of_serving(change: Change, observed: Observed) -> bool:
-    """Whether a change is made though the collection is about to be replaced."""
+    """Return whether a change is made even though the collection is being replaced."""
     if isinstance(change, WriteMarker):
         live = observed.collection.marker
         return live is None or not change.marker.is_same_object(live) or change.marker.uid != live.uid
@@ -178,20 +181,20 @@ def _is_of_serving(change: Change, observed: Observed) -> bool:
 def hold_upgrade(
     plan: Plan, base: Plan | None, observed: Observed | None, *, terms: PassTerms, costs: Costs | None = None
 ) -> Refusal | None:
-    """The refusal of a plan that brings a newer revision of the preset, None where it may be carried out.
+    """Return the refusal of a plan for a newer preset revision, or None if it may be carried out.
 
-    What the newer figures alone ask for is held while it costs a Reindex or more, or ends memories that the figures in
-    force keep: an upgrade of the operator must not reindex every collection by itself, nor remove anything, whatever
-    the object's changePolicy. The revision is held as a whole, so that its figures come into force together. A Rebuild
-    that the object itself asks for and may have brings them along where they end nothing.
+    An upgrade of the operator must not reindex every collection or remove memories, whatever the object's changePolicy.
+    So the newer revision needs an approval if its values require a Reindex or Rebuild, or let memories end earlier. It
+    is withheld as a whole, so that its values take effect together. A Rebuild that the object itself configures, and
+    that may run, includes the newer revision unless memories would end earlier.
 
     Args:
-        plan: under the newer revision.
-        base: under the revision in force; None where its figures are not known.
-        costs: of the plan's Rebuild.
+        plan: Plan under the newer revision.
+        base: Plan under the revision in force. None if its values are unknown.
+        costs: Costs of the plan's Rebuild.
     """
-    asked = base.changes if base else ()
-    costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in asked]
+    base_changes = base.changes if base else ()
+    costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in base_changes]
     live = observed.collection.marker if observed else None
     ends = terms.ends.get(live.preset_revision, "") if live else ""
     if observed is None or not (costly or ends):
@@ -200,7 +203,7 @@ def hold_upgrade(
     rebuild = refuse(plan, observed, terms=terms, costs=costs)
     if rebuild and rebuild.reason not in (Reason.REBUILD_RUNNING, Reason.AWAITING_APPROVAL):
         return replace(rebuild, held=plan.changes)
-    has_own = any(isinstance(change, Rebuild) for change in asked)
+    has_own = any(isinstance(change, Rebuild) for change in base_changes)
     is_brought_along = rebuild is not None and rebuild.reason == Reason.REBUILD_RUNNING and has_own
     if _ends_as_approved(plan, terms.approved) if ends else is_approved(plan, terms.approved) or is_brought_along:
         return None
@@ -216,7 +219,7 @@ def hold_upgrade(
 
 
 def upgraded_from(desired: Collection, observed: Observed | None) -> int | None:
-    """The revision of the preset in force, None where it is the object's newest, of another preset, or nobody knows."""
+    """Return the preset revision in force, or None if it is the newest, of another preset, or unknown."""
     live, ours = observed.collection.marker if observed else None, desired.marker
     if live is None or ours is None or live.preset_revision == ours.preset_revision:
         return None
@@ -226,22 +229,22 @@ def upgraded_from(desired: Collection, observed: Observed | None) -> int | None:
 
 
 def _ends_as_approved(plan: Plan, approved: str | None) -> bool:
-    """Whether an approval is for a plan that ends memories: that of its Rebuild alone may be older than this."""
+    """Return whether an approval covers that memories end earlier. One of the Rebuild only may predate that."""
     return approved in (plan.digest, lasting_digest(plan), rebuild_digest(plan) + RECALL_SUFFIX)
 
 
 def lasting_digest(plan: Plan) -> str:
-    """The digest of a plan without what is done before its Rebuild: that is done once it is approved, and then gone."""
+    """Return the digest of a plan without changes that are made before its Rebuild and then no longer in the plan."""
     return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 
 def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: str) -> Refusal:
-    """The refusal with what waits for its turn held too.
+    """Add changes that wait for the Reindex slot to a refusal.
 
     Args:
-        queued: what waits.
-        refusal: what is held beside it; somebody's decision is the more urgent reason.
-        waits_for: whose turn it is.
+        queued: Changes that wait.
+        refusal: Refusal of other changes. Its reason stays, because it may need a user's decision.
+        waits_for: Name of the object that has the slot.
     """
     message = f"the Reindex is queued: one collection per connection at a time, {waits_for} is first"
     if refusal is None:
@@ -250,7 +253,7 @@ def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: 
 
 
 def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
-    """The changes that are not held, in order."""
+    """Return the changes that are not withheld, in order."""
     held = refusal.held if refusal else ()
     return tuple(change for change in plan.changes if change not in held)
 
@@ -258,12 +261,12 @@ def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
 def check_lost(
     alias: str, observed: Observed | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
 ) -> None:
-    """Pass unless a collection is gone that held memories, or that the object's policy leaves gone.
+    """Raise if a collection no longer exists that had points, or that the drift policy does not recreate.
 
-    An empty collection in the place of one that held memories would hide the loss.
+    An empty collection in place of one with memories would hide the loss.
 
     Raises:
-        SpecInvalid: it is gone; nothing is created.
+        SpecInvalid: If it is lost; nothing is created.
     """
     if observed is not None or last_physical is None:
         return
@@ -282,10 +285,10 @@ def check_lost(
 
 
 def check_replicas(desired: Collection, observed: Observed | None) -> None:
-    """Pass unless a number of replicas is asked for that the collection has not, and the cluster has not the peers for.
+    """Raise if the number of replicas is to change to more than the cluster has peers.
 
     Raises:
-        SpecInvalid: names both numbers; Qdrant would say nothing.
+        SpecInvalid: If the cluster has fewer peers. Qdrant would accept the number without an error.
     """
     placement, factor = observed.placement if observed else None, desired.replication_factor
     if placement is None or observed is None or factor is None or factor == observed.collection.replication_factor:
@@ -297,13 +300,14 @@ def check_replicas(desired: Collection, observed: Observed | None) -> None:
 def check_ownership(
     observed: Observed | None, desired: Collection, *, takeover: TakeoverTerms | None = None
 ) -> Marker | None:
-    """The owner that would lose the collection; None if nobody marked it or it is this object's.
+    """Return the owner from which the collection is taken over. None if it has no marker or belongs to this object.
 
     Args:
-        takeover: what allows this object to take it over.
+        takeover: Permissions of this object to take over collections.
 
     Raises:
-        NotOwned: another object's, and no takeover allows it; says whose only where that is no secret.
+        NotOwned: If it belongs to another object and no takeover is permitted. Names the owner only within the same
+            tenant.
     """
     live, ours = observed.collection.marker if observed else None, desired.marker
     if live is None or ours is None or live.is_same_object(ours):
@@ -320,27 +324,27 @@ def check_ownership(
 
 
 def not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, way_out: str) -> NotOwned:
-    """The refusal of what carries another object's marker.
+    """Build the refusal of a collection or other resource that carries another object's marker.
 
     Args:
-        what: is refused, for people.
-        way_out: ends in the words that how a takeover is allowed follows.
+        what: Name of the resource, for the message.
+        way_out: Start of the remedy; instructions for permitting a takeover are appended.
     """
     owner = owner_to_json(live)
     if is_same_tenant(live, ours):
-        whose = describe_owner(live, cluster_id=ours.cluster_id)
+        owner_text = describe_owner(live, cluster_id=ours.cluster_id)
         how = f"with the annotation {TAKEOVER}={live.uid} on this object"
-        return NotOwned(reason, f"{what} belongs to {whose}: {way_out} {how}", owner=owner, is_same_tenant=True)
-    # Whoever is refused must not learn whose it is, nor what would open it.
+        return NotOwned(reason, f"{what} belongs to {owner_text}: {way_out} {how}", owner=owner, is_same_tenant=True)
+    # The refused tenant must not learn the owner, nor the values that would permit a takeover.
     how = f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{REQUESTS}"
     return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {how}", owner=owner)
 
 
 def slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
-    """The refusal of a slug that is another namespace's: whose, nobody learns from it.
+    """Build the refusal of a slug that belongs to another namespace, without naming it.
 
     Args:
-        claim: of an object that is gone, which may be taken over; None where there is nothing to take over.
+        claim: Claim of a deleted object, which can be taken over. None if no takeover is possible.
     """
     if claim is None:
         return NotOwned(Reason.SLUG_TAKEN, f"agent {slug!r} is taken: choose another spec.agent")
@@ -354,13 +358,13 @@ def slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
 
 
 def owner_to_json(marker: Marker) -> dict[str, str]:
-    """Whose a marker says it is; `connection` is left out where it names none."""
+    """Render the owner in a marker; `connection` is left out if the marker has none."""
     owner = {"clusterId": marker.cluster_id, "namespace": marker.namespace, "name": marker.name, "uid": marker.uid}
     return owner | ({"connection": marker.connection} if marker.connection else {})
 
 
 def describe_owner(marker: Marker, *, cluster_id: str) -> str:
-    """An owner in a person's words; its cluster is named where it is another than `cluster_id`."""
+    """Describe an owner for a message; its cluster is included if it differs from `cluster_id`."""
     if not all(marker.owner):
         return "an unknown owner (its marker has no clusterId, namespace and name)"
     where = "" if marker.cluster_id == cluster_id else f" of cluster {marker.cluster_id}"
@@ -368,7 +372,7 @@ def describe_owner(marker: Marker, *, cluster_id: str) -> str:
 
 
 def check_destroy(alias: str, *, points: int, confirmation: str | None) -> str | None:
-    """Why a collection is kept although its deletion was asked for, None when it may go."""
+    """Return why a collection is kept although its deletion was requested, or None if it may be deleted."""
     if points == 0 or confirmation == alias:
         return None
     return (

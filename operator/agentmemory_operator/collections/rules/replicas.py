@@ -1,11 +1,11 @@
-"""Where the replicas of a collection's shards are, and what brings each shard to as many as are asked for.
+"""Replicas of a collection's shards: their placement, and the moves to the configured number.
 
-A replica is copied from an active one onto the peer that has fewest and none of that shard; one too many is dropped
-from the peer that has most, and only where as many active ones are left as are asked for. One move at a time, and none
-while a shard is on its way: each follows from what is seen, so that nothing has to be remembered.
+A missing replica is copied from an active one to the peer with the fewest replicas and none of that shard. A surplus
+one is dropped, an inactive one first, then from the peer with the most; but only while enough active ones remain. Only
+one move runs at a time. The next one is computed from the observed placement, so no state is stored.
 
-A replica of a peer that is listed counts, dead or not: the server fills it again when its peer is back. A peer that is
-taken out of the cluster takes its replicas with it, and they are made on others.
+A replica on a listed peer counts even if it is dead: Qdrant refills it once the peer is back. A peer that is removed
+from the cluster loses its replicas, which are created on other peers.
 """
 
 from collections import Counter
@@ -16,16 +16,16 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 ACTIVE, DEAD = "Active", "Dead"
 
-# So many are named one by one.
+# Maximum number of items that a message lists.
 NAMED = 8
 
 States = Mapping[int, str]
-"""Peer -> state of its replica, in the server's words."""
+"""State of each replica by peer, in Qdrant's terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyReplica:
-    """Copy a shard from a peer that has it to one that has not."""
+    """Copy a shard from a peer that has it to one that does not."""
 
     shard: int
     source: int
@@ -51,13 +51,13 @@ Move = CopyReplica | DropReplica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The replicas of a collection in a cluster.
+    """Replicas of a collection in a cluster.
 
     Attributes:
-        peers: numbers of all that are listed, away or not.
-        shards: the replicas of each.
-        copying: what is on its way.
-        can_move: whether the server has calls that move replicas.
+        peers: Ids of all listed peers, available or not.
+        shards: Replicas of each shard.
+        copying: Copies in progress.
+        can_move: True if the server has an API to move replicas.
     """
 
     peers: tuple[int, ...]
@@ -67,12 +67,12 @@ class Placement:
 
     @property
     def active(self) -> int:
-        """How many replicas are active."""
+        """Number of active replicas."""
         return sum(state == ACTIVE for states in self.shards.values() for state in states.values())
 
     @property
     def inactive(self) -> tuple[str, ...]:
-        """Those that are not, in words."""
+        """Descriptions of the inactive replicas."""
         return tuple(
             f"shard {shard} on peer {peer} is {state}"
             for shard, states in sorted(self.shards.items())
@@ -82,7 +82,7 @@ class Placement:
 
 
 def moves_to(placement: Placement, factor: int) -> tuple[Move, ...]:
-    """What brings each shard to so many replicas, in order; what cannot be done safely now is left out."""
+    """Return the moves that give each shard `factor` replicas, in order. Moves that are unsafe now are left out."""
     shards = {shard: dict(states) for shard, states in sorted(placement.shards.items())}
     loads = Counter(peer for states in shards.values() for peer in states)
     sick = {peer for states in shards.values() for peer, state in states.items() if state == DEAD}
@@ -90,7 +90,7 @@ def moves_to(placement: Placement, factor: int) -> tuple[Move, ...]:
 
 
 def next_move(placement: Placement, factor: int) -> Move | None:
-    """The next move; None if there is nothing to do or a move is under way."""
+    """Return the next move, or None if there is none or one is in progress."""
     return None if placement.copying else next(iter(moves_to(placement, factor)), None)
 
 
@@ -104,7 +104,8 @@ def _copies(
             if not free:
                 break
             source = min(sources)
-            # One with a dead replica may be away. Of several the next one round spreads what one peer had.
+            # A peer with a dead replica may be unavailable. Ties go to the next peer in a ring, which spreads the
+            # shards of one peer.
             target = min(free, key=lambda peer: (peer in sick, loads[peer], peer < source, peer))
             yield CopyReplica(shard, source, target)
             states[target] = ACTIVE
@@ -124,18 +125,19 @@ def _drops(factor: int, shards: dict[int, dict[int, str]], loads: Counter[int]) 
 
 
 def _is_enough_without(states: States, dropped: int, factor: int) -> bool:
-    left = sum(state == ACTIVE for peer, state in states.items() if peer != dropped)
-    return left >= max(1, factor)
+    remaining = sum(state == ACTIVE for peer, state in states.items() if peer != dropped)
+    return remaining >= max(1, factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What a cluster still owes a collection.
+    """A difference between a collection's replicas and the configuration.
 
     Attributes:
-        begun: what was begun just now.
-        is_under_way: more is seen soon, without anybody doing anything.
-        before: whose turn it is to have its replicas copied, where it is another's.
+        begun: Move that was just started.
+        is_under_way: True if the cluster will change on its own or in the next pass, so that it should be read again
+            soon.
+        before: Name of the object that has the slot for copying shards. None if this collection need not wait.
     """
 
     reason: Reason
@@ -146,23 +148,23 @@ class Replication:
 
 
 def replication_of(placement: Placement, factor: int | None, *, begun: Move | None = None) -> Replication | None:
-    """What a cluster still owes a collection, None where everything is as asked.
+    """Return the difference between a collection's replicas and the configuration, or None without one.
 
     Args:
-        factor: None asks for nothing.
-        begun: what was begun since `placement` was seen.
+        factor: Configured number of replicas. None if the number is not configured or not changed now.
+        begun: Move that was started after `placement` was read.
     """
-    left = len(moves_to(placement, factor)) if factor else 0
+    remaining = len(moves_to(placement, factor)) if factor else 0
     if begun or placement.copying:
-        doing = begun or placement.copying[0]
-        verb = "dropping" if isinstance(doing, DropReplica) else "copying"
-        rest = left - (begun is not None)
+        move = begun or placement.copying[0]
+        verb = "dropping" if isinstance(move, DropReplica) else "copying"
+        rest = remaining - (begun is not None)
         more = f"; {rest} more to go" if rest else ""
-        return Replication(Reason.REPLICATING, f"{verb} {doing}{more}", begun, is_under_way=True)
-    if left:
-        return Replication(Reason.REPLICATING, f"{left} replicas left to move", is_under_way=True)
-    if waits := unsettled(placement):
-        return Replication(Reason.REPLICAS_INACTIVE, f"{waits}: {_WAY_OUT}")
+        return Replication(Reason.REPLICATING, f"{verb} {move}{more}", begun, is_under_way=True)
+    if remaining:
+        return Replication(Reason.REPLICATING, f"{remaining} replicas left to move", is_under_way=True)
+    if pending := unsettled(placement):
+        return Replication(Reason.REPLICAS_INACTIVE, f"{pending}: {_WAY_OUT}")
     if factor and factor > len(placement.peers):
         return Replication(Reason.TOO_FEW_PEERS, too_few(len(placement.peers), factor))
     return None
@@ -175,7 +177,7 @@ _WAY_OUT = (
 
 
 def too_few(peers: int, factor: int) -> str:
-    """What is wrong with more replicas than peers."""
+    """Return the error message for more replicas than peers."""
     return (
         f"spec.index.sharding.replicationFactor {factor} is more than the number of peers in the cluster "
         f"({peers}): set at most {peers}, or add peers"
@@ -183,13 +185,13 @@ def too_few(peers: int, factor: int) -> str:
 
 
 def unsettled(placement: Placement) -> str:
-    """What of the replicas has to be waited for, empty where all are active and none is on its way."""
-    lost = [f"shard {shard} has no replica" for shard, states in sorted(placement.shards.items()) if not states]
+    """Return the replicas that are missing, inactive or being copied, as text; empty if all are active."""
+    missing = [f"shard {shard} has no replica" for shard, states in sorted(placement.shards.items()) if not states]
     copied = [f"{copy} is being copied" for copy in placement.copying]
-    return named([*lost, *placement.inactive, *copied])
+    return named([*missing, *placement.inactive, *copied])
 
 
-def named(words: list[str] | tuple[str, ...]) -> str:
-    """A list for people, cut where it is long."""
-    more = [f"and {len(words) - NAMED} more"] if len(words) > NAMED else []
-    return ", ".join([*words[:NAMED], *more])
+def named(items: list[str] | tuple[str, ...]) -> str:
+    """Join a list for a message, truncated after NAMED items."""
+    more = [f"and {len(items) - NAMED} more"] if len(items) > NAMED else []
+    return ", ".join([*items[:NAMED], *more])

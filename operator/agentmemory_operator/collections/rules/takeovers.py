@@ -1,7 +1,7 @@
-"""Who may take over what another object left behind.
+"""Takeovers: which object may take over the collection of another.
 
-Within one namespace of one cluster the object's author says so, by annotation. Everything else is up to the owner of
-the QdrantConnection: a tenant cannot grant itself the memories of another.
+Within one namespace of one cluster, an annotation of the object permits it. Otherwise the owner of the QdrantConnection
+decides, so that a tenant cannot grant itself the memories of another tenant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,22 @@ from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
 from agentmemory_operator.spec.kinds.connection import QdrantConnection, Takeover
 
 MOST_REQUESTS = 50
-"""Requests that a connection's status shows."""
+"""Maximum number of requests in a connection's status."""
 
 MOST_OF_NAMESPACE = 10
-"""Of these, those of one namespace: none can hide the others'."""
+"""Maximum number of these from one namespace, so that it cannot hide the requests of other namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverTerms:
-    """What allows an object to take over a collection.
+    """Permissions of an object to take over collections.
 
     Attributes:
-        agent: the object's slug.
-        annotation: uid of an owner of the same namespace.
+        agent: Slug of the object.
+        annotation: UID in the object's takeover annotation. None without one.
         connection: NAMESPACE/NAME of the connection through which the collection is reached.
-        has_key: the connection has an API key: without one whoever reaches the server has no use for our refusals.
-        granted: what the connection's owner allows.
+        has_key: True if the connection has an API key. Without one, anyone who can reach the server has access anyway.
+        granted: Entries of the connection's `spec.takeovers`.
     """
 
     agent: str = ""
@@ -41,7 +41,10 @@ class TakeoverTerms:
 def takeover_terms(
     agent: str, annotations: Mapping[str, str], connection: QdrantConnection | None = None
 ) -> TakeoverTerms:
-    """What an object's annotations and its connection allow."""
+    """Return the takeovers that an object's annotations and its connection permit.
+
+    Without a connection: annotations only.
+    """
     if connection is None:
         return TakeoverTerms(agent=agent, annotation=annotations.get(TAKEOVER))
     return TakeoverTerms(
@@ -54,17 +57,28 @@ def takeover_terms(
 
 
 def is_same_tenant(live: Marker, ours: Marker) -> bool:
-    """Whether both say of which namespace and cluster they are, and it is the same."""
+    """Return whether both markers name the same namespace of the same cluster, and none leaves one of them out."""
     place = live.cluster_id, live.namespace
     return all(place) and place == (ours.cluster_id, ours.namespace)
 
 
 def may_take(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bool:
-    """Whether an object may take over what carries another's marker.
+    """Return whether an object may take over a collection with another object's marker.
+
+    The first matching row decides:
+
+    | condition | permitted if |
+    |---|---|
+    | no terms | never |
+    | both markers are of the same cluster and namespace | the annotation is the UID of the existing marker |
+    | the existing marker names another connection | never |
+    | it names no connection, and the connection has no API key | never |
+    | any other | an entry of the connection's `spec.takeovers` matches |
 
     Args:
-        live: the marker that is there.
-        ours: of the object.
+        live: Existing marker.
+        ours: Marker of the object.
+        terms: Permissions of the object. None permits nothing.
     """
     if terms is None:
         return False
@@ -83,18 +97,18 @@ def _grants(grant: Takeover, live: Marker, ours: Marker, agent: str) -> bool:
 
 
 def releases(grant: Takeover, *, agent: str, uid: str, namespace: str) -> bool:
-    """Whether an entry gives an agent of the object `uid` to a namespace."""
+    """Return whether an entry grants the collection of an agent, owned by the object `uid`, to a namespace."""
     return bool(uid) and (grant.agent, grant.from_uid, grant.to_namespace) == (agent, uid, namespace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TakeoverRequest:
-    """An object that is refused what another left behind, as the connection's owner sees it.
+    """A refused object, as the connection's owner sees it.
 
     Attributes:
-        since: RFC 3339 UTC; requests sort by it.
-        kind, namespace, name: the object that is refused.
-        owner: clusterId, namespace, name and uid of whom it would take over; what is not known is left out.
+        since: Time of the first refusal, RFC 3339 UTC. Requests sort by it.
+        kind, namespace, name: The refused object.
+        owner: Pairs of field and value: clusterId, namespace, name and uid of the present owner, as far as known.
     """
 
     since: str
@@ -105,16 +119,16 @@ class TakeoverRequest:
     owner: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The request as a connection's status says it."""
+        """Render the request for a connection's status."""
         return asdict(self) | {"owner": dict(self.owner)}
 
 
 def shown(requests: Sequence[TakeoverRequest]) -> list[TakeoverRequest]:
-    """The requests that a status shows: the oldest, with a bound for each namespace."""
-    kept: list[TakeoverRequest] = []
+    """Return the requests that a status lists: the oldest first, with a limit for each namespace and in total."""
+    listed: list[TakeoverRequest] = []
     numbers: dict[str, int] = {}
     for request in sorted(requests):
         numbers[request.namespace] = numbers.get(request.namespace, 0) + 1
         if numbers[request.namespace] <= MOST_OF_NAMESPACE:
-            kept.append(request)
-    return kept[:MOST_REQUESTS]
+            listed.append(request)
+    return listed[:MOST_REQUESTS]

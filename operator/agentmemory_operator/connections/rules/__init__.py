@@ -1,1 +1,1 @@
-"""What connections decides, by no clock, file, socket or port."""
+"""Pure decisions about connections: no clock, file, socket or port."""

@@ -1,4 +1,4 @@
-"""Who may refer to a connection: its own namespace, and those that it allows."""
+"""Namespaces that may refer to a connection: its own, and those that its spec allows. Pure."""
 
 from collections.abc import Mapping
 
@@ -9,24 +9,24 @@ from agentmemory_operator.spec.kinds.connection import (
     QdrantConnection,
 )
 
-_TOLD_CHARS = 1_000
-_TOLD = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
+_MAX_SELECTOR_CHARS = 1_000
+_EXPRESSIONS = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
 
 
 def asks_labels(connection: QdrantConnection, namespace: str) -> bool:
-    """Whether the answer for a namespace depends on its labels."""
+    """Return whether the decision for a namespace depends on its labels."""
     allowed = connection.spec.namespaces
     return namespace != connection.metadata.namespace and allowed is not None and allowed.from_ == "Selector"
 
 
 def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[str, str]) -> None:
-    """Pass where objects of a namespace may refer to the connection.
+    """Raise unless objects of a namespace may refer to the connection.
 
     Args:
-        labels: the namespace's.
+        labels: Labels of the namespace.
 
     Raises:
-        SpecInvalid: they may not; says who can change that.
+        SpecInvalid: If they may not. The message has the remedy.
     """
     metadata, allowed = connection.metadata, connection.spec.namespaces
     if namespace == metadata.namespace or (allowed and allowed.from_ == "All"):
@@ -38,7 +38,7 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
     elif _selects(allowed.selector, labels):
         return
     else:
-        way_out = f"label the namespace {_told(allowed.selector)[:_TOLD_CHARS]}"
+        way_out = f"label the namespace {_describe(allowed.selector)[:_MAX_SELECTOR_CHARS]}"
     raise SpecInvalid(
         "ConnectionNotAllowed",
         f"spec.connectionRef.namespace: QdrantConnection {metadata.namespace}/{metadata.name} may not be used from "
@@ -47,27 +47,34 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
 
 
 def _selects(selector: NamespaceSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a namespace is selected; one without any label is not there, or nobody could read them."""
+    """Return whether a selector matches. A namespace without any label does not: it may not exist or be unreadable."""
     has_all = (selector.match_labels or {}).items() <= labels.items()
-    return bool(labels) and has_all and all(_is_met(one, labels) for one in selector.match_expressions or ())
+    return (
+        bool(labels)
+        and has_all
+        and all(_is_met(requirement, labels) for requirement in selector.match_expressions or ())
+    )
 
 
-def _is_met(wanted: LabelRequirement, labels: Mapping[str, str]) -> bool:
-    is_there = wanted.key in labels
-    match wanted.operator:
+def _is_met(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
+    is_present = requirement.key in labels
+    match requirement.operator:
         case "Exists":
-            return is_there
+            return is_present
         case "DoesNotExist":
-            return not is_there
+            return not is_present
         case "In":
-            return is_there and labels[wanted.key] in (wanted.values or ())
+            return is_present and labels[requirement.key] in (requirement.values or ())
         case "NotIn":
-            return not is_there or labels[wanted.key] not in (wanted.values or ())
+            return not is_present or labels[requirement.key] not in (requirement.values or ())
 
 
-def _told(selector: NamespaceSelector) -> str:
-    """What a namespace must meet, expressions in the words of kubectl."""
+def _describe(selector: NamespaceSelector) -> str:
+    """Describe a selector, with expressions in the syntax of kubectl."""
     labels = [f"{name}={value}" for name, value in sorted((selector.match_labels or {}).items())]
-    met = [_TOLD[one.operator].format(one.key, ", ".join(one.values or ())) for one in selector.match_expressions or ()]
-    wanted = ", ".join([*labels, *met])
-    return f"so that it meets {wanted}" if met else wanted
+    met = [
+        _EXPRESSIONS[expression.operator].format(expression.key, ", ".join(expression.values or ()))
+        for expression in selector.match_expressions or ()
+    ]
+    requirements = ", ".join([*labels, *met])
+    return f"so that it meets {requirements}" if met else requirements

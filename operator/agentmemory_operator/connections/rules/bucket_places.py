@@ -1,7 +1,7 @@
-"""Where copies of snapshots lie in object storage, as specs and statuses say it, and whose they are. Pure.
+"""Keys of copies of snapshots in object storage, and their owners. Pure.
 
-The key `.../NAMESPACE/AGENT/SNAPSHOT_UID/FILE` or `.../NAMESPACE/AGENT/erased/FILE` is the namespace's. Whole segments
-count, from the end: what stands before them is `prefix`, which whoever writes a spec chooses.
+The key `.../NAMESPACE/AGENT/SNAPSHOT_UID/FILE` or `.../NAMESPACE/AGENT/erased/FILE` belongs to the namespace. Whole
+segments are matched from the end: everything before them is `prefix`, which the author of a spec chooses.
 """
 
 import re
@@ -18,7 +18,7 @@ from agentmemory_operator.spec.kinds.spec_snapshot import MAX_KEY_CHARS, S3Bucke
 
 Json = dict[str, Any]
 NamespaceOf = Callable[[str], str | None]
-"""Tells the namespace that has an agent's name, None where nobody has it."""
+"""Returns the namespace that owns a slug, or None."""
 
 S3 = "S3"
 SUFFIX_DIGITS = 8
@@ -30,22 +30,23 @@ _FOLDER = re.compile(rf"[^_]+_[^_]+|{ERASED}")
 
 
 def copy_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
-    """What the keys of an agent's copies begin with, the slash at its end included."""
+    """Return the prefix of the keys of an agent's copies, with a trailing slash."""
     before = f"{storage.prefix}/" if storage.prefix else ""
     return f"{before}{namespace}/{slug}/"
 
 
 def erasure_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
-    """What the keys of what erasures of an agent left begin with."""
+    """Return the prefix of the keys that erasures of an agent have written."""
     return f"{copy_folder(storage, namespace=namespace, slug=slug)}{ERASED}/"
 
 
 def copy_location(storage: S3Storage, snapshot: Metadata, *, slug: str, file: str) -> Json:
-    """The place of the copy of a file, as a status says it: it can be opened without the spec.
+    """Build the location of a file's copy for a status. It can be opened without the spec.
 
     Args:
-        snapshot: the MemorySnapshot; two of one name never meet.
-        file: name of the file in Qdrant.
+        snapshot: Metadata of the MemorySnapshot. Its UID is part of the key, so a later one of the same name has other
+            keys.
+        file: Name of the file in Qdrant.
     """
     folder = copy_folder(storage, namespace=snapshot.namespace, slug=slug)
     return _location(storage, f"{folder}{snapshot.name}_{snapshot.uid[:SUFFIX_DIGITS]}/{file}")
@@ -53,14 +54,14 @@ def copy_location(storage: S3Storage, snapshot: Metadata, *, slug: str, file: st
 
 @dataclass(frozen=True, slots=True)
 class KeyOwner:
-    """Whose an object is, as its key says."""
+    """Owner of an object, according to its key."""
 
     namespace: str
     slug: str
 
 
 def owner_of(key: str) -> KeyOwner | None:
-    """Whose an object is, None of what lies where none of ours does, or is spelt in a way that could mislead."""
+    """Return the owner of an object, or None if the key has another shape or ambiguous segments."""
     segments = key.split("/")
     if len(key) > MAX_KEY_CHARS or not all(text not in (".", "..") and _SEGMENT.fullmatch(text) for text in segments):
         return None
@@ -73,42 +74,42 @@ def owner_of(key: str) -> KeyOwner | None:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """What one namespace may reach of a bucket that namespaces share.
+    """The part of a shared bucket that one namespace may use.
 
     Attributes:
-        namespace_of: asked each time: names of agents come and go.
+        namespace_of: Returns the present owner of a slug.
     """
 
     namespace: str
     namespace_of: NamespaceOf
 
     def holds(self, key: str) -> bool:
-        """Whether an object is the namespace's."""
+        """Return whether an object belongs to the namespace."""
         owner = owner_of(key)
         if owner is None or owner.namespace != self.namespace:
             return False
-        # What is left of an agent that is gone is still the namespace's that it was in.
+        # Objects of a deleted agent still belong to the namespace in their key.
         return self.namespace_of(owner.slug) in (self.namespace, None)
 
     def holds_folder(self, folder: str) -> bool:
-        """Whether objects right below a folder, or of the agent whose it is, are the namespace's.
+        """Return whether a folder belongs to the namespace: of an agent, of its erasures, or of one snapshot's copies.
 
-        Others may lie deeper, where a prefix leads there: each key counts.
+        Deeper objects may belong to other namespaces, if a prefix points there: check each key too.
         """
         below = ("file", f"{ERASED}/file")
         return folder.endswith("/") and any(self.holds(folder + rest) for rest in below)
 
 
 def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None:
-    """Pass where a place that a status names is one that its MemorySnapshot may write to and remove.
+    """Raise unless a location in a status is one that its MemorySnapshot may write and delete.
 
-    Whoever may write a status could name any object that a Secret of the namespace opens.
+    Without the check, anyone who may write a status could name any object that a Secret of the namespace opens.
 
     Args:
-        snapshot: the whole object as it came.
+        snapshot: The whole object, unparsed.
 
     Raises:
-        SpecInvalid: it is neither a copy of this snapshot nor what its spec takes in.
+        SpecInvalid: If it is neither a copy of this snapshot nor the object that its spec imports.
     """
     metadata, spec = snapshot["metadata"], snapshot.get("spec")
     key, name, uid = str(location.get("key")), metadata["name"], str(metadata.get("uid"))[:SUFFIX_DIGITS]
@@ -126,7 +127,7 @@ def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None
 
 
 def _is_named_by(place: Any, location: Mapping[str, Any]) -> bool:
-    """Whether a place of a spec is that of a status."""
+    """Return whether a location in a spec equals one in a status."""
     if not isinstance(place, Mapping):
         return False
     secret = place.get("secretRef")
@@ -137,12 +138,12 @@ def _is_named_by(place: Any, location: Mapping[str, Any]) -> bool:
 
 
 def object_location(place: S3Object) -> Json:
-    """An object's place as a status says it."""
+    """Build the location of an object for a status."""
     return _location(place, place.key)
 
 
 def _location(bucket: S3Bucket, key: str) -> Json:
-    said = {
+    document = {
         "type": S3,
         "endpoint": bucket.endpoint,
         "bucket": bucket.bucket,
@@ -151,14 +152,14 @@ def _location(bucket: S3Bucket, key: str) -> Json:
         "secret": bucket.secret_ref.name if bucket.secret_ref else None,
         "key": key,
     }
-    return {field: value for field, value in said.items() if value is not None}
+    return {field: value for field, value in document.items() if value is not None}
 
 
 def object_at(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Object:
-    """A place of a status as specs name one.
+    """Parse a location in a status.
 
     Raises:
-        SpecInvalid: it is none: whoever may write a status wrote something else.
+        SpecInvalid: If it is invalid: users may have edited the status.
     """
     fields = {name: location[name] for name in _PLACE if name in location}
     secret = {"secretRef": {"name": location["secret"]}} if "secret" in location else {}
@@ -174,18 +175,21 @@ def object_at(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Ob
 
 
 def place_of(bucket: S3Bucket) -> str:
-    """The name of a bucket among all storages': of Amazon's its own, of others after their URL."""
+    """Return the unique name of a bucket: its name at Amazon, otherwise endpoint and name."""
     return f"{bucket.endpoint.rstrip('/')}/{bucket.bucket}" if bucket.endpoint else bucket.bucket
 
 
 def storage_url(endpoint: str | None, region: str) -> str:
-    """The URL of a storage, which is Amazon's of the region where no other is named."""
+    """Return the URL of a storage; by default Amazon's in the region."""
     return endpoint or f"https://s3.{region}.amazonaws.com"
 
 
 def is_path_style(bucket: S3Bucket) -> bool:
-    """Whether a bucket stands in the path: Amazon's own knows it in the host's name too, others may not."""
+    """Return whether the bucket is part of the path of a URL.
+
+    Amazon also accepts it in the host name; others may not.
+    """
     if bucket.addressing is not None:
         return bucket.addressing == "Path"
-    # A dot in it does not fit Amazon's certificate.
+    # Amazon's certificate does not cover names with a dot.
     return bucket.endpoint is not None or "." in bucket.bucket

@@ -1,4 +1,4 @@
-"""What a Qdrant server can do, from what it says of itself."""
+"""Capabilities of a Qdrant server, derived from its version and configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from types import MappingProxyType
 MIN_MAX = "minMax"
 IDF_CORPUS = "idfCorpus"
 
-# Name -> the first version that has it. Sources: qdrant.tech search relevance page (formula: "as of v1.14.0"); Qdrant's
+# Name -> first version that has it. Sources: qdrant.tech search relevance page (formula: "as of v1.14.0"); Qdrant's
 # OpenAPI document at each tag (metadata and updateFilter from v1.16, updateMode from v1.17, TurboQuant from v1.18,
 # memory tiers and idf.corpus from v1.19); release notes of qdrant-client 1.20.0 (max and min in formulas).
 SINCE: Mapping[str, tuple[int, int]] = MappingProxyType(
@@ -27,13 +27,12 @@ JWT_RBAC = "jwtRbac"
 
 @dataclass(frozen=True, slots=True)
 class ServerCapabilities:
-    """What a server says of itself.
+    """Facts that a server reports about itself.
 
     Attributes:
-        peers: of its cluster; 1 without cluster mode, None where it does not tell.
-        has_jwt_rbac: whether it takes tokens with limited rights; None where it does not tell.
-        disk_bytes, ram_bytes: of the machine that it runs on, in all; what is free it never tells. None where it does
-            not tell these either.
+        peers: Number of peers in its cluster. 1 without cluster mode, None if not reported.
+        has_jwt_rbac: True if it accepts tokens with limited rights. None if not reported.
+        disk_bytes, ram_bytes: Total disk and RAM of its machine. None if not reported; free space never is.
     """
 
     version: str
@@ -44,7 +43,7 @@ class ServerCapabilities:
 
 
 def minor_of(version: str) -> tuple[int, int] | None:
-    """(major, minor) of a version, None where it is no number."""
+    """Parse a version to (major, minor), or None if it is not numeric."""
     parts = version.removeprefix("v").split(".")[:2]
     if len(parts) < 2 or not all(part.isdigit() for part in parts):
         return None
@@ -52,7 +51,7 @@ def minor_of(version: str) -> tuple[int, int] | None:
 
 
 def capabilities_of(server: ServerCapabilities) -> tuple[str, ...]:
-    """The names of what the server can do, sorted; none by version where that is no number."""
+    """Return the names of the server's capabilities, sorted. A non-numeric version has none that depend on it."""
     minor = minor_of(server.version)
     named = {name for name, since in SINCE.items() if minor is not None and minor >= since}
     return tuple(sorted(named | ({JWT_RBAC} if server.has_jwt_rbac else set())))

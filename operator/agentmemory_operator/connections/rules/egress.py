@@ -1,4 +1,4 @@
-"""Where this product may connect, when a tenant has written the address: decided for host, port and address. Pure."""
+"""Egress rules: which hosts, ports and addresses this product may connect to if a tenant has chosen them. Pure."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ _NEVER = tuple(
         *("0.0.0.0/8", "::/128"),
         *("169.254.0.0/16", "fe80::/10"),
         *("224.0.0.0/4", "255.255.255.255/32", "ff00::/8"),
-        # What clouds tell a machine of itself, keys included: Amazon, Google, Alibaba, Azure, Oracle.
+        # Metadata services of clouds, which return credentials: Amazon, Google, Alibaba, Azure, Oracle.
         *("fd00:ec2::/32", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
     )
 )
-# Behind a proxy nobody here sees an address.
+# Names of metadata services: behind a proxy, addresses are not resolved here.
 _NEVER_NAMES = (
     *("metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"),
     *("metadata.azure.internal", "metadata.tencentyun.com"),
@@ -31,16 +31,16 @@ _LOOPBACK = IPv4Network("127.0.0.0/8"), IPv6Network("::1/128")
 
 _MAPPED, _TRANSLATED = IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96")
 _COMPATIBLE, _NAT64, _LOCAL_NAT64 = IPv6Network("::/96"), IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48")
-# The last 32 bits are an IPv4 address.
+# Networks whose last 32 bits are an IPv4 address.
 _LOW = (_MAPPED, _TRANSLATED, _NAT64)
 _SIX_TO_FOUR, _TEREDO = IPv6Network("2002::/16"), IPv6Network("2001::/32")
-# The middle of an ISATAP address.
+# Bits 32 to 63 of an ISATAP address.
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 _WORD = 0xFFFF_FFFF
 
 
 class EgressRefusal(StrEnum):
-    """Why something is not connected to."""
+    """Reason for refusing a connection."""
 
     NEVER = "never"
     LOOPBACK = "loopback"
@@ -49,26 +49,29 @@ class EgressRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """What the setting lists.
+    """Entries of the setting.
 
     Attributes:
-        patterns: names and addresses, as `hosts.matches` takes them.
-        networks: with the port where one alone is meant; single addresses too.
+        patterns: Names and addresses, in the syntax of `hosts.matches`.
+        networks: Networks and single addresses, each with a port or None for all ports.
     """
 
     patterns: tuple[str, ...]
     networks: tuple[tuple[Network, int | None], ...]
 
     def names(self, host: str, port: int) -> bool:
-        """Whether a host is listed as it is written."""
+        """Return whether a host is listed as it is written."""
         return any(matches(pattern, host, port) for pattern in self.patterns)
 
     def holds(self, address: Address, port: int) -> bool:
-        """Whether an address is listed."""
+        """Return whether an address is listed."""
         return any(_is_in(address, network) and only in (None, port) for network, only in self.networks)
 
     def names_loopback(self, host: str, address: Address, port: int) -> bool:
-        """Whether a loopback address is listed as what it is: a network of everything does not mean it."""
+        """Return whether a loopback address is listed explicitly.
+
+        A network that contains more than loopback does not count.
+        """
         listed = any(
             _is_own_loopback(network) and _is_in(address, network) and only in (None, port)
             for network, only in self.networks
@@ -77,10 +80,10 @@ class AllowedHosts:
 
 
 def parse_allowed(text: str) -> AllowedHosts | None:
-    """What AGENTMEMORY_ALLOWED_HOSTS lists, None where it lists nothing.
+    """Parse AGENTMEMORY_ALLOWED_HOSTS; None if it is empty.
 
     Raises:
-        ValueError: an entry is neither a host nor a network; names it.
+        ValueError: If an entry is neither a host nor a network. The message quotes it.
     """
     patterns: list[str] = []
     networks: list[tuple[Network, int | None]] = []
@@ -97,11 +100,11 @@ def parse_allowed(text: str) -> AllowedHosts | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPolicy:
-    """What may be connected to.
+    """Hosts and addresses that may be connected to.
 
     Attributes:
-        allowed: None allows everything that is not refused for good.
-        is_in_cluster: in a pod loopback is the pod's own, and has to be listed.
+        allowed: Listed hosts. None permits everything that is not always refused.
+        is_in_cluster: True in a pod. Loopback is then the pod's own and must be listed.
     """
 
     allowed: AllowedHosts | None = None
@@ -110,10 +113,10 @@ class EgressPolicy:
     def refuses(
         self, host: str, port: int, address: Address, *, api_server: Collection[tuple[Address, int]] = ()
     ) -> EgressRefusal | None:
-        """Why an address that a host has is not connected to, None where it is.
+        """Return why a resolved address of a host is refused, or None.
 
         Args:
-            api_server: addresses and ports of the Kubernetes API server.
+            api_server: Addresses and ports of the Kubernetes API server.
         """
         forms = tuple(forms_of(address))
         if any(_is_never(form) or (form, port) in api_server for form in forms):
@@ -126,7 +129,7 @@ class EgressPolicy:
         return None if any(self.allowed.holds(form, port) for form in _same(address)) else EgressRefusal.NOT_LISTED
 
     def refuses_unresolved(self, host: str, port: int) -> EgressRefusal | None:
-        """Why a name is not even looked up: no address that it may have would be connected to."""
+        """Return why a name must not be resolved: every address would be refused. None if it may be resolved."""
         if spelled(host) in _NEVER_NAMES:
             return EgressRefusal.NEVER
         if self.allowed is None or self.allowed.networks or self.allowed.names(host, port):
@@ -136,16 +139,16 @@ class EgressPolicy:
     def refuses_name(
         self, host: str, port: int, *, api_server: Collection[tuple[str, int]] = ()
     ) -> EgressRefusal | None:
-        """Why a host is not asked for behind a proxy, where its name is all that can be checked.
+        """Return why a host is refused if a proxy resolves it, so that only its name can be checked. None if allowed.
 
         Args:
-            api_server: hosts and ports of the Kubernetes API server.
+            api_server: Hosts and ports of the Kubernetes API server.
         """
         name = spelled(host)
         if (address := address_of(name)) is not None:
-            known = {(found, at) for told, at in api_server if (found := address_of(told)) is not None}
+            known = {(found, at) for entry, at in api_server if (found := address_of(entry)) is not None}
             return self.refuses(host, port, address, api_server=known)
-        if name in _NEVER_NAMES or any((spelled(told), at) == (name, port) for told, at in api_server):
+        if name in _NEVER_NAMES or any((spelled(entry), at) == (name, port) for entry, at in api_server):
             return EgressRefusal.NEVER
         is_listed = self.allowed is not None and self.allowed.names(host, port)
         if self.is_in_cluster and (name == LOCALHOST or name.endswith(f".{LOCALHOST}")):
@@ -154,7 +157,7 @@ class EgressPolicy:
 
 
 def told(refusal: EgressRefusal, field: str, host: str, port: int) -> str:
-    """What is said of a refusal: what was written, never the address that was found behind it."""
+    """Return the message of a refusal. It repeats what the tenant has written, never the resolved address."""
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     match refusal:
         case EgressRefusal.NEVER:
@@ -175,7 +178,7 @@ def told(refusal: EgressRefusal, field: str, host: str, port: int) -> str:
 
 
 def forms_of(address: Address) -> Iterator[Address]:
-    """Yield an address, and every IPv4 address that a gateway or a tunnel would make of it."""
+    """Yield an address, and every IPv4 address that a gateway or tunnel would derive from it."""
     yield address
     if isinstance(address, IPv4Address):
         return
@@ -193,17 +196,17 @@ def forms_of(address: Address) -> Iterator[Address]:
 
 
 def _behind_gateway(packed: bytes) -> Iterator[IPv4Address]:
-    """Yield what a gateway of one's own makes of an address: the length of its prefix is its own (RFC 6052)."""
-    for begins in (6, 7, 8, 12):
-        # An octet of zeros stands in the middle.
-        octets = [packed[place] for place in range(begins, 16) if place != 8 or begins == 12][:4]
-        # Of the other lengths it would be an address of nothing.
+    """Yield the IPv4 addresses of a local NAT64 gateway, whose prefix length is unknown (RFC 6052)."""
+    for start in (6, 7, 8, 12):
+        # The octet in the middle is zero and not part of the address.
+        octets = [packed[place] for place in range(start, 16) if place != 8 or start == 12][:4]
+        # With a wrong prefix length, the address starts with a zero octet.
         if octets[0]:
             yield IPv4Address(bytes(octets))
 
 
 def _same(address: Address) -> Iterator[Address]:
-    """Yield an address, and the IPv4 address that it is another spelling of."""
+    """Yield an address, and the IPv4 address that it is another notation of."""
     yield address
     if isinstance(address, IPv6Address) and (address in _MAPPED or address in _NAT64):
         yield IPv4Address(int(address) & _WORD)

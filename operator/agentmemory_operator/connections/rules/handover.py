@@ -1,4 +1,7 @@
-"""What the operator hands over to the retrieval API for one agent, and under which names."""
+"""Shape of the Secret that the operator writes for the retrieval API of one agent, and the names of its values.
+
+Pure.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,7 +18,7 @@ Reference = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The AgentMemory that something is for."""
+    """The AgentMemory that owns a Secret."""
 
     namespace: str
     name: str
@@ -24,11 +27,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver:
-    """What the operator gave the retrieval API for one agent.
+    """Secret with the values for one agent.
 
     Attributes:
-        values: by slot; never logged.
-        version: changes with every write; empty before the first.
+        values: Values by slot; never logged.
+        version: resourceVersion of the stored Secret; "" before the first write.
     """
 
     slug: str
@@ -39,7 +42,7 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class KeyToHand:
-    """A key that the API needs: of a service that it calls, or of what is signed with it; and where it goes."""
+    """A key that the API needs, to call a service or to sign, and the hosts that it may be sent to."""
 
     name: str
     key: str
@@ -47,10 +50,10 @@ class KeyToHand:
 
 
 def embedding_key(source: EmbeddingSource) -> KeyToHand | None:
-    """The key that embedding sends to a service, None where it sends none.
+    """Return the key that an embedding sends to its service, or None.
 
     Raises:
-        SpecInvalid: its URL is none.
+        SpecInvalid: If its URL is invalid.
     """
     if source.provider != "openai" or not source.secret_name or not source.secret_key:
         return None
@@ -58,10 +61,10 @@ def embedding_key(source: EmbeddingSource) -> KeyToHand | None:
 
 
 def model_key(settings: ModelSettings) -> KeyToHand | None:
-    """The key that is sent to a language model, None where none is.
+    """Return the key that is sent to a language model, or None.
 
     Raises:
-        SpecInvalid: its URL is none.
+        SpecInvalid: If its URL is invalid.
     """
     if settings.secret is None:
         return None
@@ -69,10 +72,9 @@ def model_key(settings: ModelSettings) -> KeyToHand | None:
 
 
 def slot_of(reference: Reference, to: Destination) -> str:
-    """The name under which a value is handed over, made of the reference and of the places that it is for.
+    """Return the name under which a value is stored: a digest of the reference, and one of the allowed hosts.
 
-    Whoever changes the URL afterwards finds nothing there. What goes nowhere lies under the name of the reference
-    alone.
+    A changed URL leads to another slot, which is empty. Values that are not sent anywhere have a slot without hosts.
     """
     of_reference = _digest("/".join(reference))
     if isinstance(to, Exempt):
@@ -81,12 +83,12 @@ def slot_of(reference: Reference, to: Destination) -> str:
 
 
 def is_bound(slot: str) -> bool:
-    """Whether a value is for certain places alone."""
+    """Return whether the value of a slot is bound to certain hosts."""
     return "." in slot
 
 
 def handed_before(reference: Reference, to: Destination, values: Mapping[str, str]) -> str:
-    """What was handed over in the place of a reference, for these places or for others; empty is nothing."""
+    """Return the stored value of a reference: for these hosts, otherwise for any others; "" if there is none."""
     of_reference = slot_of(reference, NOWHERE)
     found = (value for slot, value in values.items() if slot.partition(".")[0] == of_reference)
     return values.get(slot_of(reference, to)) or next(found, "")

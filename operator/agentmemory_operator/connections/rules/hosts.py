@@ -1,4 +1,7 @@
-"""Hosts as settings and annotations list them: NAME, `*.NAME` for one level, or an address; a port may follow. Pure."""
+"""Host patterns in settings and annotations: NAME, `*.NAME` for one label, or an address, with an optional port.
+
+Pure.
+"""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -9,30 +12,30 @@ LAST_PORT = 65_535
 
 
 def matches(pattern: str, host: str, port: int) -> bool:
-    """Whether a pattern means a host.
+    """Return whether a pattern matches a host.
 
     Args:
-        pattern: of `parts_of`; one that is none means nothing.
-        host: as a URL has it, in any spelling.
+        pattern: See `parts_of`. An invalid one matches nothing.
+        host: Host of a URL, in any spelling.
     """
     try:
-        wanted, wanted_port = parts_of(pattern)
+        pattern_host, pattern_port = parts_of(pattern)
     except ValueError:
         return False
-    if wanted_port not in (None, port):
+    if pattern_port not in (None, port):
         return False
     name = spelled(host)
-    if wanted.startswith(LEVEL):
+    if pattern_host.startswith(LEVEL):
         level, _, rest = name.partition(".")
-        return bool(level) and address_of(name) is None and rest == wanted.removeprefix(LEVEL)
-    return name == wanted
+        return bool(level) and address_of(name) is None and rest == pattern_host.removeprefix(LEVEL)
+    return name == pattern_host
 
 
 def parts_of(pattern: str) -> tuple[str, int | None]:
-    """Host, as `spelled` has it, and port of a pattern.
+    """Return the host, normalised by `spelled`, and the port of a pattern. None if it has no port.
 
     Raises:
-        ValueError: it is none; says what is wrong.
+        ValueError: If the pattern is invalid.
     """
     host, port = _split(pattern.strip())
     bare = spelled(host.removeprefix(LEVEL))
@@ -42,19 +45,19 @@ def parts_of(pattern: str) -> tuple[str, int | None]:
 
 
 def spelled(host: str) -> str:
-    """A host in the one spelling: lower case, without the last dot, brackets and zone, IDNA encoded."""
+    """Normalise a host: lower case, without trailing dot, brackets and zone, IDNA-encoded."""
     bare = host.strip().removeprefix("[").removesuffix("]").partition("%")[0].rstrip(".").lower()
     if (address := address_of(bare)) is not None:
         return str(address)
     try:
         return bare if bare.isascii() else bare.encode("idna").decode()
     except UnicodeError:
-        # No name server knows it either.
+        # It cannot be resolved either.
         return bare
 
 
 def address_of(host: str) -> Address | None:
-    """The address that a host is, without brackets and zone; None of a name."""
+    """Parse a host that is an address, without brackets and zone; None for a name."""
     try:
         return ip_address(host.removeprefix("[").removesuffix("]").partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Connections that a folder of manifests means and does not declare: in development one server stands in for all."""
+"""QdrantConnections that manifests refer to without declaring them: in development, one server stands in for all."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,28 +8,27 @@ from agentmemory_operator.spec.kinds.parse import is_ours
 
 Json = dict[str, Any]
 
-# Where a Qdrant of one's own listens that nobody has configured.
+# Default address of a local Qdrant.
 USUAL_URL = "http://127.0.0.1:6333"
 
 
 def implied_connections(documents: Sequence[Json]) -> list[Json]:
-    """A QdrantConnection for each name that an AgentMemory of a folder refers to.
+    """Return a QdrantConnection for each one that AgentMemories of a folder refer to.
 
-    None where the folder declares a connection itself: a reference to another one is a slip of the pen then, and as
-    wrong as in a cluster.
+    Returns none if the folder declares any connection: a reference to another one is then a mistake, as in a cluster.
 
     Args:
-        documents: objects with `kind` and `metadata.name`; what stands in their `spec` may be anything.
+        documents: Objects with `kind` and `metadata.name`. Their `spec` may be anything.
     """
     ours = [document for document in documents if is_ours(document)]
     if any(document["kind"] == "QdrantConnection" for document in ours):
         return []
-    meant = {_meant_by(document): None for document in ours if document["kind"] == "AgentMemory"}
-    return [_connection(*place) for place in meant if place is not None]
+    references = {_reference_of(document): None for document in ours if document["kind"] == "AgentMemory"}
+    return [_connection(*place) for place in references if place is not None]
 
 
-def _meant_by(memory: Json) -> tuple[str, str] | None:
-    """Namespace and name of the connection; None where it names none that could be."""
+def _reference_of(memory: Json) -> tuple[str, str] | None:
+    """Return namespace and name of the referenced connection, or None if the reference is invalid."""
     spec = memory.get("spec")
     reference = spec.get("connectionRef") if isinstance(spec, dict) else None
     if not isinstance(reference, dict):

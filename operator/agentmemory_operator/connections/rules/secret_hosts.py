@@ -1,7 +1,7 @@
-"""Where the value of a Secret may go: the hosts that its annotation lists, against those that a spec names. Pure.
+"""Matches the hosts that a Secret's annotation lists with those that its value would be sent to. Pure.
 
-Nothing of the annotation is parsed: the few ways to write a place are made, and looked for among its items. So what is
-malformed matches nothing.
+The annotation is not parsed. Instead, every accepted spelling of a host is generated and looked up among the items, so
+a malformed item matches nothing.
 """
 
 import re
@@ -16,15 +16,16 @@ from agentmemory_operator.spec.kinds.agent_memory import GROUP
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 HOSTS = f"{GROUP}/hosts"
-"""On a Secret: hosts that its values may be sent to, separated by commas; `*.` stands for one level."""
+"""Annotation of a Secret: comma-separated hosts that its values may be sent to. `*.` matches one label."""
 
 USUAL_PORTS = {"http": 80, "https": 443}
 MAX_PORT, MAX_NAME, MAX_LABEL = 65_535, 253, 63
 FIRST_SIGN, DELETE = 0x20, 0x7F
-# Of what a message names: an event of more than 1,024 characters would be cut within its command.
+# Maximum characters of hosts in a message: Kubernetes would truncate an event over 1,024 characters, and with it the
+# command.
 MAX_NAMED = 150
 
-# So strict that every client reads the same host out of it: no user, and nothing before the path but a port.
+# Strict, so that every client reads the same host: no user info, and only a port before the path.
 _URL = re.compile(r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:/[!-~]*)?")
 _BRACKETED = re.compile(r"\[([0-9a-f:.]+)\](?::([0-9]{1,5}))?")
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -33,11 +34,11 @@ _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """A host and a port of it.
+    """A host and port.
 
     Attributes:
-        host: lower case, without a dot at its end; an IPv6 address in brackets, in its shortest form.
-        is_usual: the port is the scheme's own.
+        host: Lower case, without a trailing dot. An IPv6 address is in brackets, in its shortest form.
+        is_usual: True if the port is the default of the scheme.
     """
 
     host: str
@@ -50,19 +51,19 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class GoesTo:
-    """The places that a value is sent to, sorted; at least one."""
+    """The destinations of a value, sorted; at least one."""
 
     places: tuple[HostPort, ...]
 
 
 class Exempt(Enum):
-    """Values that no annotation has to let go."""
+    """Destinations that need no annotation."""
 
     NOWHERE = "nowhere"
-    """It stays in this process: certificates of authorities, keys that sign."""
+    """The value stays in this process: CA certificates, signing keys."""
 
     BY_HAND = "by hand"
-    """The person who runs a command, and reads the Secret with rights of their own, has typed where it goes."""
+    """The user of the command line, who reads the Secret with their own rights, has entered the URL."""
 
 
 Destination = GoesTo | Exempt
@@ -71,11 +72,11 @@ NOWHERE, BY_HAND = Exempt.NOWHERE, Exempt.BY_HAND
 
 @dataclass(frozen=True, slots=True)
 class KeptSecret:
-    """A Secret as it was read, at once.
+    """A Secret with its annotation, from a single read.
 
     Attributes:
-        values: by key; never logged.
-        hosts: its annotation, None where it has none.
+        values: Values by key; never logged.
+        hosts: Its annotation. None without one.
     """
 
     values: Mapping[str, str] = field(repr=False)
@@ -83,24 +84,27 @@ class KeptSecret:
 
 
 def goes_to(url: str, *more: str) -> GoesTo:
-    """Where a value goes that is sent to URLs.
+    """Return the destinations of a value that is sent to URLs.
 
     Raises:
-        SpecInvalid: one is no HTTP URL of a host.
+        SpecInvalid: If one is not an HTTP URL with a host.
     """
     return GoesTo(tuple(sorted({_place_of(each) for each in (url, *more)})))
 
 
 def may_exist(name: str, key: str) -> bool:
-    """Whether Kubernetes takes the names of a Secret and of a key: others would make another path of them."""
+    """Return whether Kubernetes permits the names of a Secret and a key.
+
+    Others could change the path of the request.
+    """
     return bool(len(name) <= MAX_NAME and _SECRET_NAME.fullmatch(name) and _SECRET_KEY.fullmatch(key))
 
 
 def unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
-    """The places that a Secret's annotation does not list.
+    """Return the destinations that a Secret's annotation does not list.
 
     Args:
-        hosts: the annotation, None where there is none.
+        hosts: The annotation. None without one.
     """
     if isinstance(to, Exempt):
         return ()
@@ -110,10 +114,9 @@ def unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
 
 
 def refusal(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str | None) -> str:
-    """What is told where a Secret's values may not go, with the command that lets them.
+    """Return the message for a Secret that may not be sent to hosts, with the command that permits it.
 
-    Who may not read the Secret learns nothing of its annotation but that it does not list these places: the command
-    reads by itself what it lists.
+    The message reveals nothing else about the annotation: the command itself reads the present value.
     """
     named, rest = _named(places)
     secret = f"kubectl -n {namespace}"
@@ -129,12 +132,12 @@ def refusal(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str 
 
 
 def can_be_sent(value: str) -> bool:
-    """Whether a header can carry a value: a line's end, as of a file that was read, would end it."""
+    """Return whether a value can be part of a header: a line break, as at the end of a file, would end the header."""
     return not any(ord(sign) < FIRST_SIGN or ord(sign) == DELETE for sign in value)
 
 
 def unsendable(namespace: str, name: str, key: str) -> str:
-    """What is told of a value that no header can carry; nothing of the value."""
+    """Return the message for a value that no header can contain, without the value."""
     return (
         f"Secret {namespace}/{name}: the value of {key!r} contains a line break or another control character, which no"
         " request can carry: store it as one line, as --from-literal does"
@@ -142,7 +145,7 @@ def unsendable(namespace: str, name: str, key: str) -> str:
 
 
 def _named(places: tuple[HostPort, ...]) -> tuple[str, int]:
-    """As many places as a message has room for, at least one, and how many are left."""
+    """Return as many hosts as a message has space for, at least one, and the number of the others."""
     names = [str(place) for place in places]
     named = names[:1]
     for name in names[1:]:
@@ -163,18 +166,18 @@ def _place_of(url: str) -> HostPort:
     return HostPort(host, port, port == USUAL_PORTS[found[1]])
 
 
-def _host_of(written: str) -> str | None:
-    if written.startswith("["):
-        return _address(written[1:-1])
-    name = written.removesuffix(".")
+def _host_of(text: str) -> str | None:
+    if text.startswith("["):
+        return _address(text[1:-1])
+    name = text.removesuffix(".")
     labels = name.split(".")
     return name if len(name) <= MAX_NAME and all(0 < len(label) <= MAX_LABEL for label in labels) else None
 
 
-def _address(written: str) -> str | None:
-    """An IPv6 address in brackets and in its shortest form, None of what is none."""
+def _address(text: str) -> str | None:
+    """Return an IPv6 address in brackets in its shortest form, or None if it is invalid."""
     try:
-        return f"[{IPv6Address(written).compressed}]"
+        return f"[{IPv6Address(text).compressed}]"
     except ValueError:
         return None
 
@@ -193,7 +196,7 @@ def _ways_to_write(place: HostPort) -> Iterator[str]:
 
 
 def _wildcards(host: str) -> Iterator[str]:
-    """Yield what stands for a host and its neighbours: of an address nothing, nor of a name right below the top."""
+    """Yield the wildcard that matches a host: none for an address or directly below a top-level domain."""
     _, _, parent = host.partition(".")
     is_address = host.rpartition(".")[2].isdecimal()
     if "." in parent and not is_address:
