@@ -69,7 +69,7 @@ def names_of(by_id: Mapping[str, Mapping[str, Any]], findings: Reading, lists: E
     aliases = [(entity.name, alias) for entity in entities for alias in entity.aliases]
     aliases += [pair for pair in findings.aliases if are_said(pair)]
     distinct = {(fold(name), fold(alias)): (name, alias) for name, alias in aliases if fold(name) != fold(alias)}
-    relations = tuple(entity for entity in findings.relations if are_said((entity[0], entity[2])))
+    relations = tuple(relation for relation in findings.relations if are_said((relation[0], relation[2])))
     return BatchNames(tuple(entities), of_memories, tuple(distinct.values()), relations)
 
 
