@@ -221,7 +221,7 @@ async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
 
 
 async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
-    """Store findings on the memories of the batch and mark them as read, each unless it changed in the meantime."""
+    """Store findings on the memories of the batch, and mark these as read. A memory that changed since is skipped."""
     points = await agent.store.retrieve(agent.alias, list(plan.seen))
     rows = [point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]]
     tally: Tally = Counter()

@@ -143,7 +143,7 @@ class Consolidation:
         """Process the batches. `report` is updated even if the run fails.
 
         Raises:
-            ModelUnavailable, SpecInvalid: If the model cannot be asked. Earlier batches are completed.
+            ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.
             TransientError: If Qdrant or the embedder is unavailable.
         """
         ends_s = asyncio.get_running_loop().time() + RUN_S
@@ -226,7 +226,7 @@ def exceeded(used: Used, limits: RunLimits, *, chars: int) -> str | None:
     """Return the limit that the next call could exceed, by its name in the spec, or None.
 
     Args:
-        chars: Length of the text that the model is to read.
+        chars: Number of characters of the model's input.
     """
     usage = used.plus(chars // _CHARS_A_TOKEN + 1, ANSWER_TOKENS)
     if usage.calls > limits.calls:

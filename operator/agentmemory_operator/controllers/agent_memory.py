@@ -190,7 +190,8 @@ class Passes:
         """Copy Secrets to the API.
 
         Returns:
-            The means by which the API opens Qdrant, and an error that the rest of the pass does not depend on, or None.
+            Kind of credential for Qdrant (`Token`, `Key` or None), and an error that the rest of the pass does not
+            depend on.
         """
         try:
             return await self.handover.hand_over(memory) if self.handover else None, None
@@ -243,9 +244,10 @@ class Passes:
             self.request(waiting)
 
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
-        """Take the turn to reindex and record it in the status.
+        """Take the turn to reindex, and record it in the status.
 
-        Return the object that has it instead, or None if taken.
+        Returns:
+            The object that has the turn instead. None if this object has it now.
         """
 
         async def observe(alias: str) -> Observed | None:

@@ -1,12 +1,13 @@
 """Delete an AgentMemory: decide about its collection and the keys of its zones, then remove the finalizer.
 
-1. With `deletionPolicy: Snapshot`, take a final snapshot of a collection with memories, and wait for it.
+1. With `deletionPolicy: Snapshot`, take a final snapshot of a collection with memories, and wait for it. With `Delete`,
+   keep a collection with memories unless an annotation confirms the deletion.
 2. Delete replaced collections and rebuild targets, then the live collection.
 3. With `deletionPolicy: Delete`, destroy the data keys if the deletion was confirmed.
 4. Post events, and remove the finalizer.
 
-Only objects whose policy deletes the collection have the finalizer. A deletion cannot block a namespace forever: after
-`release_s` the operator keeps what it could not delete, posts an event, and removes the finalizer.
+Only objects with one of these policies have the finalizer. A deletion cannot block a namespace forever: after
+`release_s` the operator keeps the remaining data, posts an event, and removes the finalizer.
 """
 
 import logging
@@ -71,7 +72,8 @@ class Release:
         """Delete the collection if policy and guard allow it, then remove the finalizer.
 
         Args:
-            is_overdue: True if the deletion has waited for Qdrant long enough: keep what cannot be deleted.
+            is_overdue: True if the deletion has waited for Qdrant long enough. Then data that cannot be deleted is
+                kept.
 
         Raises:
             DeletionWaiting: If the final snapshot is in progress, or the key store is unavailable.
@@ -159,7 +161,7 @@ class Release:
         points = await store.count(observed.physical)
         if kept := await self._refusal(memory, alias, points=points, is_overdue=is_overdue):
             return kept
-        # Delete these before the live collection: after a crash, the live one leads to them again.
+        # Delete these before the live collection: after a crash, the next attempt finds them through the live one.
         for replaced in await self._beside(memory, alias, observed.physical):
             await self._retire(memory, replaced)
         remaining = await self._retire(memory, observed.physical)

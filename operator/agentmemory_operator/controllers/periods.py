@@ -1,4 +1,4 @@
-"""Periods after which objects are looked at again."""
+"""Periods of passes, probes and comparisons."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
 """Uninstall: delete every object, with or without a running operator, then the custom resource definitions.
 
 1. Save the catalogue of all objects.
-2. For each kind in `ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. Without an
-   operator, `is_released` removes our finalizers.
+2. For each kind in `ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. If no
+   operator is running, `is_released` permits this code to remove the operator's finalizers.
 3. Delete the definitions, and wait for that.
 
 Every step may be repeated, and a missing object counts as deleted. So an interrupted uninstall continues when it is run

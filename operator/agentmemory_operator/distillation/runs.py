@@ -3,15 +3,15 @@
 1. Take the lease on the row that requests the run, by compare-and-set. Stop if another process has it.
 2. Read the sources, and send them to the model in parts.
 3. Renew the lease, and check that the sources still exist.
-4. Store the memories, and check the sources again. If one is missing, delete what was stored.
+4. Store the memories, and check the sources again. If one is missing, delete the new memories.
 5. Clear the request and the lease.
 
 The lease lasts one minute longer than one model call may take. After a crash, any process starts the run again once the
 lease has expired. Ids of stored memories are derived from the run and their place in it, so repeating a step stores
 nothing twice.
 
-The memories made from a conversation are additional memories. The text made from versions becomes the newest version
-(`consolidation/collapse.py`). That restarts the version count, so a chain is read again only after as many further
+Facts from a conversation become additional memories. The summary of a chain becomes its newest version
+(`consolidation/collapse.py`). That restarts the version count, so the chain is read again only after as many further
 versions.
 """
 
@@ -308,9 +308,9 @@ class Run:
             return
 
     async def _change(self, changes: Payload, *, begins: bool = False) -> Payload:
-        """Change the row that requests the run, and return it. Retries if the row changes concurrently, e.g.
+        """Change the row that requests the run, and return it.
 
-        its access count.
+        Retries if the row changes concurrently. Its access count does so at any time.
         """
 
         async def write(row: Payload | None) -> Payload | None:

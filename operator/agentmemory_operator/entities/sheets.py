@@ -86,7 +86,7 @@ async def put_aliases(agent: Agent, user_id: str, names: Mapping[str, str]) -> E
     """Store aliases in one write.
 
     Args:
-        names: Name by alias. A name that is an alias itself is replaced by the name it stands for.
+        names: Name by alias. If the name is an alias itself, its target is used.
 
     Raises:
         RequestInvalid: If the agent has no entities.
@@ -107,9 +107,7 @@ Said = tuple[str, RelationName, str]
 
 
 async def put_relation(agent: Agent, user_id: str, source: str, relation: RelationName, target: str) -> Relation:
-    """Store a relation between two names of a scope, or strengthen it.
-
-    Aliases are replaced by the names they stand for.
+    """Store a relation between two names of a scope, or strengthen it. Aliases are resolved.
 
     Raises:
         RequestInvalid: If both are the same entity, or the agent has no entities.

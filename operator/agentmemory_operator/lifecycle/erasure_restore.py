@@ -95,7 +95,7 @@ async def settle_unfinished(server: Server, physical: str, memory: AgentMemory, 
 
 
 async def repair_late(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """Repair one-sided links in the collection that is now served, left by writes that were sent to its predecessor.
+    """Repair one-sided links in the served collection. Writes sent to its predecessor may have left them.
 
     Args:
         physical: Physical name of the collection.

@@ -161,7 +161,7 @@ class Forgetting:
         Of two concurrent requests with one id, both return the first receipt.
 
         Args:
-            zones: Zones whose keys existed and are deleted.
+            zones: Zones with deleted keys.
             is_first: False to replace the receipt of an earlier attempt of this request.
         """
         scope, slug = request.scope, agent.settings.slug

@@ -42,7 +42,7 @@ def wrap(rows: Sequence[Row], mark: str) -> Material:
     """Render rows as material.
 
     Args:
-        rows: JSON objects, each with an `id` that our code chose.
+        rows: JSON objects, each with a short `id` chosen by the caller.
         mark: Random text, new for each call, so that no row can contain it.
     """
     text = json.dumps(list(rows), ensure_ascii=False, separators=(",", ":"))

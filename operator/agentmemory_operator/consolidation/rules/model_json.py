@@ -62,7 +62,7 @@ def _objects_in(text: str) -> Iterator[Any]:
             return
         try:
             _, end = _DECODER.raw_decode(text, place)
-            # Python's reader finds the end, but takes NaN and lone surrogates.
+            # Python's decoder finds the end, but accepts NaN and lone surrogates, which orjson rejects.
             yield orjson.loads(text[place:end])
         except (JSONDecodeError, RecursionError):
             place += 1

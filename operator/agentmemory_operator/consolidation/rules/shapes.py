@@ -48,10 +48,10 @@ class Fitted:
 def fit(value: Any, schema: Schema, path: str = "") -> Fitted:
     """Return the part of a value that matches a schema.
 
-    Strings match an `enum` whatever their case and surrounding spaces; the result has the spelling of the schema.
+    Strings match an `enum` regardless of case and surrounding spaces; the result has the spelling of the schema.
 
     Raises:
-        Misfit: If the value or a required part of it does not match, or if parts were dropped and nothing is left.
+        Misfit: If the value or a required part of it does not match, or if parts were dropped and nothing remains.
     """
     kind = schema["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():

@@ -11,9 +11,7 @@ _FIELD = "f:"
 
 
 def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
-    """Return the manifest with the live object's annotations that applying it keeps, e.g.
-
-    an approval given by a command.
+    """Return the manifest with the live object's annotations that applying it keeps, such as an approval by a command.
 
     Annotations that were applied earlier and are no longer in the manifest are removed.
     """

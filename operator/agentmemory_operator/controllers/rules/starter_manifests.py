@@ -77,7 +77,7 @@ def connection_text(namespace: str | None = None) -> str:
     """Render the manifest of a QdrantConnection.
 
     Args:
-        namespace: None leaves it to the user who applies it.
+        namespace: None to omit it: then `kubectl apply` decides.
     """
     return _CONNECTION.format(connection=CONNECTION, namespace=_namespace(namespace))
 
@@ -88,7 +88,7 @@ def memory_text(name: str, preset: str, namespace: str | None = None) -> str:
     Args:
         name: Name of the object and the agent.
         preset: One of `PRESETS`.
-        namespace: None leaves it to the user who applies it.
+        namespace: None to omit it: then `kubectl apply` decides.
     """
     return _MEMORY.format(
         name=_scalar(name),

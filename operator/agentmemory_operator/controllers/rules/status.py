@@ -116,7 +116,7 @@ def access_status(settings: AgentSettings, opened_by: str | None) -> Json:
     """Build `status.access`: numbers of readers and writers, and the API's access to Qdrant.
 
     Args:
-        opened_by: Means by which the retrieval API opens Qdrant. None if it needs none.
+        opened_by: Kind of credential that the retrieval API has for Qdrant: `Token` or `Key`. None if it needs none.
     """
     return _dump(AccessStatus(**_counts(settings.subjects), qdrant=opened_by))
 

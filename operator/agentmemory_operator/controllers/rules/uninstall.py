@@ -1,4 +1,4 @@
-"""Fate of each object in an uninstall, and the catalogue that is saved of it.
+"""Predict the effect of an uninstall on each object, and build the catalogue entry that is saved for it.
 
 Deleting the definitions deletes all objects. The files of snapshots stay in Qdrant and S3, but only the MemorySnapshot
 objects record where. Therefore the catalogue keeps the objects with their statuses.

@@ -60,7 +60,7 @@ class EntitySheet:
     aliases: Mapping[str, Alias] = field(default_factory=dict)
 
     def resolve(self, name: str) -> str:
-        """Return the name that a spelling stands for: itself unless it is an alias."""
+        """Return the canonical name of a spelling: the name itself unless it is an alias."""
         alias = self.aliases.get(fold(name))
         return alias.name if alias else name
 
