@@ -1,4 +1,4 @@
-"""Checks of a pass around the collection itself: how an agent starts, and counts of memories that need attention.
+"""Checks before a pass creates a collection, and counts of memories that need attention.
 
 An agent gets no empty collection while a restore creates one for it, or if it starts from a snapshot.
 """

@@ -163,7 +163,8 @@ class Erasing:
         for number in range(MAX_ROUNDS):
             is_first_round = erasure.takes_what_it_sees and not number
             changed, newest_ms = await self._round(agent, erasure, ANY_TIME if is_first_round else until_ms)
-            # Include the newest time of the first round: a row that changed during that round is found again.
+            # Raise the limit to the newest time in the first round, so that a row that changed during it is found
+            # again.
             until_ms = max(until_ms, newest_ms) if is_first_round else until_ms
             count += changed
             if not changed:
@@ -198,7 +199,7 @@ class Erasing:
         """
         await bury(agent, rows, lambda row: erased(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row)))
         if rows:
-            # Proposals that wait for an approval repeat the content of their sources.
+            # Delete proposals made from these rows: they repeat the content.
             await agent.store.delete(agent.alias, proposed_of(row["id"] for row in rows))
 
     async def finish(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:

@@ -49,8 +49,7 @@ def _without_thoughts(text: str) -> str:
     # Tags inside a bare or fenced answer are the text of a memory.
     if text.lstrip().startswith(("{", "```", "~~~")):
         return text
-    # Some servers cut off the opening tag with the prompt: then the first closing tag ends a thought that started with
-    # the text.
+    # Some servers cut off the opening tag with the prompt. Then the text up to the last closing tag is a thought.
     return _THOUGHT_END.split(_THOUGHT.sub("", text))[-1]
 
 
