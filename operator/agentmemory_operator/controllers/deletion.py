@@ -219,7 +219,7 @@ class Release:
         async def find(server: Server) -> list[str]:
             names = [name for name in await server.snapshots.collections() if number_of(name, alias) is not None]
             found = [name for name in names if _is_beside(await server.snapshots.metadata(name), name, live)]
-            # Metadata proves nothing: skip collections that the namespace may not use.
+            # Metadata proves no ownership: skip collections that the namespace may not use.
             return [name for name in found if await server.may_use(name)]
 
         return await self.servers.use(connection_of(memory), find, namespace=memory.metadata.namespace)

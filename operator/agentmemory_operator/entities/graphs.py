@@ -1,4 +1,4 @@
-"""Cache of entity graphs: a search with a cached graph calls Qdrant for no graph, any other search once."""
+"""Cache of entity graphs. A search with a cached graph needs no further call to Qdrant; any other search needs one."""
 
 import asyncio
 import contextlib

@@ -125,7 +125,7 @@ class Kinds:
     default: str
 
     def of(self, name: str) -> MemoryType | None:
-        """Return the rules of a type, or None."""
+        """Return the type with this name, or None."""
         return next((type_ for type_ in self.types if type_.name == name), None)
 
     def knowledge(self, rows: Sequence[Row]) -> str:

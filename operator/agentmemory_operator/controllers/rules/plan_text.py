@@ -134,7 +134,7 @@ def payload_text(layout: Layout) -> str | None:
 
 
 def quantization_type(quantization: Quantization) -> str:
-    """Return the spec's name of a kind of compressed copies."""
+    """Return the value of `index.quantization.type` for a quantization."""
     return type(quantization).__name__.removesuffix("Quantization")
 
 

@@ -57,13 +57,13 @@ class _Reading:
     found: list[tuple[int, Entity]] = field(default_factory=list)
 
     def take(self, span: Span, name: str, kind: EntityKind) -> None:
-        """Record a name unless it is ignored, and block its place for later kinds."""
+        """Record a name unless it is ignored, and block its span for later kinds."""
         self.taken.append(span)
         if fold(name) not in self.lists.ignored:
             self.found.append((span[0], Entity(name, kind)))
 
     def is_free(self, span: Span) -> bool:
-        """Return whether nothing was found in this place."""
+        """Return whether nothing was found in this span."""
         return not any(start < span[1] and span[0] < end for start, end in self.taken)
 
 
@@ -77,7 +77,7 @@ def extract(text: str, lists: EntityLists, *, user_id: str, author: str | None) 
 
 
 def mentioned(text: str, lists: EntityLists) -> list[Entity]:
-    """Return the names in a text, in order of their position."""
+    """Return the names in a text, in order of their position. Only its first 8,000 characters are read."""
     text = text[:READ_CHARS]
     reading = _Reading(text, lists, word_starts(text))
     _find_known(reading)
@@ -92,7 +92,7 @@ def mentioned(text: str, lists: EntityLists) -> list[Entity]:
 
 
 def occurrences(text: str, words: list[Span], dictionary: Dictionary) -> Iterator[tuple[Span, str]]:
-    """Yield place and spelling of each dictionary entry in a text.
+    """Yield span and spelling of each dictionary entry in a text.
 
     Of several with the same start, the longest counts.
     """
@@ -111,7 +111,7 @@ def occurrences(text: str, words: list[Span], dictionary: Dictionary) -> Iterato
 
 
 def _spelling_at(text: str, start: int, end: int, dictionary: Dictionary) -> tuple[Span, str] | None:
-    """Find the spelling between two places, including signs that are part of it: C++, C#, .NET."""
+    """Find the spelling from `start` to `end`, including signs that are part of it: C++, C#, .NET."""
     longer = end
     while longer < len(text) and longer < end + 2 and text[longer] in _AROUND_NAMES:
         longer += 1

@@ -30,8 +30,8 @@ class GraphNode:
     Attributes:
         name: Name of the entity.
         kind: Kind of entity. None if no memory names it, only relations.
-        memories: Places of the memories that name it, newest first.
-        mentions: Places of those that mention it in their text.
+        memories: Indices in `ScopeGraph.memory_ids` of the memories that name it, newest first.
+        mentions: Indices of those that mention it in their text.
         relations: Relations that start or end here.
     """
 
@@ -70,7 +70,7 @@ class ScopeGraph:
 
     Attributes:
         memory_ids: Ids of the newest memories, newest first.
-        mentioned: Folded names mentioned in the text, by place of the memory.
+        mentioned: For each memory in this order, the folded names that its text mentions.
         nodes: Entities by folded name, without aliases.
         sheet: Relations and aliases of the scope.
         spellings: Dictionary of all names and aliases.

@@ -24,7 +24,7 @@ _QUOTED_WORDS_MAX = 8
 
 
 def begins_sentence(text: str, start: int) -> bool:
-    """Return whether a sentence starts at a place, judged by punctuation."""
+    """Return whether a sentence starts at an index of a text, judged by punctuation."""
     before = text[:start].rstrip(_OPENING)
     return not before or before[-1] in _SENTENCE_END
 
@@ -48,11 +48,11 @@ def is_quoted_name(text: str, lists: EntityLists) -> bool:
 def phrases_in(
     text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists
 ) -> Iterator[tuple[Span, str]]:
-    """Yield place and text of each name of several capitalised words.
+    """Yield span and text of each name of several capitalised words.
 
     Args:
-        words: Places of the words of the text.
-        taken: Places of names already found; no phrase overlaps them.
+        words: Spans of the words of the text.
+        taken: Spans of names already found; no phrase overlaps them.
     """
     for run in _runs(text, words, sorted(taken), lists):
         trimmed = _trimmed(text, run, lists)
