@@ -187,11 +187,8 @@ class Passes:
         return self._due_s(key, done)
 
     async def _hand_over(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
-        """Copy Secrets to the API.
-
-        Returns:
-            Kind of credential for Qdrant (`Token`, `Key` or None), and an error that the rest of the pass does not
-            depend on.
+        """Copy Secrets to the API; return its kind of credential for Qdrant (`Token`, `Key`, None) and a deferred
+        error.
         """
         try:
             return await self.handover.hand_over(memory) if self.handover else None, None
@@ -209,7 +206,6 @@ class Passes:
         return jittered(self.periods.converged_s)
 
     def _due_s(self, key: Key, done: Reconciled) -> float:
-        """Return the seconds until the next pass."""
         if done.observed.state == RED or done.is_queued:
             return self.periods.stalled_s
         if done.observed.is_busy:
@@ -244,11 +240,7 @@ class Passes:
             self.request(waiting)
 
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
-        """Take the turn to reindex, and record it in the status.
-
-        Returns:
-            The object that has the turn instead. None if this object has it now.
-        """
+        """Take the turn to reindex and record it in the status; return the object that has it instead, or None."""
 
         async def observe(alias: str) -> Observed | None:
             # Turns cover the collections of all namespaces on the server, so read them without a guard.
@@ -390,12 +382,7 @@ class Passes:
         await self.writer.write(document, memory.metadata, status)
 
     def _parsed(self, document: Json) -> AgentMemory:
-        """Parse the object.
-
-        Raises:
-            SpecInvalid: If fields are invalid. Lists each of them, and the callers that the API accepts in the
-                meantime.
-        """
+        """Parse the object. An error also lists the callers that the API accepts in the meantime."""
         try:
             return self.table.parse(document)
         except SpecInvalid as exc:
