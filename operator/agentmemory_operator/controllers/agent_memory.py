@@ -187,9 +187,7 @@ class Passes:
         return self._due_s(key, done)
 
     async def _hand_over(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
-        """Copy Secrets to the API; return its kind of credential for Qdrant (`Token`, `Key`, None) and a deferred
-        error.
-        """
+        """Copy Secrets to the API; return its credential for Qdrant (`Token`, `Key`, None) and a deferred error."""
         try:
             return await self.handover.hand_over(memory) if self.handover else None, None
         except TransientError as exc:

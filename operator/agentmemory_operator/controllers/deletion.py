@@ -116,8 +116,7 @@ class Release:
         return [posted for posted in (event, keys) if posted]
 
     async def _destroy_keys(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
-        """Destroy the data keys of an agent without a collection; return an event, or None if there are none to
-        destroy.
+        """Destroy the data keys of an agent without a collection; return an event, or None without any keys.
 
         Without keys, zone memories in snapshots and exports become unreadable. So this needs a confirmation even if
         there was no collection to delete.

@@ -149,7 +149,7 @@ class DistillationQueue:
                 await asyncio.sleep(sweep_s)
 
     async def _find(self, slug: str) -> None:
-        """Queue the requests of an agent that have no lease."""
+        """Queue the requests of an agent that have no valid lease."""
         try:
             agent = await self.directory.open(slug, reads_ahead=False)
             for last in await due(agent):

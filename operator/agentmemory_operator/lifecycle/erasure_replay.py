@@ -196,7 +196,7 @@ class Erasures:
 
 
 def _beside(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> Iterator[Tombstone]:
-    """Yield the tombstones that need a point of their own in the copy, because no point there becomes the tombstone."""
+    """Yield the tombstones to insert into a copy: those without a point there, or with a later memory's point."""
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         if tombstone.is_replaced or row is None:
