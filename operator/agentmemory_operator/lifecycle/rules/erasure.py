@@ -188,7 +188,10 @@ class ErasureReceipt:
         return self.is_whole or self.zone is not None or self.older_than is not None
 
     def scope_of(self, user_id: str) -> Scope | None:
-        """Rebuild the scope for another copy. None if the request had filters, which the receipt does not store."""
+        """Rebuild the scope for another copy. None if the request had filters, which the receipt does not store.
+
+        It relies on the API, which never combines `zone` with other conditions.
+        """
         if self.is_whole or self.zone is not None:
             return Scope(user_id=user_id, zone=self.zone, is_whole=self.is_whole)
         return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
