@@ -1,1 +1,1 @@
-"""What a language model makes of memories: what it is shown, and what of its answers counts."""
+"""Consolidation: a language model merges, links and classifies memories, within limits and with an undo."""

@@ -1,7 +1,7 @@
-"""Carry a plan out: every step may be killed and taken again, and ends in the same.
+"""Carry out the plan of a batch. Every step may be repeated with the same result.
 
-What is stored has an id made of its run and its sources: who comes second finds it. Memories are marked last, so that a
-batch that was not carried out to its end is read again.
+Ids of stored facts are derived from the run and their sources, so a repeated step finds them. The memories of the batch
+are marked as read last, so that an interrupted batch is read again.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ HIGH = 0.75
 
 
 class Came(StrEnum):
-    """What became of what a plan has."""
+    """Kind of effect of a plan, as a key of counts."""
 
     MERGED = "merged"
     SUPERSEDED = "superseded"
@@ -66,7 +66,7 @@ Tally = Counter[Came]
 
 
 def intended(plan: BatchPlan) -> Tally:
-    """What a plan would come to, if nothing of it were known."""
+    """Count the effects of a plan for a dry run, assuming that none of its facts is known yet."""
     return Counter(
         {
             Came.MERGED: len(plan.facts),
@@ -82,10 +82,10 @@ def intended(plan: BatchPlan) -> Tally:
 
 
 async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
-    """Carry a plan out; return what it came to.
+    """Carry out a plan; return its effects.
 
     Raises:
-        TransientError: the same again does the rest.
+        TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
     """
     tally: Tally = Counter()
     for fact in plan.facts:
@@ -100,7 +100,7 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
 
 
 async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tally:
-    """Store a fact, unless something says the same that it was not made of."""
+    """Store a fact, unless a memory that is not its source has the same content. Returns the effects."""
     if fact.collapses:
         is_stored = await collapse(agent, user_id, fact, run_id)
         return Counter({Came.MERGED: 1, Came.SUPERSEDED: 1} if is_stored else {Came.LOST: 1})
@@ -117,7 +117,7 @@ async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tal
 
 
 def fact_key(fact: Fact, run_id: str) -> str:
-    """What the id of a fact is made of: whoever makes it of the same memories again in the same run finds it."""
+    """Return the key for the id of a fact: the same for the same memories in the same run."""
     return "\x1f".join((SOURCE, run_id, *sorted(fact.sources), *sorted(fact.replaced)))
 
 
@@ -137,27 +137,27 @@ def _memory(user_id: str, fact: Fact, run_id: str) -> IncomingMemory:
 
 
 def _naming(draft: MemoryDraft, fact: Fact) -> MemoryDraft:
-    """The draft of a fact with the entities that it names."""
-    said = entities_from_payload([{"name": name, "kind": kind, "role": "mentioned"} for name, kind in fact.entities])
-    return replace(draft, record=replace(draft.record, entities=with_found(draft.record.entities, said)))
+    """Return the draft of a fact with the entities that the fact names."""
+    found = entities_from_payload([{"name": name, "kind": kind, "role": "mentioned"} for name, kind in fact.entities])
+    return replace(draft, record=replace(draft.record, entities=with_found(draft.record.entities, found)))
 
 
 def _marks(run_id: str) -> Payload:
     return {RUN_KEY: run_id, CONSOLIDATED_KEY: True}
 
 
-async def _store_contradiction(agent: Agent, user_id: str, said: Contradiction, run_id: str) -> Tally:
+async def _store_contradiction(agent: Agent, user_id: str, contradiction: Contradiction, run_id: str) -> Tally:
     memory = IncomingMemory(
         user_id=user_id,
-        content=said.content,
-        type=said.type,
-        event_type=said.event_type,
+        content=contradiction.content,
+        type=contradiction.type,
+        event_type=contradiction.event_type,
         importance=HIGH,
         source=SOURCE,
         author=AUTHOR,
-        source_ids=said.sources,
-        # Of no run: what was told once of the same memories is not told again.
-        idempotency_key="\x1f".join((SOURCE, "contradiction", *said.sources)),
+        source_ids=contradiction.sources,
+        # The key contains no run, so later runs do not report the same contradiction again.
+        idempotency_key="\x1f".join((SOURCE, "contradiction", *contradiction.sources)),
     )
     draft = await _draft(agent, memory)
     row = await merge(agent, draft, (), _marks(run_id)) if draft else None
@@ -165,13 +165,13 @@ async def _store_contradiction(agent: Agent, user_id: str, said: Contradiction, 
 
 
 async def _draft(agent: Agent, memory: IncomingMemory) -> MemoryDraft | None:
-    """What is to be stored, under an id of its key; None where the agent does not take it."""
+    """Build the draft of a memory, with an id derived from its key. None if the agent rejects it."""
     [draft] = await drafts_of(agent, await clean(agent, [memory]))
     if not isinstance(draft, MemoryDraft):
         return None
     assert memory.idempotency_key is not None
     id_ = keyed_id(draft.scope, memory.user_id, memory.idempotency_key)
-    # What a model says is found by its content, and joins no identity.
+    # A memory made by a model has no identity: other writes find it by its content only.
     record = replace(draft.record, id=id_, identity_id=None, pending=False)
     return replace(draft, record=record)
 
@@ -181,7 +181,7 @@ async def _is_begun(agent: Agent, draft: MemoryDraft) -> bool:
 
 
 async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) -> bool:
-    """Whether another memory of the user says the same, word by word or nearly."""
+    """Return whether another memory of the user has the same content or a nearly equal vector."""
     of_user = visible(Selection(user_id=draft.record.user_id), agent.clock.now_ms(), agent.settings.ranking.endings)
     others = both(of_user, {"must_not": [{"has_id": list(sources)}]})
     hashed = both(others, equals("contentHash", draft.record.content_hash))
@@ -196,9 +196,9 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
 
 
 async def _name(agent: Agent, plan: BatchPlan) -> int:
-    """Note how names of the scope relate; return how much was noted.
+    """Store aliases and relations for the user; return how many.
 
-    A scope that has as many as one may keeps those that it has.
+    If the user already has the maximum number, the new ones are dropped.
     """
     count = 0
     with contextlib.suppress(Conflict, RequestInvalid):
@@ -212,7 +212,7 @@ async def _name(agent: Agent, plan: BatchPlan) -> int:
 
 
 async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
-    """Write a fact down that somebody has to look at first."""
+    """Store a fact that needs an approval."""
     id_ = keyed_id(agent.id_scope, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
     payload = proposal_of(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())
     payload["agentId"] = agent.settings.slug
@@ -221,7 +221,7 @@ async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
 
 
 async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
-    """Note what was found on the memories, and that they were read; each unless it changed meanwhile."""
+    """Store findings on the memories of the batch, and mark these as read. A memory that changed since is skipped."""
     points = await agent.store.retrieve(agent.alias, list(plan.seen))
     rows = [point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]]
     tally: Tally = Counter()
@@ -229,34 +229,38 @@ async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
     for row in rows:
         connections = _with_connections(row, plan.connections.get(row["id"], {}), run_id)
         category = plan.categories.get(row["id"])
-        told: Payload = {CONNECTIONS_KEY: connections} if connections else {}
-        told |= {"knowledgeCategory": category, CATEGORY_RUN_KEY: run_id} if category else {}
+        changes: Payload = {CONNECTIONS_KEY: connections} if connections else {}
+        changes |= {"knowledgeCategory": category, CATEGORY_RUN_KEY: run_id} if category else {}
         entities = _with_entities(row, plan.entities.get(row["id"], ()))
-        told |= {ENTITIES_KEY: entities} if entities else {}
+        changes |= {ENTITIES_KEY: entities} if entities else {}
         tally += Counter({Came.CONNECTIONS: int(bool(connections)), Came.RECLASSIFIED: int(category is not None)})
         tally[Came.ENTITIES] += int(bool(entities))
-        operations.append(_marking(row, told, run_id, agent.clock.now_ms()))
+        operations.append(_marking(row, changes, run_id, agent.clock.now_ms()))
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
     return tally
 
 
 def _with_connections(row: Mapping[str, Any], others: Mapping[str, str], run_id: str) -> list[Json]:
-    """The connections of a memory with those that a run found; empty where it found none that is new."""
+    """Return a memory's connections extended by new ones; empty if there are none."""
     before: Iterable[Json] = row.get(CONNECTIONS_KEY) or ()
-    known = {one.get("id") for one in before}
-    new = [{"id": id_, "description": said, "run": run_id} for id_, said in others.items() if id_ not in known]
+    known = {connection.get("id") for connection in before}
+    new = [
+        {"id": id_, "description": description, "run": run_id}
+        for id_, description in others.items()
+        if id_ not in known
+    ]
     return [*before, *new] if new else []
 
 
 def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict[str, str]]:
-    """The names of a memory with those that a run found; empty where that changes nothing, or the memory was sealed."""
+    """Return a memory's entities extended by new ones; empty if there are none, or if the memory has a zone."""
     before = entities_from_payload(row.get(ENTITIES_KEY))
     after = with_found(before, found)
     return [] if after == before or row.get(ZONE_KEY) else entities_to_payload(after)
 
 
-def _marking(row: Mapping[str, Any], told: Payload, run_id: str, now_ms: int) -> Json:
-    noted = {LOGGED_KEY: now_ms, NOTED_KEY: run_id} if told else {}
-    payload = {**told, **noted, CONSOLIDATED_KEY: True, "rev": row["rev"] + 1, "updatedAt": now_ms}
+def _marking(row: Mapping[str, Any], changes: Payload, run_id: str, now_ms: int) -> Json:
+    marks = {LOGGED_KEY: now_ms, NOTED_KEY: run_id} if changes else {}
+    payload = {**changes, **marks, CONSOLIDATED_KEY: True, "rev": row["rev"] + 1, "updatedAt": now_ms}
     return {"set_payload": {"payload": payload, "filter": only(row["id"], equals("rev", row["rev"]), NOT_DELETED)}}

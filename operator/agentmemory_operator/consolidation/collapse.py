@@ -1,11 +1,12 @@
-"""Collapse a long chain of versions: what a model made of them becomes the newest version, with them as its sources.
+"""Collapse a long chain of versions: a text that a model made from them becomes the newest version.
 
-The new head is written as every version is (`memories/chains.py`): pending, linked by compare-and-set, then shown. Its
-id is made of the head that the model read, so that a repeated or concurrent run finds it. It gives way: where another
-version was stored meanwhile, it is given up and that one stays the newest. No version is removed.
+1. Check that all source versions still exist and are not encrypted.
+2. Write the new version like any other (`memories/chains.py`): pending, linked by compare-and-set, then visible.
+3. Check the sources again. If one was deleted, erased or encrypted, delete the new version.
 
-The sources are checked before it is written and after it is shown. A version that was deleted, erased or sealed since
-the model read it leaves nothing behind; one that a cleanup took out of the chain does no harm.
+The id of the new version is derived from the head that the model read, so a repeated or concurrent run finds it. If
+another version was stored in the meantime, the new one is abandoned and that version stays the head. No version is
+removed. A source that a cleanup removed from the chain does no harm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,21 +35,21 @@ from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 DISTILLATION = "distillation"
-"""The `source` of what a model made of turns, or of versions."""
+"""`source` of memories that a model made from turns or versions."""
 
 _KEY = "\x1fcollapse\x1f{head}"
 _KEPT = tuple(field_.name for field_ in fields(StatedMemory))
-# Of who said a turn, and of what is still to be read: of the version before, and of no summary.
+# Fields about a speaker or pending turns apply to the old version only.
 _OWN = dict.fromkeys(("speaker", "role", "conversation_id")) | {"undistilled": ()}
 
 
 async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
-    """Store a fact as the newest version in the place of the head that it replaces; return whether it is stored.
+    """Store a fact as the new version after the head that it replaces; return whether it is stored.
 
-    False means that the head or a source changed meanwhile, or that the agent does not take the fact.
+    False means that the head or a source changed in the meantime, or that the agent rejects the fact.
 
     Raises:
-        TransientError: the same again does the rest.
+        TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
     """
     head_id = fact.replaced[0]
     head = await settled_row(agent, head_id)
@@ -56,7 +57,7 @@ async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
         return False
     draft = await _draft(agent, record_of(head), fact, run_id) if TOMBSTONE_KEY not in head else None
     if draft is None or not await _may_follow(agent, draft):
-        # Whoever was killed may have stored it.
+        # An earlier attempt may have stored it.
         return await is_kept(agent, user_id, head_id)
     await merge(agent, draft, fact.replaced, {GIVES_WAY_KEY: head.get(CHANGED_KEY, 0)})
     agent.sizes.forget(user_id)
@@ -64,13 +65,17 @@ async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
 
 
 async def is_begun(agent: Agent, user_id: str, head_id: str) -> bool:
-    """Whether the newest version that takes the place of a head was written, though it may be gone since."""
+    """Return whether a collapsed version was already written for a head, even if it was deleted since."""
     id_ = collapsed_id(agent, user_id, head_id)
     return bool(await agent.store.retrieve(agent.alias, [id_], keys=["id"]))
 
 
 async def is_kept(agent: Agent, user_id: str, head_id: str) -> bool:
-    """Finish the steps of what takes the place of a head, and delete it if a source is gone; return if it stays."""
+    """Complete the pending steps of a collapsed version, and delete it if a source is missing.
+
+    Returns:
+        True if the version exists and stays.
+    """
     row = await settled_row(agent, collapsed_id(agent, user_id, head_id))
     if row is None or TOMBSTONE_KEY in row:
         return False
@@ -79,18 +84,18 @@ async def is_kept(agent: Agent, user_id: str, head_id: str) -> bool:
     try:
         await delete_head(agent, row["id"], user_id=user_id, is_admin=True)
     except (NotFound, Conflict):
-        # Deleted, or superseded by a version that somebody stored: an earlier version of that one now.
+        # Deleted, or superseded by another writer's version, of which it is an earlier version now.
         return False
     return False
 
 
 def collapsed_id(agent: Agent, user_id: str, head_id: str) -> str:
-    """The id of what takes the place of a head."""
+    """Return the id of the version that replaces a head."""
     return keyed_id(agent.id_scope, user_id, _KEY.format(head=head_id))
 
 
 async def _are_readable(agent: Agent, ids: Sequence[str]) -> bool:
-    """Whether a model may know of all these versions."""
+    """Return whether all these versions exist unencrypted, or were removed only by a cleanup."""
     rows = await read_rows(agent, ids)
     return all(id_ in rows and _is_readable(rows[id_]) for id_ in ids)
 
@@ -107,7 +112,7 @@ async def _may_follow(agent: Agent, draft: MemoryDraft) -> bool:
 
 
 async def _draft(agent: Agent, head: MemoryRecord, fact: Fact, run_id: str) -> MemoryDraft | None:
-    """The new head, which is in all but its text as the head before; None where the agent does not take it."""
+    """Build the new version: a copy of the head with another text. None if the agent rejects it."""
     [draft] = await drafts_of(agent, await clean(agent, [_memory(head, fact, run_id)]))
     if not isinstance(draft, MemoryDraft):
         return None

@@ -1,7 +1,9 @@
-"""One run: choose batches, ask the model about each, carry out what its answer comes to, within limits.
+"""One consolidation run: choose batches, ask the model about each, and carry out its accepted findings, within limits.
 
-Nothing is held while the model is asked: what changes meanwhile is found when the answer is carried out, because each
-memory is changed only as it was read.
+1. Select up to 10,000 candidates, and group them into batches of one user each.
+2. Before each model call, stop if the call could exceed a limit of the run.
+3. Send the batch to the model. Nothing is locked during the call.
+4. Open the agent again, plan, and carry out the plan. Each memory is changed only if it is as it was read.
 """
 
 import asyncio
@@ -33,29 +35,30 @@ from agentmemory_operator.spec.times import render_time
 
 MILLION = 1_000_000
 ANSWER_TOKENS = 4_000
-"""Of one answer at most."""
+"""Maximum tokens of one answer."""
 _CHARS_A_TOKEN = 3
 
 PAGE = 1_000
 MOST_CANDIDATES = 10_000
-"""Memories that are looked at to choose batches; the others come in later runs."""
+"""Maximum number of memories considered for batches; later runs read the others."""
 RUN_S = 1_800.0
-"""Seconds after which a run asks for no further batch."""
+"""Seconds after which a run starts no further batch."""
 
 OpenNow = Callable[[], Awaitable[Agent]]
-"""Gives the agent as it now is."""
+"""Opens the agent in its present state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOrder:
-    """What a run is to do.
+    """Parameters of a run.
 
     Attributes:
-        id: the same in each attempt.
-        before_ms: memories from before, Unix milliseconds.
-        types: those that are looked at; none is all.
-        least: of a user; fewer are left for another time.
-        is_dry: nothing is changed.
+        id: Id of the run, the same in each attempt.
+        before_ms: Only memories created by then, Unix milliseconds.
+        types: Only memories of these types. Empty for all.
+        least: Minimum number of candidates of a user; a user with fewer is skipped.
+        limits: Limits on calls, tokens and costs.
+        is_dry: True to change nothing.
     """
 
     id: str
@@ -68,18 +71,24 @@ class RunOrder:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a run has used."""
+    """Model usage of a run.
+
+    Attributes:
+        calls: Number of calls.
+        tokens_in: Tokens that the model read.
+        tokens_out: Tokens that the model wrote.
+    """
 
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
 
     def plus(self, tokens_in: int, tokens_out: int) -> "Used":
-        """With one call more."""
+        """Return the usage after one more call."""
         return Used(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
 
     def spent(self, limits: RunLimits) -> float | None:
-        """What that cost; None where no price is known."""
+        """Return the cost, or None without prices."""
         if limits.input_price is None and limits.output_price is None:
             return None
         return (self.tokens_in * (limits.input_price or 0) + self.tokens_out * (limits.output_price or 0)) / MILLION
@@ -87,14 +96,17 @@ class Used:
 
 @dataclass(slots=True)
 class RunReport:
-    """What a run came to so far.
+    """Progress and result of a run.
 
     Attributes:
-        read: memories that the model was shown.
-        left: batches that a limit left for the next run.
-        invalid: answers that could not be used; their memories are read again by the next run.
-        dropped: Parts of answers that were left out: ids that the model was not shown, and items of a wrong form.
-        stopped_by: the limit that ended it.
+        tally: Effects by kind; of a dry run the planned ones.
+        used: Model usage.
+        read: Number of memories that the model was shown.
+        batches: Number of completed batches.
+        left: Number of batches that remain for the next run.
+        invalid: Number of unusable answers. The next run reads their memories again.
+        dropped: Number of dropped parts of answers: unknown ids, and items that do not match the schema.
+        stopped_by: Limit that ended the run, or None.
     """
 
     tally: Tally = field(default_factory=Counter)
@@ -108,11 +120,12 @@ class RunReport:
 
 
 class Consolidation:
-    """Makes fewer and better memories of many.
+    """Merges, links and classifies the memories of an agent.
 
     Args:
-        open_agent: gives the agent, before each batch and again before its answer is carried out.
-        applying: entered while memories are changed.
+        open_agent: Opens the agent: before each batch, and again before its plan is carried out.
+        model: Language model to ask.
+        applying: Context to change memories in.
     """
 
     def __init__(
@@ -127,11 +140,11 @@ class Consolidation:
         self._applying = applying
 
     async def run(self, order: RunOrder, report: RunReport) -> None:
-        """Consolidate what is due; `report` tells how far it came, also where it fails.
+        """Process the batches. `report` is updated even if the run fails.
 
         Raises:
-            ModelUnavailable, SpecInvalid: the model cannot be asked; batches before are carried out.
-            TransientError: Qdrant or the embedder is away.
+            ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.
+            TransientError: If Qdrant or the embedder is unavailable.
         """
         ends_s = asyncio.get_running_loop().time() + RUN_S
         chosen = await _choose(await self._open_agent(), order)
@@ -169,15 +182,16 @@ class Consolidation:
 
 
 def plan_of(agent: Agent, shown: dict[str, Row], answer: dict[str, Any]) -> BatchPlan:
-    """What is done about an answer.
+    """Build the plan for an answer.
 
     Args:
-        shown: memories by the names that the model knows them by.
+        shown: Memories by the short names that the model was shown.
+        answer: Answer that matches `SCHEMA`.
     """
-    said = findings_of(answer, shown.keys())
-    named = said.under({name: row["id"] for name, row in shown.items()})
+    findings = findings_of(answer, shown.keys())
+    findings_by_id = findings.under({name: row["id"] for name, row in shown.items()})
     kinds = Kinds(agent.settings.ranking.types, agent.settings.ranking.default_type)
-    return plan_batch(list(shown.values()), named, kinds, unfounded, agent.entity_lists)
+    return plan_batch(list(shown.values()), findings_by_id, kinds, unfounded, agent.entity_lists)
 
 
 async def _choose(agent: Agent, order: RunOrder) -> list[list[str]]:
@@ -196,28 +210,28 @@ async def _choose(agent: Agent, order: RunOrder) -> list[list[str]]:
 
 
 async def _read(agent: Agent, ids: Sequence[str], order: RunOrder) -> list[Row]:
-    """The memories of a batch that still are candidates, in order; none where they are too few by now."""
+    """Read the memories of a batch that still are candidates, in order. Empty if too few remain."""
     points = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
     rows = [points[id_] for id_ in ids if id_ in points and is_candidate(points[id_])]
     return within(rows) if len(rows) >= order.least else []
 
 
 def _shown(name: str, row: Row) -> dict[str, Any]:
-    """What a model is shown of a memory."""
-    said = {key: row[key] for key in ("type", "content", "subject", "domain", "category") if row.get(key)}
-    return {"id": name, "at": render_time(row["createdAt"])} | said
+    """Render a memory for the model."""
+    fields = {key: row[key] for key in ("type", "content", "subject", "domain", "category") if row.get(key)}
+    return {"id": name, "at": render_time(row["createdAt"])} | fields
 
 
 def exceeded(used: Used, limits: RunLimits, *, chars: int) -> str | None:
-    """Which limit the next call could exceed, by its name in the spec; None where none.
+    """Return the limit that the next call could exceed, by its name in the spec, or None.
 
     Args:
-        chars: that the model is to read.
+        chars: Number of characters of the model's input.
     """
-    then = used.plus(chars // _CHARS_A_TOKEN + 1, ANSWER_TOKENS)
-    if then.calls > limits.calls:
+    usage = used.plus(chars // _CHARS_A_TOKEN + 1, ANSWER_TOKENS)
+    if usage.calls > limits.calls:
         return "calls"
-    if then.tokens_in + then.tokens_out > limits.tokens:
+    if usage.tokens_in + usage.tokens_out > limits.tokens:
         return "tokens"
-    spent = then.spent(limits)
+    spent = usage.spent(limits)
     return "spend" if limits.spend is not None and spent is not None and spent > limits.spend else None

@@ -1,7 +1,12 @@
-"""When memories are consolidated, and for which objects; also what people ask for of runs.
+"""Schedule consolidations of AgentMemory objects, and run scheduled and requested actions.
 
-Runs have a queue of their own: a model that hangs holds up its own object, until its request times out. What the status
-says is all that is kept of a run beside what lies on the memories: a restart goes on from there, under the same id.
+1. Each status write calls `Consolidating.note`, which plans the next action: a scheduled run, or a request in the
+   annotation.
+2. When it is due, it runs in a queue of its own: a model that hangs delays only its own object.
+3. A pass writes the result into `status.lastConsolidation`.
+
+The status and marks on the memories are the only stored state. A restarted operator starts the same action again, with
+the same run id.
 """
 
 import asyncio
@@ -52,16 +57,19 @@ log = logging.getLogger(__name__)
 AGENTS_AT_ONCE = 4
 ERRAND_S = 7_000.0
 DAY_MS = 86_400_000
-# From a run that finds nothing to one of many slow answers.
+# Seconds: from a run without candidates to one with many slow answers.
 SECONDS = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenNow]]
-"""Gives what opens an agent with its embedder, over a store that knows the agent's points alone."""
+"""Opens a context with a function that opens the agent with its embedder.
+
+The store is limited to the agent's points.
+"""
 OpenModel = Callable[[AgentMemory, ConsolidationSettings], Awaitable[LanguageModel]]
 
 
 class ConsolidationMeter:
-    """Counts what consolidations did."""
+    """Prometheus metrics of consolidations."""
 
     def __init__(self) -> None:
         self._runs = Counter(
@@ -91,11 +99,15 @@ class ConsolidationMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """Collectors to register."""
         return [self._runs, self._results, self._tokens, self._calls, self._durations]
 
     def ended(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
-        """Count one that came to its end, or failed."""
+        """Count an action that was completed or failed, and its model usage.
+
+        Args:
+            took_ms: Duration in milliseconds.
+        """
         outcome = "failed" if is_failed else "limited" if report.stopped_by else "done"
         self._runs.labels(str(action), outcome).inc()
         self._durations.observe(took_ms / 1000)
@@ -109,11 +121,13 @@ class ConsolidationMeter:
 
 @dataclass(slots=True)
 class Consolidating:
-    """Consolidates the memories of all objects, few objects at a time.
+    """Schedules and runs consolidations of all objects, at most a few at a time.
 
-    Args:
-        request: asks for a pass over an object.
-        is_rebuilding: tells whether an object's collection is being rebuilt: nothing is merged meanwhile.
+    Attributes:
+        open_store: Opens access to the points of an agent.
+        open_model: Opens the language model of an object.
+        request: Requests a pass over an object.
+        is_rebuilding: Returns whether an object's collection is being rebuilt. No memories are changed then.
     """
 
     table: ObjectTable
@@ -131,11 +145,11 @@ class Consolidating:
         self.schedule = RunSchedule(*parts, LAST, due_ms=_due_ms, run=self._run, share=AGENTS_AT_ONCE)
 
     def note(self, key: Key, document: Json, status: Json) -> Json:
-        """An object's new status with how consolidation is; what is due is done from then on.
+        """Plan the next action of an object; return its status with the fields about consolidation.
 
         Args:
-            document: the object as it came, with the status before.
-            status: what the pass has to say.
+            document: The object with its previous status.
+            status: New status, without these fields.
         """
         try:
             memory = self.table.parse(document)
@@ -163,7 +177,7 @@ class Consolidating:
     async def _carry_out(
         self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: Errand
     ) -> None:
-        """Do an errand, and keep what it came to."""
+        """Carry out an action and record its result."""
         begun_ms, report, undone, failure = self.clock.now_ms(), RunReport(), Undone(), None
         try:
             async with asyncio.timeout(ERRAND_S), self.open_store(memory) as open_now:
@@ -177,20 +191,20 @@ class Consolidating:
         except TimeoutError:
             report.stopped_by = "time"
         except TransientError as exc:
-            # Nothing was paid for yet: the queue tries again by itself.
+            # No model call was made, so an automatic retry costs nothing.
             if not report.used.calls and not isinstance(exc, ModelUnavailable):
                 raise
             failure = Failure(reason_of(exc)[0], str(exc))
         except AgentMemoryError as exc:
             failure = Failure(reason_of(exc)[0], str(exc))
         took_ms = self.clock.now_ms() - begun_ms
-        told = _told(report, undone, settings)
-        status = last_status(errand, told, failure, begun_ms=begun_ms, took_ms=took_ms)
+        result = _result_fields(report, undone, settings)
+        status = last_status(errand, result, failure, begun_ms=begun_ms, took_ms=took_ms)
         self.schedule.keep(key, memory, status)
         self.meter.ended(errand.action, report, took_ms, is_failed=failure is not None)
         if event := _event(errand, status):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        log.info("%s of %s: %s", errand.action, key, failure.reason if failure else described(told["counts"]))
+        log.info("%s of %s: %s", errand.action, key, failure.reason if failure else described(result["counts"]))
 
     async def _consolidate(
         self,
@@ -220,7 +234,7 @@ def _due_ms(memory: AgentMemory, last: Json) -> int | None:
 
 
 async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undone) -> None:
-    """Take a run back, or decide about what it proposed."""
+    """Undo a run, or approve or reject its proposals."""
     match errand.action:
         case Action.APPROVE:
             report.tally += await approve(agent, errand.run)
@@ -230,16 +244,19 @@ async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undon
             await undo(agent, errand.run, undone)
 
 
-def _told(report: RunReport, undone: Undone, settings: ConsolidationSettings | None) -> Json:
-    counts = {str(came): number for came, number in report.tally.items()}
+def _result_fields(report: RunReport, undone: Undone, settings: ConsolidationSettings | None) -> Json:
+    counts = {str(effect): number for effect, number in report.tally.items()}
     counts |= {"read": report.read, "dropped": report.dropped, "invalid": report.invalid, "left": report.left}
     counts |= {name: number for name, number in asdict(undone).items() if name in ("reactivated", "kept", "elsewhere")}
     used: Used = report.used
-    told: Json = {"counts": {name: number for name, number in counts.items() if number}, "stoppedBy": report.stopped_by}
+    fields: Json = {
+        "counts": {name: number for name, number in counts.items() if number},
+        "stoppedBy": report.stopped_by,
+    }
     if used.calls:
-        told |= {"calls": used.calls, "tokensIn": used.tokens_in, "tokensOut": used.tokens_out}
-        told["spent"] = used.spent(settings.limits) if settings else None
-    return told
+        fields |= {"calls": used.calls, "tokensIn": used.tokens_in, "tokensOut": used.tokens_out}
+        fields["spent"] = used.spent(settings.limits) if settings else None
+    return fields
 
 
 def _event(errand: Errand, status: Json) -> Event | None:

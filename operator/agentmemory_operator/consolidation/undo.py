@@ -1,8 +1,8 @@
-"""Take a run back, and decide about what it proposed.
+"""Undo a run, and approve or reject its proposals.
 
-What a run made is found by the run's id on it. A merged fact that is still the newest goes, and the memories that it
-superseded answer again, those of them that still lead to it. What came after a merged fact stays, and so does the fact.
-Memories stay marked as read: the next run does not merge them again.
+The results of a run contain its id. A merged fact that is still a head is deleted. The memories that it superseded
+become visible again if they still link to it. A fact that was superseded since stays. The source memories stay marked
+as read, so the next run does not merge them again.
 """
 
 from collections.abc import AsyncIterator
@@ -32,14 +32,15 @@ PAGE = 100
 
 @dataclass(slots=True)
 class Undone:
-    """What taking a run back came to.
+    """Result of undoing a run.
 
     Attributes:
-        facts: that the run made, and are gone.
-        reactivated: memories that answer again.
-        kept: facts that stay, because something else superseded them since.
-        elsewhere: memories that the run superseded, and that lead elsewhere by now, or are gone.
-        notes: memories whose connections or category were taken back.
+        facts: Number of facts deleted.
+        reactivated: Number of memories that are visible again.
+        kept: Number of facts that stay, because a newer version superseded them.
+        elsewhere: Number of memories that the run superseded and that stay as they are: they link to another version,
+            or are deleted.
+        notes: Number of memories with connections or a category removed.
     """
 
     facts: int = 0
@@ -50,10 +51,13 @@ class Undone:
 
 
 async def undo(agent: Agent, run_id: str, undone: Undone) -> None:
-    """Take a run back; the same again does the rest.
+    """Undo a run. An interrupted undo may be repeated.
+
+    Args:
+        undone: Receives the counts, even if the undo fails.
 
     Raises:
-        TransientError: Qdrant is away.
+        TransientError: If Qdrant is unavailable.
     """
     async for row in _bearing(agent, RUN_KEY, run_id):
         await _remove(agent, row, undone)
@@ -64,33 +68,33 @@ async def undo(agent: Agent, run_id: str, undone: Undone) -> None:
 
 
 async def _remove(agent: Agent, row: Payload, undone: Undone) -> None:
-    """Delete a fact that is still the newest."""
-    now = await settled_row(agent, row["id"])
-    if now is None or TOMBSTONE_KEY in now:
+    """Delete a fact that is still a head."""
+    current = await settled_row(agent, row["id"])
+    if current is None or TOMBSTONE_KEY in current:
         return
-    if now.get("supersededById"):
+    if current.get("supersededById"):
         undone.kept += 1
-        undone.elsewhere += len(predecessors(now))
+        undone.elsewhere += len(predecessors(current))
         return
-    points = await agent.store.retrieve(agent.alias, predecessors(now), keys=["supersededById"])
-    leading = sum(point["payload"].get("supersededById") == now["id"] for point in points)
+    points = await agent.store.retrieve(agent.alias, predecessors(current), keys=["supersededById"])
+    linked_count = sum(point["payload"].get("supersededById") == current["id"] for point in points)
     try:
-        await delete_head(agent, now["id"], user_id=now["userId"], is_admin=True)
+        await delete_head(agent, current["id"], user_id=current["userId"], is_admin=True)
     except NotFound:
         return
     except Conflict:
         undone.kept += 1
         return
     undone.facts += 1
-    undone.reactivated += leading
-    undone.elsewhere += len(predecessors(now)) - leading
+    undone.reactivated += linked_count
+    undone.elsewhere += len(predecessors(current)) - linked_count
 
 
 async def _take_back(agent: Agent, row: Payload, run_id: str) -> int:
-    """Take back what a run noted on a memory; tell how many were changed."""
-    before = row.get(CONNECTIONS_KEY) or []
-    kept = [one for one in before if one.get("run") != run_id]
-    changes: Payload = {CONNECTIONS_KEY: kept} if len(kept) < len(before) else {}
+    """Remove a run's connections and category from a memory; return 1 if it changed, else 0."""
+    old_connections = row.get(CONNECTIONS_KEY) or []
+    kept = [connection for connection in old_connections if connection.get("run") != run_id]
+    changes: Payload = {CONNECTIONS_KEY: kept} if len(kept) < len(old_connections) else {}
     if row.get(CATEGORY_RUN_KEY) == run_id:
         changes |= {"knowledgeCategory": agent.settings.knowledge_category, CATEGORY_RUN_KEY: None}
     if not changes:
@@ -108,7 +112,11 @@ async def _bearing(agent: Agent, key: str, run_id: str) -> AsyncIterator[Payload
 
 
 async def proposals_of(agent: Agent, run_id: str | None = None) -> AsyncIterator[Proposal]:
-    """Yield the facts that wait for an approval: of one run, or of all."""
+    """Yield the facts that wait for an approval.
+
+    Args:
+        run_id: Only proposals of this run. None for all.
+    """
     filter_ = both(PROPOSED, equals(RUN_KEY, run_id)) if run_id else PROPOSED
     async for points in read_pages(agent, {"filter": filter_, "limit": PAGE, "with_payload": True}):
         for point in points:
@@ -117,7 +125,7 @@ async def proposals_of(agent: Agent, run_id: str | None = None) -> AsyncIterator
 
 
 async def approve(agent: Agent, run_id: str) -> Tally:
-    """Store the facts that a run proposed, as if nothing had been missing."""
+    """Store the facts that a run proposed, although parts of them are in no source."""
     tally: Tally = Tally()
     async for proposal in proposals_of(agent, run_id):
         tally += await store_fact(agent, proposal.user_id, proposal.fact, run_id)
@@ -126,7 +134,7 @@ async def approve(agent: Agent, run_id: str) -> Tally:
 
 
 async def reject(agent: Agent, run_id: str) -> Tally:
-    """Drop the facts that a run proposed."""
+    """Delete the proposals of a run."""
     tally: Tally = Tally()
     async for proposal in proposals_of(agent, run_id):
         await forget_proposal(agent, proposal)
@@ -135,5 +143,5 @@ async def reject(agent: Agent, run_id: str) -> Tally:
 
 
 async def forget_proposal(agent: Agent, proposal: Proposal) -> None:
-    """Remove a proposal."""
+    """Delete a proposal."""
     await agent.store.delete(agent.alias, both(PROPOSED, {"has_id": [proposal.id]}))

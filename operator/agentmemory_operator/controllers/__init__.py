@@ -1,1 +1,1 @@
-"""One reconcile of each kind: parse, deletion, slug, collection, status, events."""
+"""Passes over AgentMemory and QdrantConnection objects, and the code behind `plan`, `orphans` and `uninstall`."""

@@ -1,4 +1,15 @@
-"""One pass over an AgentMemory: parse, deletion first, slug, reconcile, status. Errors become conditions here."""
+"""One pass over an AgentMemory or QdrantConnection. Errors become conditions in the status.
+
+A pass over an AgentMemory:
+1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
+2. Parse the object. If it is suspended, write that and stop.
+3. Check that it owns its slug, and record the claim.
+4. Provide the retrieval API with the Secrets that it needs.
+5. Reconcile the collection: observe, plan, apply, observe again (`collections/reconcile.py`).
+6. Write the status and post events, if they changed.
+
+A pass may be stopped at any point: the next one observes the present state and continues.
+"""
 
 import logging
 from contextlib import AsyncExitStack
@@ -74,21 +85,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Passes:
-    """Passes over every kind.
+    """Passes over AgentMemory and QdrantConnection objects.
 
     Attributes:
-        request: asks for a pass over another object.
-        servers: where deletions find what lies beside a collection.
-        claims: which namespace a slug belongs to.
-        locks: of the aliases; one for all who move them.
-        asking: which takeovers each connection is asked for; one for all who ask.
-        hosts: what the retrieval API may connect to, as far as this process knows.
-        handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
-        cleaning: told of each object; says when its next cleanup is due.
-        webhooks: told of each object; says how far its webhooks have come.
-        consolidating, snapshots: told of each object; say what there is to say of them.
-        upkeep: told of each object; says how the keys of its zones are.
-        rebuilds: told of what each pass found.
+        request: Requests a pass over another object.
+        servers: Access to whole servers, for deletions and restores.
+        claims: Records which namespace a slug belongs to.
+        locks: Locks of the aliases, shared by all that move them.
+        asking: Pending takeover requests by connection, shared with the status writer.
+        hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
+        handover: Copies Secrets to the retrieval API. None if the API reads them itself.
+        cleaning: Schedules cleanups; each pass notes its object there.
+        webhooks: Delivers webhooks; each pass notes its object there.
+        consolidating, snapshots: Schedules of consolidations and snapshots; each status write notes its object there.
+        upkeep: Upkeep of zone keys; each status write notes its object there.
+        rebuilds: Rebuild controller; each pass notes its plan there.
     """
 
     table: ObjectTable
@@ -133,10 +144,10 @@ class Passes:
         )
 
     async def run(self, key: Key) -> float | None:
-        """Do one pass; return after how many seconds the next one is due, None when the object is gone.
+        """Do one pass; return the seconds until the next one is due, or None if there is no object to look at again.
 
         Raises:
-            TransientError: it is to be tried again; the status says why.
+            TransientError: If the pass should be retried. The status has the reason.
         """
         document = self.table.get(key)
         if document is None:
@@ -157,33 +168,33 @@ class Passes:
                 await self._suspend(document, metadata)
                 return await self._keep_served(key, memory)
             await self._check_slug(key, memory)
-            opened_by, trouble = await self._hand_over(memory)
+            qdrant_access, api_error = await self._hand_over(memory)
             done = await self._reconcile(key, document, memory)
             marker = done.observed.collection.marker
             if self.handover and self.handover.learn(memory, marker.embedding if marker else None):
-                opened_by, trouble = await self._hand_over(memory)
+                qdrant_access, api_error = await self._hand_over(memory)
         except AgentMemoryError as exc:
             self._end_turn(key)
             await self.writer.fail(document, metadata, exc)
             return self._after(key, exc)
-        # Right after a Reindex was begun the engine may not be seen to work: the turn stays until the next look.
+        # Qdrant may not have started a new reindex yet: keep the turn until the next pass.
         if not done.has_reindexed and not is_running(done.observed):
             self._end_turn(key)
         self.asking.settle(key)
-        await self._report(key, document, memory, done, opened_by=opened_by)
-        if trouble is not None:
-            raise trouble
+        await self._report(key, document, memory, done, opened_by=qdrant_access)
+        if api_error is not None:
+            raise api_error
         return self._due_s(key, done)
 
     async def _hand_over(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
-        """Give the API what it needs; return what opens Qdrant, and what went wrong, for which nothing else waits."""
+        """Copy Secrets to the API; return its credential for Qdrant (`Token`, `Key`, None) and a deferred error."""
         try:
             return await self.handover.hand_over(memory) if self.handover else None, None
         except TransientError as exc:
             return ((memory.status.get("access") or {}).get("qdrant")), exc
 
     async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
-        """Renew what the API needs of a suspended agent; return when to do so again."""
+        """Renew the API's Secrets of a suspended agent; return the seconds until the next renewal."""
         if self.handover is None or self.table.owner_of(memory.slug) != key:
             return None
         try:
@@ -193,7 +204,6 @@ class Passes:
         return jittered(self.periods.converged_s)
 
     def _due_s(self, key: Key, done: Reconciled) -> float:
-        """After how many seconds the next pass is due."""
         if done.observed.state == RED or done.is_queued:
             return self.periods.stalled_s
         if done.observed.is_busy:
@@ -203,24 +213,24 @@ class Passes:
         return jittered(self.periods.converged_s)
 
     def _after(self, key: Key, exc: AgentMemoryError) -> float:
-        """When to look again after a failure.
+        """Return the seconds until the next pass after a failure.
 
         Raises:
-            TransientError: `exc` itself, if another attempt may help; the queue spaces the attempts.
+            TransientError: `exc` itself, if a retry may help. The queue applies the backoff.
         """
         connection = self.table.connection_of(key)
         if self.connections.is_away(connection):
-            # Who comes back asks for passes.
+            # The connection requests passes when it responds again.
             return jittered(self.periods.converged_s)
         if connection is not None and isinstance(exc, StoreUnavailable | StoreRejected):
-            # One probe finds out for all what this pass has met.
+            # One probe of the connection replaces retries of all its objects.
             self.request(connection, after_s=self.connections.until_probe_s(connection))
         if isinstance(exc, TransientError):
             raise exc
         return self.periods.stalled_s
 
     def _end_turn(self, key: Key) -> None:
-        """Give the turn to reindex to whoever waits for it."""
+        """Release the turn to reindex, and request a pass over the next object that waits for it."""
         if not self.turns.is_held_by(key):
             return
         self.turns.give_back(key)
@@ -228,15 +238,15 @@ class Passes:
             self.request(waiting)
 
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
-        """Take the turn to reindex and write that down; return whose turn it is where it is another's."""
+        """Take the turn to reindex and record it in the status; return the object that has it instead, or None."""
 
         async def observe(alias: str) -> Observed | None:
-            # Others' collections too, whose namespaces this object has nothing to do with.
+            # Turns cover the collections of all namespaces on the server, so read them without a guard.
             return await self.connections.survey(connection_of(memory), lambda store: store.observe(alias, alias))
 
-        before = await self.turns.take(key, observe)
-        if before is not None:
-            return str(before)
+        holder = await self.turns.take(key, observe)
+        if holder is not None:
+            return str(holder)
         status = (document.get("status") or {}) | {"reindexSince": self.statuses.now}
         await self.writer.write(document, memory.metadata, status, is_ended=False)
         return None
@@ -266,18 +276,18 @@ class Passes:
         await self.writer.write(document, metadata, status)
 
     async def _check_slug(self, key: Key, memory: AgentMemory) -> None:
-        """Pass where the slug is this object's, and record that it is its namespace's.
+        """Check that the object owns its slug, and record the claim of its namespace.
 
         Raises:
-            NotOwned: it is another's.
-            TransientError: it cannot be recorded now.
+            NotOwned: If another object or namespace has the slug.
+            TransientError: If the claim cannot be recorded now.
         """
         claim = self.claims.blocking(memory)
         if claim and await self.claims.take_over(memory):
             claim = None
         owner = self.table.owner_of(memory.slug)
         if owner is None or owner.namespace != key.namespace:
-            # Of an object that exists, nobody takes anything over.
+            # If an existing object owns the slug, do not offer a takeover.
             raise slug_taken(memory.slug, claim if owner is None else None)
         if owner != key:
             message = f"agent {memory.slug!r} belongs to the older AgentMemory {owner.name}: choose another spec.agent"
@@ -303,36 +313,36 @@ class Passes:
         return await self.connections.use(memory, bring_about)
 
     async def _check_embedder(self, memory: AgentMemory) -> None:
-        """Pass unless the API could embed nothing, because it may not connect to who embeds."""
+        """Raise SpecInvalid if the API may not connect to the embedding service."""
         settings = effective_embedding(memory)
         if settings.provider == "openai":
             await self.hosts.check("spec.embedding.baseURL", settings.base_url or OPENAI_URL)
 
     async def _bring_about(self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore) -> Reconciled:
         last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
-        taken, desired = self.table.jobs_of(key, MEMORY_SNAPSHOT), newest_collection(memory, cluster_id=cluster_id)
+        snapshots, desired = self.table.jobs_of(key, MEMORY_SNAPSHOT), newest_collection(memory, cluster_id=cluster_id)
 
         def decide(live: Marker | None) -> tuple[Collection, PassTerms]:
-            decided = on_record(memory, live)
-            terms = replace(terms_of(decided, cluster_id=cluster_id), takeover=terms_for(decided, self.table))
-            wanted = desired if decided is memory else newest_collection(decided, cluster_id=cluster_id)
-            return wanted, terms
+            recorded = on_record(memory, live)
+            terms = replace(terms_of(recorded, cluster_id=cluster_id), takeover=terms_for(recorded, self.table))
+            collection = desired if recorded is memory else newest_collection(recorded, cluster_id=cluster_id)
+            return collection, terms
 
         async def take_turn() -> str | None:
             return await self._take_turn(key, document, memory)
 
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as capacity:
 
             async def may_create() -> None:
                 await check_creation(key, memory, table=self.table, cluster=self.cluster)
-                await held.enter_async_context(self.connections.room_for(memory, desired, cluster_id=cluster_id))
+                await capacity.enter_async_context(self.connections.room_for(memory, desired, cluster_id=cluster_id))
 
             done = await reconcile(
                 alias_of(memory.slug),
                 desired,
                 store=store,
                 last_physical=last.get("physical"),
-                last_points=max(last.get("points") or 0, points_held(last.get("physical"), taken)),
+                last_points=max(last.get("points") or 0, points_held(last.get("physical"), snapshots)),
                 permit=Permit(
                     decide=decide,
                     room=self.connections.room_of(memory),
@@ -370,11 +380,7 @@ class Passes:
         await self.writer.write(document, memory.metadata, status)
 
     def _parsed(self, document: Json) -> AgentMemory:
-        """The object.
-
-        Raises:
-            SpecInvalid: names every wrong field, and whom the API lets in meanwhile.
-        """
+        """Parse the object. An error also lists the callers that the API accepts in the meantime."""
         try:
             return self.table.parse(document)
         except SpecInvalid as exc:

@@ -1,7 +1,7 @@
-"""Approve what the newer revision of a preset asks for of every object, a few at a time.
+"""Approve the newer revision of a preset for all objects that use it, a few at a time.
 
-What was approved is told by the objects themselves: whoever was interrupted runs the same again, and what is under way
-is waited for before anything else is approved.
+The objects themselves record the approvals. After an interruption the same command continues: it first waits for the
+changes in progress before it approves others.
 """
 
 import asyncio
@@ -27,11 +27,12 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """An object whose plan is to be carried out.
+    """Object with a plan to carry out.
 
     Attributes:
-        waiting: what is to be approved; None where that has been done.
-        approved: the value of its approval.
+        points: Number of points in its collection.
+        approved: Value of the annotation that approves the plan.
+        waiting: Approval that the plan waits for. None if it is already approved.
     """
 
     namespace: str
@@ -41,16 +42,17 @@ class Chosen:
     waiting: Waiting | None = None
 
     def __str__(self) -> str:
-        """Namespace/name."""
+        """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovedObject:
-    """What became of one object.
+    """Result for one object.
 
     Attributes:
-        message: why; with the way out where it failed.
+        agent: Namespace/name of the object.
+        message: Details; for a failure also the remedy.
     """
 
     agent: str
@@ -63,13 +65,14 @@ class ApproveAll:
     """Approves the newer revision of a preset, object by object.
 
     Attributes:
-        namespace: of the objects; empty is all.
-        begin: called with each object whose plan is approved.
-        tell: called with what became of each, in the order of the ends.
-        at_once: objects at a time.
-        keeps_going: one that fails stops no other.
-        poll_s: between two looks at one that is under way.
-        seen_within_s: until an operator has to act on an approval.
+        preset: Name of the preset.
+        namespace: Namespace of the objects; empty for all.
+        begin: Called with each object after its plan was approved.
+        tell: Called with the result of each object, in order of completion.
+        at_once: Maximum number of objects in progress.
+        keeps_going: True if a failed object does not stop the others.
+        poll_s: Seconds between two reads of an object in progress.
+        seen_within_s: Seconds after which an approval that no operator acts on counts as failed.
     """
 
     objects: JobObjects
@@ -84,70 +87,78 @@ class ApproveAll:
     _has_failed: bool = field(default=False, init=False)
 
     async def find(self) -> list[Chosen]:
-        """The objects to move: those under way first, then the smallest: where it fails, it fails early."""
+        """Return the objects to process: first those in progress, then the smallest, so that a failure occurs early."""
         documents = await self.objects.list_in(AGENT_MEMORY, self.namespace)
-        ours = (document for document in documents if _preset_of(document) == self.preset)
-        chosen = [one for one in map(_chosen, ours) if one is not None]
-        return sorted(chosen, key=lambda one: (one.waiting is not None, one.points, one.namespace, one.name))
+        documents_of_preset = (document for document in documents if _preset_of(document) == self.preset)
+        chosen = [target for target in map(_chosen, documents_of_preset) if target is not None]
+        return sorted(
+            chosen, key=lambda target: (target.waiting is not None, target.points, target.namespace, target.name)
+        )
 
     async def run(self, chosen: Sequence[Chosen]) -> list[Chosen]:
-        """Move objects, a bounded number at once; return those that were not begun because another one failed."""
-        turns, left = asyncio.Semaphore(self.at_once), list[Chosen]()
+        """Process objects, a bounded number at a time.
 
-        async def in_turn(one: Chosen) -> None:
-            async with turns:
-                if self._has_failed and not self.keeps_going and one.waiting is not None:
-                    left.append(one)
+        Returns:
+            The objects that were not started because another one failed.
+        """
+        semaphore, not_started = asyncio.Semaphore(self.at_once), list[Chosen]()
+
+        async def in_turn(target: Chosen) -> None:
+            async with semaphore:
+                if self._has_failed and not self.keeps_going and target.waiting is not None:
+                    not_started.append(target)
                     return
-                result = await self._move(one)
+                result = await self._move(target)
                 self._has_failed = self._has_failed or not result.is_done
             self.tell(result)
 
-        await asyncio.gather(*(in_turn(one) for one in chosen))
-        return left
+        await asyncio.gather(*(in_turn(target) for target in chosen))
+        return not_started
 
-    async def _move(self, one: Chosen) -> ApprovedObject:
+    async def _move(self, target: Chosen) -> ApprovedObject:
         try:
-            if one.waiting is not None:
-                if (trouble := await self._approve(one)) is not None:
-                    return ApprovedObject(agent=str(one), is_done=False, message=trouble)
-                self.begin(one)
-            return await self._end_of(one)
+            if target.waiting is not None:
+                if (error_message := await self._approve(target)) is not None:
+                    return ApprovedObject(agent=str(target), is_done=False, message=error_message)
+                self.begin(target)
+            return await self._end_of(target)
         except NotFound:
-            return ApprovedObject(agent=str(one), is_done=False, message="it was deleted in the meantime")
+            return ApprovedObject(agent=str(target), is_done=False, message="it was deleted in the meantime")
 
-    async def _approve(self, one: Chosen) -> str | None:
-        """Approve what was found; return why not, where the object asks for something else by now."""
-        document = await self.objects.read_object(AGENT_MEMORY, one.namespace, one.name)
+    async def _approve(self, target: Chosen) -> str | None:
+        """Approve a plan; return an error message if the object's plan has changed or it cannot be written."""
+        document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
         now = waiting_of(document)
-        if now is None or now.value != one.approved:
+        if now is None or now.value != target.approved:
             return "its plan has changed since it was listed: run the command again"
         metadata = Metadata.model_validate(document["metadata"])
         try:
-            await self.objects.annotate(AGENT_MEMORY, metadata, approval(one.approved))
+            await self.objects.annotate(AGENT_MEMORY, metadata, approval(target.approved))
         except TransientError as exc:
             return f"run the command again: {exc}"
         return None
 
-    async def _end_of(self, one: Chosen) -> ApprovedObject:
-        """What became of an approved plan, once that is known."""
+    async def _end_of(self, target: Chosen) -> ApprovedObject:
+        """Wait for the result of an approved plan."""
         unseen_s = 0.0
         while True:
             await asyncio.sleep(self.poll_s)
             try:
-                document = await self.objects.read_object(AGENT_MEMORY, one.namespace, one.name)
+                document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
             except NotFound:
                 raise
             except TransientError:
                 continue
-            progress, message = progress_of(document, one.approved)
+            progress, message = progress_of(document, target.approved)
             if progress is ApprovalProgress.WAITS:
                 unseen_s += self.poll_s
                 if unseen_s > self.seen_within_s:
-                    said = f"no operator acted on the approval within {self.seen_within_s:.0f} s: is one running?"
-                    return ApprovedObject(agent=str(one), is_done=False, message=said)
+                    error_message = (
+                        f"no operator acted on the approval within {self.seen_within_s:.0f} s: is one running?"
+                    )
+                    return ApprovedObject(agent=str(target), is_done=False, message=error_message)
             elif progress is not ApprovalProgress.GOES_ON:
-                return ApprovedObject(agent=str(one), is_done=progress is ApprovalProgress.DONE, message=message)
+                return ApprovedObject(agent=str(target), is_done=progress is ApprovalProgress.DONE, message=message)
 
 
 def _preset_of(document: Mapping[str, Any]) -> str:
@@ -156,7 +167,7 @@ def _preset_of(document: Mapping[str, Any]) -> str:
 
 
 def _chosen(document: Json) -> Chosen | None:
-    """An object with what there is to do about it, None where that is nothing."""
+    """Return the object if it has an approval to give or in progress, else None."""
     metadata, status = document["metadata"], document.get("status") or {}
     points = int((status.get("collection") or {}).get("points") or 0)
     place: Mapping[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "points": points}

@@ -1,6 +1,6 @@
-"""What a pass looks at beside the collection itself: how an agent begins, and which memories its object leaves behind.
+"""Checks before a pass creates a collection, and counts of memories that need attention.
 
-An agent gets no empty collection while one is restored for it, nor where it begins with a snapshot.
+An agent gets no empty collection while a restore creates one for it, or if it starts from a snapshot.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,22 @@ from agentmemory_operator.spec.effective.settings import effective_types
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of, is_true
 
-# Of a name of 253 letters, what leaves room for the rest.
+# Leaves room for the suffix within the 253 characters of a Kubernetes name.
 _MOST_LETTERS = 230
 
 LISTED_MAX = 20_000
-"""Memories that a pass lists to count them: ten calls."""
+"""Memories that a pass lists in order to count them: ten calls."""
 
 
 async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, cluster: Cluster) -> None:
-    """Pass where an agent without a collection gets an empty one; begin its restore where it is to begin with one.
+    """Allow a new, empty collection for an agent, or raise.
+
+    Creates the MemoryRestore of an agent that starts from a snapshot.
 
     Raises:
-        RestoreUnderWay: its collection comes with a restore.
-        SpecInvalid: the snapshot that it is to begin with cannot be restored.
-        TransientError: the object is gone, and the watch has not said so yet.
+        RestoreUnderWay: If a restore creates the collection.
+        SpecInvalid: If the snapshot to start from could not be restored.
+        TransientError: If the object was deleted and the watch has not delivered that yet.
     """
     if memory.status.get("collection"):
         await _check_there(memory, cluster)
@@ -51,16 +53,16 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
             f"the collection is being created by MemoryRestore {own.name}: {status.get('progress', 'starting')}"
         )
     if not has_succeeded(status):
-        told = condition_of(status, SUCCEEDED)["message"]
+        message = condition_of(status, SUCCEEDED)["message"]
         raise SpecInvalid(
             Reason.BOOTSTRAP_FAILED,
-            f"spec.bootstrap: MemoryRestore {own.name} failed: {told}. Delete it to retry, name another "
+            f"spec.bootstrap: MemoryRestore {own.name} failed: {message}. Delete it to retry, name another "
             f"snapshot, or remove spec.bootstrap to start empty",
         )
 
 
 async def _check_there(memory: AgentMemory, cluster: Cluster) -> None:
-    """Pass where the object of a lost collection is there: one made for an object that is gone would keep its slug."""
+    """Raise TransientError unless the object still exists: a collection without an object would block the slug."""
     metadata = memory.metadata
     try:
         document = await cluster.read_object(AGENT_MEMORY, metadata.namespace, metadata.name)
@@ -71,7 +73,11 @@ async def _check_there(memory: AgentMemory, cluster: Cluster) -> None:
 
 
 def bootstrap_of(memory: AgentMemory, snapshot: str) -> Json:
-    """The restore that an agent begins with; an object that was created again begins again."""
+    """Build the MemoryRestore that an agent starts from. A recreated object has a new uid, so it gets a new restore.
+
+    Args:
+        snapshot: Name of the MemorySnapshot.
+    """
     metadata = memory.metadata
     name = f"{metadata.name[:_MOST_LETTERS]}-bootstrap-{metadata.uid[:8]}"
     return {
@@ -85,7 +91,7 @@ def bootstrap_of(memory: AgentMemory, snapshot: str) -> Json:
 async def count_memories(observed: Observed, store: CollectionStore) -> int | None:
     """Count the memories of a collection; None if the server refuses.
 
-    If the strict mode forbids exact counts, memories are listed to count them; more than `LISTED_MAX` are estimated.
+    If the strict mode forbids exact counts, up to `LISTED_MAX` points are listed to count them; more are estimated.
     """
     if not observed.points:
         return 0
@@ -97,10 +103,10 @@ async def count_memories(observed: Observed, store: CollectionStore) -> int | No
 
 
 async def count_unlisted(memory: AgentMemory, observed: Observed, store: CollectionStore) -> Mapping[str, int]:
-    """How many memories there are of each type that the object does not list.
+    """Count the memories of each type that the object does not list.
 
-    New ones are refused, so only a change of the object makes any: it is asked after one, after a failure, and as long
-    as there are some.
+    New memories of such types are rejected, so only a change of the object creates any. Therefore it counts only after
+    a change or a failure, and as long as there are some.
     """
     types = effective_types(memory)
     is_countable = observed.points > 0 and "type" in dict(observed.collection.indexes)
@@ -110,7 +116,7 @@ async def count_unlisted(memory: AgentMemory, observed: Observed, store: Collect
 
 
 async def count_to_reseal(memory: AgentMemory, observed: Observed, store: CollectionStore, now_ms: int) -> int | None:
-    """How many memories are sealed with data keys that are to be replaced; None where none is to be."""
+    """Count the memories encrypted with data keys that are due for replacement; None if no keys are."""
     zones = effective_zones(memory)
     if zones is None or not 0 < zones.rotate_before_ms <= now_ms:
         return None

@@ -1,4 +1,4 @@
-"""One pass over a QdrantConnection: its server is probed, and who comes back has its objects looked at again."""
+"""One pass over a QdrantConnection: probe its server, and request passes over its objects when it responds again."""
 
 import math
 import random
@@ -16,18 +16,18 @@ from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key, ObjectTab
 from agentmemory_operator.runtime.queue import LAST_RETRY_S, Request, jittered
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
-# A server that is away is asked less and less, up to 3 times the period.
+# Probes of an unavailable server back off up to 3 times the period.
 PROBE_GROWTH, LARGEST_PROBE_GROWTH = 1.5, 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPasses:
-    """Passes over QdrantConnections.
+    """Passes over QdrantConnection objects.
 
     Attributes:
-        request: asks for a pass over another object.
-        probe_s: seconds until a connection is looked at again.
-        returning_per_s: how many objects of a connection that came back are looked at each second.
+        request: Requests a pass over another object.
+        probe_s: Seconds between two probes of a connection.
+        returning_per_s: Passes requested per second over the objects of a connection that responds again.
     """
 
     table: ObjectTable
@@ -39,10 +39,10 @@ class ConnectionPasses:
     returning_per_s: float
 
     async def run(self, key: Key, document: Json) -> float:
-        """Do one pass; return after how many seconds the next one is due.
+        """Do one pass; return the seconds until the next one.
 
         Raises:
-            TransientError: it is to be tried again, and is not Qdrant's.
+            TransientError: If Kubernetes failed and the pass should be retried. Errors of Qdrant go into the status.
         """
         metadata = Metadata.model_validate(document["metadata"])
         old = document.get("status") or {}
@@ -51,8 +51,8 @@ class ConnectionPasses:
         except AgentMemoryError as exc:
             if await self.writer.fail(document, metadata, exc):
                 self._request_users(key)
-            asked_s = min(exc.retry_after_s, LAST_RETRY_S) if isinstance(exc, TransientError) else 0.0
-            return max(jittered(self.probe_s * probe_growth(self.connections.failures(key))), asked_s)
+            requested_delay_s = min(exc.retry_after_s, LAST_RETRY_S) if isinstance(exc, TransientError) else 0.0
+            return max(jittered(self.probe_s * probe_growth(self.connections.failures(key))), requested_delay_s)
         loads = await self.connections.loads(document)
         status = connection_status(server, loads, old=old, generation=metadata.generation, now=self.writer.statuses.now)
         if event := capacity_event(old, status):
@@ -63,13 +63,13 @@ class ConnectionPasses:
         return jittered(self.probe_s)
 
     def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
-        """Ask for passes of the connection's objects, spread so that about `per_s` of them come each second."""
+        """Request passes over the connection's objects, spread so that about `per_s` of them start each second."""
         users = self.table.users_of(connection)
         for key in users:
             self.request(key, after_s=random.uniform(0.0, len(users) / per_s))
 
 
 def probe_growth(failures: int) -> float:
-    """By how much longer a server is left alone that so many probes in a row found away."""
-    # Far below the number from which on a power is no float any more.
+    """Return the factor by which the probe period grows after that many failed probes in a row: 1 to 3."""
+    # A float power overflows at much larger exponents.
     return float(min(PROBE_GROWTH ** min(failures, 10), LARGEST_PROBE_GROWTH))

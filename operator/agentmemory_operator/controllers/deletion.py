@@ -1,7 +1,13 @@
-"""Deletion of an AgentMemory: what happens to its collection, and to the keys of its zones, before the object may go.
+"""Delete an AgentMemory: decide about its collection and the keys of its zones, then remove the finalizer.
 
-The finalizer stands only where the collection is to be deleted too. Nothing here can hold a namespace for ever: what
-cannot be deleted is kept, said in an event, and the object is released.
+1. With `deletionPolicy: Snapshot`, take a final snapshot of a collection with memories, and wait for it. With `Delete`,
+   keep a collection with memories unless an annotation confirms the deletion.
+2. Delete replaced collections and rebuild targets, then the live collection.
+3. With `deletionPolicy: Delete`, destroy the data keys if the deletion was confirmed.
+4. Post events, and remove the finalizer.
+
+Only objects with one of these policies have the finalizer. A deletion cannot block a namespace forever: after
+`release_s` the operator keeps the remaining data, posts an event, and removes the finalizer.
 """
 
 import logging
@@ -38,7 +44,7 @@ from agentmemory_operator.zones.rules.entries import Ring
 
 FINALIZER = f"{GROUP}/collection"
 POLICIES = ("Delete", "Snapshot")
-"""Those under which the operator has something to do before the object goes."""
+"""Deletion policies that need work before the object may be removed."""
 
 COLLECTION_KEPT = "CollectionKept"
 
@@ -50,9 +56,9 @@ class Release:
     """Carries out deletions.
 
     Attributes:
-        request: asks for a pass over another object.
-        servers: where is found what lies beside a collection, and what keeps its snapshots in reach.
-        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
+        request: Requests a pass over another object.
+        servers: Access to whole servers, to find replaced collections and to keep snapshot files reachable.
+        key_shards: Store of the data keys of privacy zones. None if there is none.
     """
 
     table: ObjectTable
@@ -63,14 +69,15 @@ class Release:
     key_shards: KeyShards | None
 
     async def run(self, document: Json, metadata: Metadata, *, is_overdue: bool) -> None:
-        """Delete the collection where policy and guard allow it, then let the object go.
+        """Delete the collection if policy and guard allow it, then remove the finalizer.
 
         Args:
-            is_overdue: the deletion has waited for Qdrant long enough.
+            is_overdue: True if the deletion has waited for Qdrant long enough. Then data that cannot be deleted is
+                kept.
 
         Raises:
-            DeletionWaiting: the last snapshot is being made.
-            TransientError: Qdrant is away, and the deletion can wait.
+            DeletionWaiting: If the final snapshot is in progress, or the key store is unavailable.
+            TransientError: If Qdrant is unavailable and the deletion is not overdue.
         """
         if FINALIZER not in metadata.finalizers:
             return
@@ -83,14 +90,14 @@ class Release:
                 raise
             events = [_kept(f"collection kept, see `agentmemory orphans`: {exc}")]
         for event in events:
-            # In a namespace that is being deleted no event can be posted.
+            # Log it too: a namespace that is being deleted accepts no events.
             log.info("%s of %s/%s: %s", event.reason, metadata.namespace, metadata.name, event.message)
             await self.cluster.post_event(AGENT_MEMORY, metadata, event)
         others = [name for name in metadata.finalizers if name != FINALIZER]
         await self.cluster.write_finalizers(AGENT_MEMORY, metadata, others)
 
     async def _destroy(self, memory: AgentMemory, *, is_overdue: bool) -> list[Event]:
-        """Delete the collection, then the keys; return the events that say so, or why they are kept."""
+        """Delete the collection, then the keys; return events that describe the result."""
         if memory.spec.deletion_policy not in POLICIES:
             return []
         if memory.spec.suspend:
@@ -106,16 +113,16 @@ class Release:
         if event and event.reason == COLLECTION_KEPT:
             return [event]
         keys = await self._destroy_keys(memory, is_overdue=is_overdue)
-        return [told for told in (event, keys) if told]
+        return [posted for posted in (event, keys) if posted]
 
     async def _destroy_keys(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
-        """Destroy the data keys of an agent whose collection is gone; return what became of them, None without any.
+        """Destroy the data keys of an agent without a collection; return an event, or None without any keys.
 
-        With them goes whatever snapshots and exports have of its zones: so that has to be confirmed even where there
-        was no collection to delete.
+        Without keys, zone memories in snapshots and exports become unreadable. So this needs a confirmation even if
+        there was no collection to delete.
 
         Raises:
-            DeletionWaiting: their store is away.
+            DeletionWaiting: If the key store is unavailable and the deletion is not overdue.
         """
         is_wanted = memory.spec.deletion_policy == "Delete" and self.table.owner_of(memory.slug) == key_of_memory(
             memory
@@ -144,27 +151,29 @@ class Release:
     async def _delete_from(
         self, store: CollectionStore, memory: AgentMemory, ours: Collection, *, is_overdue: bool
     ) -> Event | None:
-        alias, last = alias_of(memory.slug), memory.told_physical
-        observed, _ = await observe_linked(alias, last, store=store)
+        alias, last_physical = alias_of(memory.slug), memory.told_physical
+        observed, _ = await observe_linked(alias, last_physical, store=store)
         if observed is None:
-            # Whoever deleted it may have been killed before its snapshots were in reach again.
-            await self._retire(memory, last)
+            # An earlier attempt may have been killed before it created the placeholder that keeps snapshots reachable.
+            await self._retire(memory, last_physical)
             return None
         check_ownership(observed, ours)
         points = await store.count(observed.physical)
         if kept := await self._refusal(memory, alias, points=points, is_overdue=is_overdue):
             return kept
-        # Before the live one: who is killed in between finds that again, and these with it.
+        # Delete these before the live collection: after a crash, the next attempt finds them through the live one.
         for replaced in await self._beside(memory, alias, observed.physical):
             await self._retire(memory, replaced)
-        left = await self._retire(memory, observed.physical)
-        last_one = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
-        placeholder = f"; {left} of its snapshots remain under an empty collection with its name" if left else ""
-        message = f"{observed.physical} with {points} memories deleted{last_one}{placeholder}"
+        remaining = await self._retire(memory, observed.physical)
+        final_snapshot = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
+        placeholder = (
+            f"; {remaining} of its snapshots remain under an empty collection with its name" if remaining else ""
+        )
+        message = f"{observed.physical} with {points} memories deleted{final_snapshot}{placeholder}"
         return Event("Normal", "CollectionDeleted", message)
 
     def _left_by(self, memory: AgentMemory, points: int) -> str:
-        """What a last snapshot has of the memories that go."""
+        """Describe the memories that the final snapshot contains."""
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name)) or {}
         kept = ((document.get("status") or {}).get("points") or {}).get("after", points)
@@ -172,10 +181,10 @@ class Release:
         return f"; MemorySnapshot {name} has them{later}"
 
     async def _refusal(self, memory: AgentMemory, alias: str, *, points: int, is_overdue: bool) -> Event | None:
-        """Why a collection is kept, None where it may go.
+        """Return an event with the reason to keep the collection, or None to delete it.
 
         Raises:
-            DeletionWaiting: the last snapshot is being made.
+            DeletionWaiting: If the final snapshot is in progress.
         """
         if points and memory.spec.deletion_policy == "Snapshot":
             kept = await self._last_snapshot(memory, is_overdue=is_overdue)
@@ -185,12 +194,14 @@ class Release:
         return _kept(f"{kept}; `agentmemory orphans` lists it") if kept else None
 
     async def _last_snapshot(self, memory: AgentMemory, *, is_overdue: bool) -> str | None:
-        """Why there is no last snapshot to rely on, None once there is; it is asked for where it was not yet.
+        """Return why there is no usable final snapshot, or None once there is one.
+
+        Creates the MemorySnapshot if needed.
 
         Raises:
-            DeletionWaiting: it is being made; it has a deadline of its own.
-            TransientError: it cannot be asked for now.
-            NamespaceEnding: it cannot be asked for any more.
+            DeletionWaiting: If the snapshot is in progress. It has a deadline of its own.
+            TransientError: If the MemorySnapshot cannot be created now.
+            NamespaceEnding: If the namespace is being deleted and accepts no new objects.
         """
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name))
@@ -203,32 +214,32 @@ class Release:
         return None
 
     async def _beside(self, memory: AgentMemory, alias: str, live: str) -> list[str]:
-        """The collections that were replaced and are kept for a way back, and what rebuilds have begun."""
+        """Find the collections kept for a rollback, and the targets of rebuilds."""
 
         async def find(server: Server) -> list[str]:
             names = [name for name in await server.snapshots.collections() if number_of(name, alias) is not None]
             found = [name for name in names if _is_beside(await server.snapshots.metadata(name), name, live)]
-            # One of another cluster's stays, whatever it says of itself.
+            # Metadata proves no ownership: skip collections that the namespace may not use.
             return [name for name in found if await server.may_use(name)]
 
         return await self.servers.use(connection_of(memory), find, namespace=memory.metadata.namespace)
 
     async def _retire(self, memory: AgentMemory, physical: str | None) -> int:
-        """Delete a collection; return how many of its snapshots a placeholder keeps in reach."""
+        """Delete a collection; return the number of its snapshots that a placeholder keeps reachable."""
         if physical is None:
             return 0
-        # Those of others may say anything of these files.
+        # Only snapshots of this namespace: statuses in other namespaces may claim anything about these files.
         documents = documents_in(self.table, MEMORY_SNAPSHOT, memory.metadata.namespace)
         copied = files_copied((document.get("status") or {} for document in documents), physical)
 
-        async def work(server: Server) -> int:
+        async def operation(server: Server) -> int:
             return await retire(server.collections, server.snapshots, physical, copied=copied)
 
-        left = await self.servers.use(connection_of(memory), work, namespace=memory.metadata.namespace)
+        remaining = await self.servers.use(connection_of(memory), operation, namespace=memory.metadata.namespace)
         for document in documents:
             if (document.get("status") or {}).get("physical") == physical:
                 self.request(key_of(document))
-        return left
+        return remaining
 
 
 def _is_beside(metadata: Json | None, name: str, live: str) -> bool:

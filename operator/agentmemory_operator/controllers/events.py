@@ -1,4 +1,4 @@
-"""What of a pass people are told in Events: only what is news against the status before."""
+"""Choose the Kubernetes events of a pass: only changes against the previous status."""
 
 from collections.abc import Iterator
 
@@ -23,45 +23,45 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     """Yield the events of a pass.
 
     Args:
-        done: what the pass came to.
-        old, new: the status before and after.
+        done: Result of the pass.
+        old, new: Status before and after the pass.
     """
-    # Of an object that never named anybody, its status says so.
+    # An object that never listed a subject gets no event: its status has the count.
     if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers"):
         yield Event("Normal", "NobodyMayRead", NOBODY)
-    if applied := [change for change in done.applied.changes if not _is_told_apart(change, done)]:
+    if applied := [change for change in done.applied.changes if not _has_own_event(change, done)]:
         yield Event("Normal", "Applied", "; ".join(map(describe_change, applied)))
     if done.corrected:
-        was = "; ".join(f"{drift.path} reset from {drift.observed} to {drift.desired}" for drift in done.corrected)
-        yield Event("Normal", "DriftCorrected", was)
-    known = {(entry["path"], entry.get("observed")) for entry in old.get("drift") or []}
-    fresh = [drift for drift in done.drift if (drift.path, drift.observed) not in known]
-    if fresh and not done.refusal:
-        yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; not corrected (spec.driftPolicy)")
+        resets = "; ".join(f"{drift.path} reset from {drift.observed} to {drift.desired}" for drift in done.corrected)
+        yield Event("Normal", "DriftCorrected", resets)
+    reported = {(entry["path"], entry.get("observed")) for entry in old.get("drift") or []}
+    new_drift = [drift for drift in done.drift if (drift.path, drift.observed) not in reported]
+    if new_drift and not done.refusal:
+        yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, new_drift))}; not corrected (spec.driftPolicy)")
     yield from _faults(old, new)
     if passed_another(old, new):
-        told = condition_of(new, OUTGROWN)
-        yield Event("Warning", told["reason"], told["message"])
+        outgrown = condition_of(new, OUTGROWN)
+        yield Event("Warning", outgrown["reason"], outgrown["message"])
     yield from _replicas(done, old, new)
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
-    if done.refusal and _asked(old) != _asked(new):
-        # What waits for its turn, or is carried out beside the passes, needs nobody.
-        needs_nobody = done.refusal.is_carried_out or done.refusal.reason == Reason.REINDEX_QUEUED
-        kind = "Normal" if needs_nobody else "Warning"
+    if done.refusal and _plan_identity(old) != _plan_identity(new):
+        # Changes that wait for their turn or run in the background need no user action.
+        needs_no_action = done.refusal.is_carried_out or done.refusal.reason == Reason.REINDEX_QUEUED
+        kind = "Normal" if needs_no_action else "Warning"
         yield Event(kind, done.refusal.reason, done.refusal.message)
 
 
 def capacity_event(old: Json, new: Json) -> Event | None:
-    """What is told of a server that comes nearer to its end than it was, None of any other."""
+    """Return the event of a server that has come nearer to its capacity, or None."""
     was, now = (condition_of(status, CONDITION) for status in (old, new))
     if now.get("status") != "True" or now["reason"] == was.get("reason") or was.get("reason") == Reason.SERVER_FULL:
         return None
     return Event("Warning", now["reason"], now["message"])
 
 
-def _asked(status: Json) -> Json | None:
-    """What a plan is and whether it is held; its costs follow the points and are no news."""
+def _plan_identity(status: Json) -> Json | None:
+    """Return the identity of a plan and its hold. The costs are left out: they change with the number of points."""
     plan = status.get("plan")
     if plan is None:
         return None
@@ -70,9 +70,9 @@ def _asked(status: Json) -> Json | None:
 
 
 def _faults(old: Json, new: Json) -> Iterator[Event]:
-    """Yield what is wrong with an object that serves all the same."""
+    """Yield events of new faults that do not stop an object from serving."""
     for reason in (Reason.SCORING_REJECTED, Reason.TYPE_REMOVED):
-        if (fault := _told(new, reason)) and fault != _told(old, reason):
+        if (fault := _message_of(new, reason)) and fault != _message_of(old, reason):
             yield Event("Warning", reason, fault)
 
 
@@ -80,25 +80,25 @@ _UNSETTLED = (Reason.REPLICATING, Reason.REPLICAS_INACTIVE, Reason.TOO_FEW_PEERS
 
 
 def _replicas(done: Reconciled, old: Json, new: Json) -> Iterator[Event]:
-    """Yield what a cluster does with the collection's replicas: each move, what is missing, and its end."""
+    """Yield events about the collection's replicas: each move, each new fault, and the end of the last one."""
     replication = done.replication
     if replication and replication.begun:
         yield Event("Normal", replication.reason, replication.message)
     for reason in (Reason.REPLICAS_INACTIVE, Reason.TOO_FEW_PEERS):
-        if (fault := _told(new, reason)) and fault != _told(old, reason):
+        if (fault := _message_of(new, reason)) and fault != _message_of(old, reason):
             yield Event("Warning", reason, fault)
-    was_unsettled = any(_told(old, reason) for reason in _UNSETTLED)
+    was_unsettled = any(_message_of(old, reason) for reason in _UNSETTLED)
     if was_unsettled and replication is None and done.observed.placement is not None:
         yield Event("Normal", "ReplicasActive", f"all replicas of {done.observed.physical} are active")
 
 
-def _told(status: Json, reason: Reason) -> str | None:
-    """The message of the condition with a reason, None where there is none."""
+def _message_of(status: Json, reason: Reason) -> str | None:
+    """Return the message of the condition with a reason, or None."""
     found = (entry for entry in status.get("conditions") or [] if entry["reason"] == reason)
     return next((entry["message"] for entry in found), None)
 
 
-def _is_told_apart(change: Change, done: Reconciled) -> bool:
+def _has_own_event(change: Change, done: Reconciled) -> bool:
     return isinstance(change, WakeOptimizers) or (bool(done.corrected) and not isinstance(change, OWN))
 
 

@@ -1,4 +1,7 @@
-"""`agentmemory plan` and `orphans`: what passes over manifests would do, and what nothing owns. They change nothing."""
+"""Preview passes over manifests (`agentmemory plan`), and find collections without an owner (`agentmemory orphans`).
+
+Both only read.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +27,7 @@ from agentmemory_operator.spec.naming import alias_of, physical_names
 
 
 class PreviewOutcome(StrEnum):
-    """What a pass over one object would come to; ordered from nothing to worst."""
+    """Result that a pass over one object would have, ordered from harmless to worst."""
 
     UNCHANGED = "unchanged"
     SUSPENDED = "suspended"
@@ -35,11 +38,11 @@ class PreviewOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PassPreview:
-    """What a pass over one object would do.
+    """Changes that a pass over one object would make.
 
     Attributes:
-        draft: None where the pass would be refused, or leaves the object alone.
-        refused: reason and message of that.
+        draft: Draft of the pass. None if the object is suspended or would be refused.
+        refused: Reason and message of the refusal, or None.
     """
 
     memory: AgentMemory
@@ -48,7 +51,7 @@ class PassPreview:
 
     @property
     def outcome(self) -> PreviewOutcome:
-        """What the pass would come to."""
+        """Result that the pass would have."""
         if self.refused:
             return PreviewOutcome.REFUSED
         if self.draft is None:
@@ -59,7 +62,7 @@ class PassPreview:
 
 
 Reached = tuple[CollectionStore | None, QdrantConnection | None]
-"""The server of an object's collection, None is an empty one; its connection, as far as it is known."""
+"""Store of an object's collection, None for an empty server; and its connection, if known."""
 
 
 async def previews_of(
@@ -69,20 +72,20 @@ async def previews_of(
     *,
     reach: Callable[[AgentMemory], Awaitable[Reached]] | None = None,
 ) -> AsyncIterator[PassPreview]:
-    """Yield what a pass over each object would do.
+    """Yield a preview of a pass over each object.
 
     Args:
-        memories: in the order in which they would be created: of two with one slug, the first has it.
-        store: the server that holds their collections; None is an empty one.
-        connections: those that the objects refer to, as far as they are known: their owners allow takeovers.
-        reach: gives both of an object in their place; raises SpecInvalid where the object would be refused.
+        memories: Objects in order of their creation: of two with one slug, the first owns it.
+        store: Server with the collections. None for an empty one.
+        connections: Known connections of the objects. Their owners may allow takeovers.
+        reach: Returns store and connection of an object instead; raises SpecInvalid if the object would be refused.
 
     Raises:
-        TransientError: the server does not answer.
-        StoreRejected: it refuses to.
+        TransientError: If the server does not respond.
+        StoreRejected: If the server refuses the requests.
     """
     owners: dict[str, AgentMemory] = {}
-    named = {f"{one.metadata.namespace}/{one.metadata.name}": one for one in connections}
+    by_name = {f"{connection.metadata.namespace}/{connection.metadata.name}": connection for connection in connections}
     for memory in memories:
         owner = owners.setdefault(memory.slug, memory)
         if memory.spec.suspend:
@@ -90,42 +93,42 @@ async def previews_of(
             continue
         try:
             _check_slug(memory, owner)
-            where = await reach(memory) if reach else (store, named.get(connection_named(memory)))
-            yield PassPreview(memory, await _draft(memory, *where))
+            target = await reach(memory) if reach else (store, by_name.get(connection_named(memory)))
+            yield PassPreview(memory, await _draft(memory, *target))
         except (SpecInvalid, NotOwned) as exc:
             yield PassPreview(memory, refused=(exc.reason, str(exc)))
 
 
 def _check_slug(memory: AgentMemory, owner: AgentMemory) -> None:
     if owner is not memory:
-        named = f"{owner.metadata.namespace}/{owner.metadata.name}"
-        raise NotOwned("SlugTaken", f"agent {memory.slug!r} is that of {named} too: choose another spec.agent")
+        owner_name = f"{owner.metadata.namespace}/{owner.metadata.name}"
+        raise NotOwned("SlugTaken", f"agent {memory.slug!r} is that of {owner_name} too: choose another spec.agent")
 
 
 async def _draft(memory: AgentMemory, store: CollectionStore | None, connection: QdrantConnection | None) -> PassDraft:
     alias = alias_of(memory.slug)
-    likely, _ = physical_names(alias, None)
-    observed = await store.observe(alias, likely) if store else None
+    likely_physical, _ = physical_names(alias, None)
+    observed = await store.observe(alias, likely_physical) if store else None
     memory = on_record(memory, observed.collection.marker if observed else None)
     desired, terms = newest_collection(memory, cluster_id=""), terms_of(memory, cluster_id="")
     if store is not None and observed is None:
         await check_peers(desired.replication_factor, store=store)
-    older = {revision: identified(wish, observed) for revision, wish in terms.older.items()}
+    older = {revision: identified(older_collection, observed) for revision, older_collection in terms.older.items()}
     takeover = takeover_terms(memory.slug, memory.metadata.annotations, connection)
     terms = replace(terms, older=older, takeover=takeover)
-    drafted = partial(draft, alias, identified(desired, observed), observed, last_physical=None, last_points=0)
-    found = drafted(terms=terms)
-    if store is None or not has_rebuild(found.plan):
-        return found
-    # How the operator bounds it, only the operator knows.
+    make_draft = partial(draft, alias, identified(desired, observed), observed, last_physical=None, last_points=0)
+    plan_draft = make_draft(terms=terms)
+    if store is None or not has_rebuild(plan_draft.plan):
+        return plan_draft
+    # The capacity limit is an option of the operator, so use the default.
     room = room_of(await store.server())
-    return drafted(terms=await surveyed(terms, found.plan, observed, store=store, room=room))
+    return make_draft(terms=await surveyed(terms, plan_draft.plan, observed, store=store, room=room))
 
 
 def identified(desired: Collection, observed: Observed | None) -> Collection:
-    """The desired collection of the object that a manifest will be: files know neither cluster nor uid.
+    """Fill in the cluster id and uid of a desired collection, which a manifest does not have.
 
-    An object of the same namespace and name is taken for the same one.
+    An object of the same namespace and name as the collection's owner counts as that owner.
     """
     live = observed.collection.marker if observed else None
     if desired.marker is None or live is None:
@@ -135,7 +138,7 @@ def identified(desired: Collection, observed: Observed | None) -> Collection:
 
 
 def worst_of(previews: Sequence[PassPreview]) -> PreviewOutcome:
-    """The worst outcome, unchanged where there is none."""
+    """Return the worst outcome; UNCHANGED if there are no previews."""
     order = list(PreviewOutcome)
     return max((preview.outcome for preview in previews), key=order.index, default=PreviewOutcome.UNCHANGED)
 
@@ -145,11 +148,12 @@ KEPT = "CollectionKept"
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one server holds that nothing owns.
+    """Collections without an owner on one server.
 
     Attributes:
-        foreign: collections of other clusters.
-        since: when an object's collection was kept, by (namespace, name): as long as Kubernetes keeps its events.
+        orphans: The collections.
+        foreign: Number of collections of other clusters.
+        since: Time of the CollectionKept event by (namespace, name). Kubernetes deletes events after a while.
     """
 
     orphans: tuple[Orphan, ...]
@@ -158,13 +162,13 @@ class Findings:
 
 
 async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> Findings:
-    """What nothing in the reader's cluster owns on the catalogue's server."""
+    """Find the collections on the catalogue's server that no object in the reader's cluster owns."""
     holdings = await catalogue.holdings()
-    # Objects after collections: one created meanwhile must not look like an orphan.
+    # List objects after collections: an object created in between must not make its collection an orphan.
     documents, _ = await reader.list_objects(AGENT_MEMORY)
     restores, _ = await reader.list_objects(MEMORY_RESTORE)
-    objects, made = (list(map(with_readable_status, found)) for found in (documents, restores))
-    owners = owners_of(objects, cluster_id=await reader.cluster_id(), restores=made)
+    objects, restore_objects = (list(map(with_readable_status, found)) for found in (documents, restores))
+    owners = owners_of(objects, cluster_id=await reader.cluster_id(), restores=restore_objects)
     orphans = tuple(orphans_of(holdings, owners))
     since = await reader.event_times(KEPT) if orphans else {}
     return Findings(orphans, foreign_count(holdings, owners), since)

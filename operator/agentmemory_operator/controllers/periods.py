@@ -1,4 +1,4 @@
-"""When passes look again at what they have looked at."""
+"""Periods of passes, probes and comparisons."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from agentmemory_operator.zones.upkeep import SETTLED_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periods:
-    """Seconds until something is looked at again.
+    """Seconds until a pass, probe or release, unless stated otherwise.
 
     Attributes:
-        converged_s: an object that is as it should be: finds what changed behind the operator's back.
-        busy_s: one whose collection the engine indexes.
-        settle_s: one whose collection was told to reindex and is not seen to.
-        stalled_s: one that only a person can mend: a Secret created later sends no event.
-        probe_s: a connection.
-        capacity_s: how full its server is.
-        release_s: how long an unreachable Qdrant may hold an object's deletion.
-        keys_settle_s: after another wrapping key came, data keys are made under the one before for no longer.
-        returning_per_s: not a period: how many objects of a connection that came back are looked at each second.
-        resync_s: all objects, against the list of the API server.
+        converged_s: Until the next pass over a converged object, which finds changes made outside the operator.
+        busy_s: Until the next pass while Qdrant indexes the collection.
+        settle_s: Until the next pass after a reindex was requested, while Qdrant has not started it.
+        stalled_s: Until the next pass over an object that needs a user's action. A Secret created later sends no event.
+        probe_s: Between two probes of a connection.
+        capacity_s: Between two reads of a server's capacity.
+        release_s: Longest time that an unreachable Qdrant may delay a deletion.
+        resync_s: Between two comparisons of all objects with a list of the API server.
+        keys_settle_s: Longest time that data keys are still created under the old wrapping key after a rotation.
+        returning_per_s: Passes per second over the objects of a connection that responds again. Not a period.
     """
 
     converged_s: float = 300.0

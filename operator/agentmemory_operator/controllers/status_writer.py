@@ -1,7 +1,7 @@
-"""Writes what passes found into the status of their object, where it differs; errors become conditions and events.
+"""Write the results of passes into the status of their objects if they differ. Errors become conditions and events.
 
-The status says, too, which restore has an agent closed. The API goes by the collection's metadata and the claim of the
-slug, never by this.
+The status also names the restore that has closed an agent. This is information only: the API obeys the collection's
+metadata and the claim of the slug.
 """
 
 from dataclasses import dataclass
@@ -40,14 +40,12 @@ from agentmemory_operator.zones.upkeep import KeyUpkeep
 
 @dataclass(frozen=True, slots=True)
 class StatusWriter:
-    """Writes the statuses of AgentMemories and QdrantConnections.
+    """Writes the statuses of AgentMemory and QdrantConnection objects.
 
     Attributes:
-        request: asks for a pass over another object.
-        asking: which takeovers each connection is asked for.
-        snapshots: told of each object; says what there is to say of its snapshots.
-        upkeep: told of each object; says how the keys of its zones are.
-        consolidating: told of each object; says what consolidations came to.
+        request: Requests a pass over another object.
+        asking: Pending takeover requests by connection.
+        snapshots, upkeep, consolidating: Each notes the object and adds its fields to the status.
     """
 
     table: ObjectTable
@@ -60,10 +58,10 @@ class StatusWriter:
     consolidating: Consolidating
 
     async def fail(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
-        """Write down what failed; tell whether that is news.
+        """Write an error into the status, and post an event if its reason is new. Return whether the status changed.
 
         Raises:
-            TransientError: `exc` itself, if it is not Qdrant's: Kubernetes' own trouble says nothing about the object.
+            TransientError: `exc` itself if it is not a StoreUnavailable: errors of Kubernetes are not about the object.
         """
         if isinstance(exc, TransientError) and not isinstance(exc, StoreUnavailable):
             raise exc
@@ -84,7 +82,7 @@ class StatusWriter:
         return await self.write(document, metadata, status)
 
     def _refused(self, key: Key, document: Json, exc: AgentMemoryError) -> Json:
-        """Let whoever may allow a takeover see that it is asked for; return what the object's own status says of it."""
+        """Record or drop the takeover request of an object; return the status fields about the foreign owner."""
         if not isinstance(exc, NotOwned) or exc.owner is None:
             self.asking.settle(key)
             return {}
@@ -96,16 +94,16 @@ class StatusWriter:
         return {}
 
     async def write(self, document: Json, metadata: Metadata, status: Json, *, is_ended: bool = True) -> bool:
-        """Write the status where it differs; tell whether it did.
+        """Complete the status and write it if it differs; return whether it did.
 
         Args:
-            is_ended: nothing is left of the pass but this.
+            is_ended: True if the pass is complete, so that the requested reconcile counts as handled.
         """
         if document["kind"] == AGENT_MEMORY:
             if is_ended:
                 status = with_request_handled(status, metadata.annotations.get(RECONCILE_REQUESTED_AT))
             status = with_names(status, document)
-            # Of an object that is suspended, or not valid, no other part of a pass looks at who may call.
+            # A pass over a suspended or invalid object does not update the access counts otherwise.
             status = with_access_counted(status, subjects_now(document))
             status = with_closing(status, key_of(document), self.table)
             status = self.upkeep.note(key_of(document), document, status)
@@ -113,8 +111,8 @@ class StatusWriter:
             status = self.snapshots.note(key_of(document), document, status)
         else:
             status = {name: value for name, value in status.items() if name != REQUESTS}
-            if asked := self.asking.of_connection(key_of(document)):
-                status[REQUESTS] = asked
+            if requests := self.asking.of_connection(key_of(document)):
+                status[REQUESTS] = requests
         return await self.statuses.write(document, metadata, status)
 
 
@@ -123,16 +121,19 @@ def _reasons(status: Json) -> list[Any]:
 
 
 def with_names(status: Json, document: Json) -> Json:
-    """An AgentMemory's status that names its agent, and the preset in force or, before one is, the one asked for."""
+    """Return the status with the agent's name, and with its preset.
+
+    That is the preset in force, or the requested one before any is in force.
+    """
     spec, effective = document.get("spec"), status.get("effective") or {}
-    wanted = (spec.get("preset") if isinstance(spec, dict) else None) or DEFAULT_PRESET
-    if effective.keys() <= {"preset"} and isinstance(wanted, str) and wanted in PRESETS:
-        effective = {"preset": wanted}
+    preset = (spec.get("preset") if isinstance(spec, dict) else None) or DEFAULT_PRESET
+    if effective.keys() <= {"preset"} and isinstance(preset, str) and preset in PRESETS:
+        effective = {"preset": preset}
     return status | {"agent": slug_of(document)} | ({"effective": effective} if effective else {})
 
 
 def closed_by(memory: Key, table: ObjectTable) -> Json | None:
-    """Which restore has an AgentMemory closed, and since when; None where none has."""
+    """Return the restore that has closed an AgentMemory and since when, or None."""
     for key in table.job_keys(memory, MEMORY_RESTORE):
         status = (table.get(key) or {}).get("status") or {}
         if status.get("closedSince"):
@@ -141,7 +142,7 @@ def closed_by(memory: Key, table: ObjectTable) -> Json | None:
 
 
 def with_closing(status: Json, memory: Key, table: ObjectTable) -> Json:
-    """An AgentMemory's status that says whether it is closed."""
+    """Return the status with the `closed` field set if a restore has closed the AgentMemory, and removed otherwise."""
     closed = closed_by(memory, table)
     others = {name: value for name, value in status.items() if name != "closed"}
     return others | ({"closed": closed} if closed else {})

@@ -1,6 +1,12 @@
-"""An uninstall: every object goes, with or without an operator, then the definitions.
+"""Uninstall: delete every object, with or without a running operator, then the custom resource definitions.
 
-Every step may have been done before, by whoever: what is gone already is done.
+1. Save the catalogue of all objects.
+2. For each kind in `ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. If no
+   operator is running, `is_released` permits this code to remove the operator's finalizers.
+3. Delete the definitions, and wait for that.
+
+Every step may be repeated, and a missing object counts as deleted. So an interrupted uninstall continues when it is run
+again.
 """
 
 import asyncio
@@ -16,52 +22,53 @@ from agentmemory_operator.spec.kinds.agent_memory import Metadata
 POLL_S = 0.2
 # An operator renews its lease every 2 s.
 RENEWED_WITHIN_S = 6.0
-# Without any object gone: a server that is away holds one up for 300 s.
+# Timeout without any deletion: an unavailable server delays an object by up to 300 s.
 GONE_WITHIN_S = 330.0
-# The API server is away, or says no each time.
+# Timeout while every request fails.
 FAILS_WITHIN_S = 30.0
-SHOWN = 5
+MAX_LISTED_NAMES = 5
 
 
 class Installed(Protocol):
-    """What is installed in a cluster.
+    """Installation in a cluster, as far as an uninstall reads and changes it.
 
     Raises:
-        TransientError: it cannot be read or changed now, or not by whoever asks.
+        TransientError: If it cannot be read or changed now, or the user may not do so.
     """
 
     async def has_definition(self, kind: str) -> bool:
-        """Whether a kind is defined, be it on its way out."""
+        """Return whether a kind is defined, even if its definition is being deleted."""
         ...
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
-        """The objects of a kind in one namespace, or in all where that is empty."""
+        """List the objects of a kind in one namespace; an empty namespace means all."""
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object of that uid; one that is gone is no error."""
+        """Delete an object with this uid. A missing one is no error."""
         ...
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace an object's finalizers, if it has not changed since; one that is gone is no error."""
+        """Replace an object's finalizers if it has not changed since it was read. A missing one is no error."""
         ...
 
     async def delete_definition(self, kind: str) -> None:
-        """Delete a kind with its objects; one that is gone is no error."""
+        """Delete a definition with all its objects. A missing one is no error."""
         ...
 
     async def renewals(self) -> dict[str, str]:
-        """Namespace: when the lease of the operator there was renewed last."""
+        """Return the last renewal of the operator's lease by namespace."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What there is.
+    """Observed installation.
 
     Attributes:
-        definitions: the kinds that are defined.
-        operators: namespaces in which an operator works.
+        definitions: Defined kinds.
+        objects: All objects of these kinds.
+        operators: Namespaces with a running operator.
     """
 
     definitions: tuple[str, ...]
@@ -70,12 +77,12 @@ class Installation:
 
     @property
     def held(self) -> list[Json]:
-        """The objects that wait for an operator before they go."""
+        """Objects with a finalizer of the operator, which wait for it when they are deleted."""
         return [document for document in self.objects if held_by_us(document)]
 
 
 async def look(installed: Installed) -> Installation:
-    """What there is; takes some seconds where no operator works."""
+    """Observe the installation. Takes 6 s if no operator is running."""
     operators = await _operators(installed)
     definitions = tuple([kind for kind in ORDER if await installed.has_definition(kind)])
     objects = [document for kind in definitions for document in await _objects(installed, kind)]
@@ -83,7 +90,7 @@ async def look(installed: Installed) -> Installation:
 
 
 async def _operators(installed: Installed) -> tuple[str, ...]:
-    # By what changes, and by no clock.
+    # Detect a running operator by changed renewal times, because clocks differ.
     before, until = await installed.renewals(), time.monotonic() + RENEWED_WITHIN_S
     while time.monotonic() < until:
         await asyncio.sleep(POLL_S)
@@ -94,7 +101,7 @@ async def _operators(installed: Installed) -> tuple[str, ...]:
 
 
 async def _objects(installed: Installed, kind: str) -> list[Json]:
-    """The objects of a kind, none where its definition is gone."""
+    """List the objects of a kind; none if its definition is deleted."""
     try:
         return await installed.list_in(kind, "")
     except TransientError:
@@ -105,12 +112,12 @@ async def _objects(installed: Installed, kind: str) -> list[Json]:
 
 @dataclass(slots=True)
 class Uninstall:
-    """Carries an uninstall out.
+    """Carries out an uninstall.
 
     Attributes:
-        is_released: our finalizers are taken off, because no operator works.
-        keep: keeps the catalogue, in the place of what it kept before.
-        tell: told what is done.
+        is_released: True to remove the operator's finalizers, because no operator is running.
+        keep: Saves the catalogue, replacing the previous one.
+        tell: Prints a progress message.
     """
 
     installed: Installed
@@ -120,16 +127,16 @@ class Uninstall:
     _known: dict[tuple[str, str, str], Json] = field(default_factory=dict)
 
     async def run(self, found: Installation) -> None:
-        """Have every object and definition go; killed anywhere, another run goes on.
+        """Delete every object and definition. An interrupted run may be repeated.
 
         Raises:
-            AgentMemoryError: something holds it up; says what.
+            AgentMemoryError: If the objects cannot be deleted this way, or nothing was deleted for too long.
         """
         check_way(found, is_released=self.is_released)
         self._note(found.objects)
         for kind in ORDER:
             await self._end_objects(kind)
-            # Deletions of agents have made last snapshots; bytes that went need no record.
+            # Deleting agents creates final snapshots: add them. Snapshots with deleted files are dropped.
             self._note(await _objects(self.installed, "MemorySnapshot"))
         for kind in ORDER:
             await self.installed.delete_definition(kind)
@@ -141,17 +148,17 @@ class Uninstall:
         self.keep([catalogued(document) for document in self._known.values()])
 
     async def _end_objects(self, kind: str) -> None:
-        async def left() -> list[str]:
+        async def delete_and_list() -> list[str]:
             objects = await _objects(self.installed, kind)
             self._known |= {named(document): document for document in objects}
             for document in objects:
                 await self._end(document)
             return ["{} {}/{}".format(*named(document)) for document in objects]
 
-        await self._until(left, "objects")
-        gone = [key for key, document in self._known.items() if key[0] == kind and takes_bytes(document)]
+        await self._until(delete_and_list, "objects")
+        deleted_keys = [key for key, document in self._known.items() if key[0] == kind and takes_bytes(document)]
         if not self.is_released:
-            for key in gone:
+            for key in deleted_keys:
                 del self._known[key]
 
     async def _end(self, document: Json) -> None:
@@ -166,44 +173,45 @@ class Uninstall:
         return [kind for kind in ORDER if await self.installed.has_definition(kind)]
 
     async def _until(self, left: Callable[[], Awaitable[list[str]]], what: str) -> None:
-        """Wait until nothing is left, as long as something goes.
+        """Wait until nothing is left.
 
         Raises:
-            AgentMemoryError: nothing has gone for too long.
+            AgentMemoryError: If nothing was deleted for 330 s, or every request failed for 30 s.
         """
-        least, since, answered = None, time.monotonic(), time.monotonic()
+        fewest, last_progress_s, last_response_s = None, time.monotonic(), time.monotonic()
         while True:
             try:
                 names = await left()
             except TransientError:
-                # Changed by another hand, or the API server is away for a moment.
-                if time.monotonic() > answered + FAILS_WITHIN_S:
+                # Either the object changed since it was read, or the API server is unavailable for a moment.
+                if time.monotonic() > last_response_s + FAILS_WITHIN_S:
                     raise
                 await asyncio.sleep(POLL_S)
                 continue
             if not names:
                 return
-            answered = time.monotonic()
-            if least is None or len(names) < least:
-                least, since = len(names), answered
-            if answered > since + GONE_WITHIN_S:
+            last_response_s = time.monotonic()
+            if fewest is None or len(names) < fewest:
+                fewest, last_progress_s = len(names), last_response_s
+            if last_response_s > last_progress_s + GONE_WITHIN_S:
                 raise _stuck(names, what)
             await asyncio.sleep(POLL_S)
 
 
 def _stuck(names: Sequence[str], what: str) -> AgentMemoryError:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
     return AgentMemoryError(
-        f"{what} are still there: {', '.join(names[:SHOWN])}{more}. See their events and finalizers;"
+        f"{what} are still there: {', '.join(names[:MAX_LISTED_NAMES])}{more}. See their events and finalizers;"
         " run the command again to continue"
     )
 
 
 def check_way(found: Installation, *, is_released: bool) -> None:
-    """Pass where the objects can go the way that is asked for.
+    """Raise unless the objects can be deleted in the requested way.
 
     Raises:
-        AgentMemoryError: they would wait for ever, or an operator would do what is not to be done.
+        AgentMemoryError: If objects would wait forever for an operator, or a running operator would act on their
+            policies although `is_released` is set.
     """
     if is_released and found.operators:
         raise AgentMemoryError(

@@ -1,1 +1,1 @@
-"""Conversations: their turns are stored as they were said, and a language model makes memories of them."""
+"""Distillation: store the turns of conversations, and let a language model extract memories from them."""

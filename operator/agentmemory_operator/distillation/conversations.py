@@ -1,8 +1,8 @@
-"""Conversations are stored turn by turn, durably, before anything else is done about them.
+"""Store conversations turn by turn, durably, before a model reads them.
 
-The ids of the turns follow from the idempotency key, and are known before: so the last turn, written in the same
-request as the others, says of which turns a model is still to make memories. Whoever is killed then loses nothing: the
-next sweep of any process finds the last turn.
+The ids of the turns are derived from the idempotency key, so they are known before the write. The last turn, written in
+the same request, contains the ids of all turns that a model has to read. A crash after the write therefore loses
+nothing: the next sweep of any process finds the last turn.
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,21 @@ from agentmemory_operator.memories.rules.items import check_content
 from agentmemory_operator.memories.zoned import vector_errors
 
 CONVERSATION = "conversation"
-# No key that a caller sends has control characters: these never meet those of memories and batches.
+# Keys of callers have no control characters, so these never collide with keys of memories and batches.
 _TURN_KEY, _RUN_KEY = "{key}\x1fturn\x1f{place}", "{key}\x1frun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenTurn:
-    """What one said.
+    """One turn of a conversation.
 
     Attributes:
-        role: user, assistant, tool or system.
-        at: Unix milliseconds; None is now, in the order of the turns.
-        vector: only with provider `none`, and demanded there.
+        role: `user`, `assistant`, `tool` or `system`.
+        content: Text of the turn.
+        speaker: Name of the speaker, or None.
+        at: Unix milliseconds. None for the time of storage, in the order of the turns.
+        vector: Embedding of the content. Required with embedding provider `none` unless the zone stores no vectors,
+            else forbidden.
     """
 
     role: str
@@ -45,12 +48,15 @@ class SpokenTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """Turns in the order in which they were said; at least one.
+    """Turns in order, at least one.
 
     Attributes:
-        zone: how the turns are sealed; sealed ones are read by no model.
-        author: who stores them, where that is said; stored_by where it is not.
-        idempotency_key: the same key and turns again give the same.
+        user_id: User who owns the turns.
+        session_id: Session of the turns, or None.
+        zone: Privacy zone that encrypts the turns; no model reads encrypted ones. None for no encryption.
+        author: Author given by the request, or None.
+        stored_by: Author to record if the request gives none.
+        idempotency_key: A repeated key with the same turns returns the same result. None to store new turns.
     """
 
     user_id: str
@@ -64,11 +70,12 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """A conversation that is durable now.
+    """Conversation after it was stored.
 
     Attributes:
-        turns: the ids of the turns in order; None of one that could not be stored, of which a warning tells.
-        run: of the distillation that follows, None where none does, of which a warning tells why.
+        turns: Ids of the turns in order. None for a turn that was not stored; `warnings` has the reason.
+        run: Id of the distillation that follows. None if there is none; `warnings` has the reason.
+        warnings: Messages about turns that were not stored, and about a missing distillation.
     """
 
     turns: tuple[str | None, ...]
@@ -77,18 +84,18 @@ class StoredConversation:
 
     @property
     def last(self) -> str:
-        """The turn that says what is to be distilled, of a conversation that has a run."""
+        """Id of the last turn, which requests the distillation; '' if that turn was not stored."""
         return self.turns[-1] or ""
 
 
 async def store_conversation(agent: Agent, remember: Remember, conversation: Conversation) -> StoredConversation:
-    """Store a conversation's turns.
+    """Store the turns of a conversation.
 
     Raises:
-        RequestInvalid: some turn is wrong; nothing was stored.
-        Conflict: the key came with other turns before; nothing was stored.
-        EmbedderUnavailable, StoreUnavailable: nothing was stored.
-        OutcomeUnknown: it may have been stored; with its key it may be stored again.
+        RequestInvalid: If a turn is invalid. Nothing was stored.
+        Conflict: If the key was used with other turns. Nothing was stored.
+        EmbedderUnavailable, StoreUnavailable: If the service is unavailable. Nothing was stored.
+        OutcomeUnknown: If the turns may have been stored. Repeating the request with its key is safe.
     """
     _check(agent, conversation)
     key = conversation.idempotency_key or f"\x1f{uuid4()}"
@@ -106,7 +113,7 @@ async def store_conversation(agent: Agent, remember: Remember, conversation: Con
 
 
 def _check(agent: Agent, conversation: Conversation) -> None:
-    """Refuse what is wrong with some turn, so that none is stored."""
+    """Raise RequestInvalid if a turn is invalid, before any turn is stored."""
     errors = [
         FieldError(f"messages[{place}].{error.field}", error.message)
         for place, turn in enumerate(conversation.turns)
@@ -120,7 +127,7 @@ def _check(agent: Agent, conversation: Conversation) -> None:
 
 
 def _why_not_distilled(agent: Agent, conversation: Conversation) -> str | None:
-    """Why no model reads a conversation, None where one does."""
+    """Return why no model reads a conversation, or None."""
     ranking = agent.settings.ranking
     if agent.settings.language_model is None:
         return "turns stored but not distilled: the agent has no language model (spec.consolidation.model)"
@@ -165,7 +172,10 @@ def _turns_of(agent: Agent, conversation: Conversation, key: str, run: str | Non
 
 
 async def _check_first(agent: Agent, first: IncomingMemory) -> None:
-    """Refuse a key that came with another number of turns, or another first one, before any turn is stored."""
+    """Raise Conflict, before any turn is stored, if the key belongs to another request.
+
+    This detects another number of turns or another first turn.
+    """
     [draft] = await drafts_of(agent, await clean(agent, [first]))
     if isinstance(draft, AgentMemoryError):
         return
@@ -174,7 +184,10 @@ async def _check_first(agent: Agent, first: IncomingMemory) -> None:
 
 
 def _check_outcomes(outcomes: Sequence[Outcome]) -> None:
-    """Raise what kept all turns out, or that the key came with others: those are all there, so none was stored now."""
+    """Raise if no turn was stored, or if the key was used with other turns.
+
+    Those exist completely, so nothing was stored.
+    """
     errors = [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]
     for error in errors:
         if isinstance(error, Conflict) or len(errors) == len(outcomes):
@@ -182,10 +195,10 @@ def _check_outcomes(outcomes: Sequence[Outcome]) -> None:
 
 
 def _warnings(outcomes: Sequence[Outcome], why_not: str | None) -> tuple[str, ...]:
-    told = [] if why_not is None else [why_not]
+    warnings = [] if why_not is None else [why_not]
     for place, outcome in enumerate(outcomes):
         if isinstance(outcome, AgentMemoryError):
-            told.append(f"messages[{place}]: not stored: {outcome}")
+            warnings.append(f"messages[{place}]: not stored: {outcome}")
         else:
-            told.extend(f"messages[{place}]: {warning}" for warning in outcome.warnings)
-    return tuple(told)
+            warnings.extend(f"messages[{place}]: {warning}" for warning in outcome.warnings)
+    return tuple(warnings)

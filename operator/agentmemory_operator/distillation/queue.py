@@ -1,7 +1,7 @@
-"""Which conversations are distilled when: in the background of the retrieval API, some at a time, one of an agent.
+"""Queue of distillation runs in the background of the retrieval API: at most 16 at a time, one per agent.
 
-What waits here is bounded, and lost with the process: what is to be done stands on the last turns themselves. A sweep
-finds those that nobody here knows of, of this process or another.
+The queue is bounded and lost on exit. The requests are stored on the rows themselves, so a periodic sweep finds those
+that are in no queue, of this process or another.
 """
 
 import asyncio
@@ -24,39 +24,40 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 log = logging.getLogger(__name__)
 
 OpenModel = Callable[[AgentSettings], Awaitable[LanguageModel]]
-"""Gives the model of an agent that has one."""
+"""Opens the language model of an agent that has one."""
 
-# Models of other agents are waited for elsewhere: one that hangs holds up its own agent alone.
+# One run per agent: a model that hangs delays only its own agent.
 RUNS_AT_ONCE = 16
 MAX_WAITING = 1_000
-# Of one agent; a sweep finds the rest.
+# Per agent; a sweep finds the rest.
 MAX_WAITING_OF_ONE = 100
 SWEEP_S = 300.0
 
 
 @dataclass(slots=True)
 class DistillationQueue:
-    """Carries runs out while `run` does; `offer` may be called at any time."""
+    """Runs distillations while `run` is active. `offer` may be called at any time."""
 
     directory: AgentDirectory
     open_model: OpenModel
     remember: Remember
     meter: ModelMeter
-    # Last turns that wait, by agent; those of the agent that was served longest ago are first.
+    # Requesting rows by agent. The agent that was served longest ago is first.
     _waiting: OrderedDict[str, OrderedDict[str, None]] = field(default_factory=OrderedDict, init=False)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def waiting(self) -> int:
-        """How many runs wait."""
+        """Number of queued runs."""
         return sum(map(len, self._waiting.values()))
 
     def offer(self, slug: str, last: str) -> None:
-        """Have a conversation distilled soon; where there is no room, a sweep comes to it later.
+        """Queue a run. If the queue is full, a sweep finds the request later.
 
         Args:
-            last: id of its last turn.
+            slug: Agent of the run.
+            last: Id of the row that requests the run.
         """
         of_agent = self._waiting.setdefault(slug, OrderedDict())
         if len(of_agent) < MAX_WAITING_OF_ONE and self.waiting < MAX_WAITING:
@@ -64,7 +65,11 @@ class DistillationQueue:
         self._news.set()
 
     async def run(self, sweep_s: float = SWEEP_S) -> None:
-        """Carry out what waits, until cancelled; look for what nobody knows of now and then."""
+        """Start queued runs until cancelled, and sweep for requests that are in no queue.
+
+        Args:
+            sweep_s: Seconds for one sweep over all agents.
+        """
         sweeping = asyncio.create_task(self._sweep(sweep_s))
         try:
             while True:
@@ -75,7 +80,7 @@ class DistillationQueue:
             await cancel(sweeping, *self._running.values())
 
     def _begin(self) -> None:
-        """Begin as many runs as may be under way."""
+        """Start as many runs as the limits allow."""
         for slug in list(self._waiting):
             if len(self._running) >= RUNS_AT_ONCE:
                 return
@@ -144,7 +149,7 @@ class DistillationQueue:
                 await asyncio.sleep(sweep_s)
 
     async def _find(self, slug: str) -> None:
-        """Offer an agent's conversations that nobody is at."""
+        """Queue the requests of an agent that have no valid lease."""
         try:
             agent = await self.directory.open(slug, reads_ahead=False)
             for last in await due(agent):
@@ -154,11 +159,11 @@ class DistillationQueue:
 
 
 async def due(agent: Agent) -> list[str]:
-    """Last turns of some conversations that are to be distilled, and that nobody is at."""
+    """Return rows of an agent that request a run and have no valid lease, at most 100."""
     free = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
-    asked = {"filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, free]}, "limit": MAX_WAITING_OF_ONE, "with_payload": False}
-    most = agent.settings.ranking.max_query_limit
+    body = {"filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, free]}, "limit": MAX_WAITING_OF_ONE, "with_payload": False}
+    max_points = agent.settings.ranking.max_query_limit
     points, _ = await agent.store.scroll(
-        agent.alias, asked | ({"limit": min(MAX_WAITING_OF_ONE, most)} if most else {})
+        agent.alias, body | ({"limit": min(MAX_WAITING_OF_ONE, max_points)} if max_points else {})
     )
     return [point["id"] for point in points]

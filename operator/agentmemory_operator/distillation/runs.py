@@ -1,13 +1,18 @@
-"""One run: a model reads a conversation, or the versions of a memory, and what it makes of it is stored.
+"""One distillation run: a model reads a conversation or the versions of a memory, and its accepted output is stored.
 
-A run is under way in one process at a time, as its last turn says: who begins takes a lease on it by compare-and-set,
-and who finds the lease of another leaves it alone. Killed at any step, a run is begun again when its lease is over.
-Memories have ids made of the run and their place in it, so what was stored is not stored twice. Before and after it
-stores, a run looks whether its sources are still there: what was forgotten meanwhile leaves nothing behind.
+1. Take the lease on the row that requests the run, by compare-and-set. Stop if another process has it.
+2. Read the sources, and send them to the model in parts.
+3. Renew the lease, and check that the sources still exist.
+4. Store the memories, and check the sources again. If one is missing, delete the new memories.
+5. Clear the request and the lease.
 
-What is made of a conversation are memories beside it. What is made of versions is the newest of them
-(`consolidation/collapse.py`). Its point, and the head that it took the place of, count versions anew: so a chain is
-read again once as many versions have come, and not before.
+The lease lasts one minute longer than one model call may take. After a crash, any process starts the run again once the
+lease has expired. Ids of stored memories are derived from the run and their place in it, so repeating a step stores
+nothing twice.
+
+Facts from a conversation become additional memories. The summary of a chain becomes its newest version
+(`consolidation/collapse.py`). That restarts the version count, so the chain is read again only after as many further
+versions.
 """
 
 import secrets
@@ -72,7 +77,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 MAX_TRIES = 3
-# How much longer a lease lasts than one call to the model.
+# Seconds that a lease lasts longer than one model call.
 LEASE_MARGIN_S = 60
 _HIDDEN = (TOMBSTONE_KEY, "pending", ZONE_KEY, "supersededById")
 _MEMORY_KEY = "\x1f{run}\x1f{place}"
@@ -80,14 +85,16 @@ _MEMORY_KEY = "\x1f{run}\x1f{place}"
 
 @dataclass(slots=True)
 class Distilled:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
-        stored: memories that are there now.
-        proposed: memories that wait for an approval.
-        unsourced: memories that were dropped; see `rules/answers.py`.
-        malformed: Parts of answers that were dropped because they do not match the schema.
-        is_over: it will not be begun again.
+        stored: Ids of the memories that the run stored.
+        proposed: Number of facts that wait for an approval.
+        unsourced: Number of facts dropped because they name no source or have no text; see `rules/answers.py`.
+        malformed: Number of parts of answers dropped because they do not match the schema.
+        tokens_in: Tokens that the model read.
+        tokens_out: Tokens that the model wrote.
+        is_over: True if the run will not be started again.
     """
 
     stored: list[str] = field(default_factory=list)
@@ -100,7 +107,7 @@ class Distilled:
 
 
 class _LeaseLost(Exception):
-    """Another process has the run, or its conversation is gone."""
+    """Another process has the lease, or the run has no row or request any more."""
 
 
 @dataclass(slots=True)
@@ -108,7 +115,8 @@ class Run:
     """Distils one conversation, or the versions of one memory.
 
     Attributes:
-        last: id of its last turn, or of a version; only the newest one is replaced.
+        last: Id of the row that requests the run: the last turn, or a version. Versions are collapsed only if it is the
+            head.
     """
 
     agent: Agent
@@ -119,11 +127,11 @@ class Run:
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     async def carry_out(self) -> Distilled:
-        """Distil it, where nobody else does.
+        """Distil the sources, unless another process does so.
 
         Raises:
-            ModelAnswerInvalid: the answer cannot be used; after three of these the run is over.
-            ModelUnavailable, SpecInvalid, TransientError: it is begun again when its lease is over.
+            ModelAnswerInvalid: If the answer is unusable. The third one ends the run; before that it is retried.
+            ModelUnavailable, SpecInvalid, TransientError: If the run failed. It is retried after its lease has expired.
         """
         try:
             row = await self._lease(begins=True)
@@ -162,7 +170,7 @@ class Run:
             place += len(answer.facts)
 
     async def _collapse(self, row: Payload) -> None:
-        """Store one version in the place of those that a model reads."""
+        """Replace the head of a chain by a version that the model made from the newest versions."""
         agent, user_id = self.agent, row["userId"]
         if await is_begun(agent, user_id, row["id"]):
             await is_kept(agent, user_id, row["id"])
@@ -181,7 +189,7 @@ class Run:
             self.done.stored.append(collapsed_id(agent, user_id, row["id"]))
 
     async def _ask(self, task: str, rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the model answers about some material."""
+        """Send material to the model and return its answer."""
         material = wrap(rows, secrets.token_hex(8))
         instructions = instruct(task, material, schema)
         completion = await self.model.complete(instructions, material.text, schema, MAX_ANSWER_TOKENS)
@@ -190,7 +198,7 @@ class Run:
         return completion.answer
 
     async def _drop_minds(self, ids: Sequence[str]) -> None:
-        """Remove what a session that has ended had in mind."""
+        """Delete working memories of an ended session, now that the model has read them."""
         points = await self.agent.store.retrieve(self.agent.alias, ids)
         for row in (point["payload"] for point in points):
             if row.get("working") and self._is_expired(row):
@@ -204,7 +212,7 @@ class Run:
         return distilled_types(ranking.types, ranking.default_type, has_session=record.session_id is not None)
 
     async def _versions(self, row: Payload) -> Sequence[MemoryRecord]:
-        """The versions of a memory, oldest first; none unless `row` is the head of a long chain and may be replaced."""
+        """Read the versions of a memory, oldest first. Empty unless `row` is the replaceable head of a long chain."""
         head, kind = record_of(row), type_of(self.agent, row["type"])
         is_fixed = kind is not None and (kind.immutable or kind.lasts_a_session)
         is_past = head.valid_to is not None and head.valid_to <= self._now_ms
@@ -215,22 +223,23 @@ class Run:
             records = (await read_history(self.agent, head.id, user_id=head.user_id)).records
         except NotFound:
             return ()
-        # What a model may not write as long, it would cut; what was superseded meanwhile is left to its successor.
-        is_whole = len(head.content) <= MAX_HEAD_CHARS and records[-1].id == head.id
-        return records if is_whole else ()
+        # A model would have to shorten a longer head. If `row` was superseded, its successor has a request of its own.
+        is_replaceable = len(head.content) <= MAX_HEAD_CHARS and records[-1].id == head.id
+        return records if is_replaceable else ()
 
     async def _turns(self, row: Payload) -> list[MemoryRecord]:
-        """The turns that a model may read, in their order."""
+        """Read the turns that a model may read, in order."""
         ids = [row["id"], *(id_ for id_ in row["undistilled"] if id_ != row["id"])]
         rows = await self._rows(ids)
         turns = [record_of(rows[id_]) for id_ in row["undistilled"] if id_ in rows]
         return [turn for turn in turns if turn.user_id == row["userId"]]
 
     async def _rows(self, ids: Sequence[str]) -> dict[str, Payload]:
-        """What of these is there and not sealed, and a newest version."""
+        """Read those of the rows that are visible heads without a zone."""
         points = await self.agent.store.retrieve(self.agent.alias, ids)
         rows: list[Payload] = [point["payload"] for point in points]
-        # What a session had in mind has ended with it; what lies in its place and has not is of the next.
+        # A working memory is read only after its session ended. An unexpired one in the same slot belongs to the next
+        # session.
         return {
             row["id"]: row
             for row in rows
@@ -251,17 +260,21 @@ class Run:
             return
         outcomes = await self.remember.store(self.agent, [_memory_of(record, fact, place) for place, fact in kept])
         stored = [outcome.id for outcome in outcomes if isinstance(outcome, StoredMemory) and outcome.event == "ADD"]
-        # What is there under its key already was stored by who was killed, whatever the model said then.
-        broken = [o for o in outcomes if isinstance(o, AgentMemoryError) and not isinstance(o, Conflict)]
+        # Conflict: an earlier attempt has stored a memory at this place, perhaps with another text.
+        errors = [
+            outcome
+            for outcome in outcomes
+            if isinstance(outcome, AgentMemoryError) and not isinstance(outcome, Conflict)
+        ]
         await self._take_out_orphans(record, [fact for _, fact in kept], stored)
         self.done.stored.extend(stored)
-        if broken:
-            raise broken[0]
+        if errors:
+            raise errors[0]
 
     async def _take_out_orphans(self, record: MemoryRecord, facts: Sequence[DistilledFact], stored: list[str]) -> None:
-        """Delete what was made of turns that somebody deleted or forgot in the meantime."""
-        wanted = {id_ for fact in facts for id_ in fact.source_ids}
-        if wanted == (await self._rows(sorted(wanted))).keys():
+        """Delete the stored memories if one of their sources was deleted or erased in the meantime."""
+        source_ids = {id_ for fact in facts for id_ in fact.source_ids}
+        if source_ids == (await self._rows(sorted(source_ids))).keys():
             return
         for memory_id in stored:
             try:
@@ -271,10 +284,13 @@ class Run:
         stored.clear()
 
     async def _lease(self, *, begins: bool = False) -> Payload:
-        """Take the lease, or renew it; return the last turn as it then is.
+        """Take or renew the lease; return the row after that.
+
+        Args:
+            begins: True to take the lease, False to renew it.
 
         Raises:
-            _LeaseLost: another process has it, or the run is over.
+            _LeaseLost: If another process has the lease, or the run is completed.
         """
         settings = self.agent.settings.language_model
         model_s = settings.timeout_s if settings else 0
@@ -282,7 +298,7 @@ class Run:
         return await self._change({DISTIL_BY_KEY: self._mark, DISTIL_UNTIL_KEY: until}, begins=begins)
 
     async def _note_failure(self) -> None:
-        """Count an answer that could not be used; the third ends the run."""
+        """Count an unusable answer. The third one ends the run."""
         try:
             row = await self._lease()
             tries = (row.get(DISTIL_TRIES_KEY) or 0) + 1
@@ -292,7 +308,10 @@ class Run:
             return
 
     async def _change(self, changes: Payload, *, begins: bool = False) -> Payload:
-        """Change the last turn; return it as it lies there then. Counts of its use come in between at any time."""
+        """Change the row that requests the run, and return it.
+
+        Retries if the row changes concurrently. Its access count does so at any time.
+        """
 
         async def write(row: Payload | None) -> Payload | None:
             if row is None or not _is_due(row) or not self._has(row, begins=begins):
@@ -302,7 +321,7 @@ class Run:
         return await update(partial(read_row, self.agent, self.last), write, busy=contended(self.last))
 
     def _has(self, row: Payload, *, begins: bool) -> bool:
-        """Whether the lease is this run's, or may be taken."""
+        """Return whether this run has the lease or, with `begins`, may take it."""
         if row.get(DISTIL_BY_KEY) == self._mark:
             return True
         return begins and (row.get(DISTIL_UNTIL_KEY) or 0) <= self._now_ms
@@ -316,7 +335,7 @@ _OVER: Payload = dict.fromkeys(("undistilled", DISTIL_DUE_KEY, DISTIL_TRIES_KEY,
 
 
 def _over(row: Payload) -> Payload:
-    """What ends a run; after one about versions these are counted anew."""
+    """Return the changes that end a run. A run over versions also resets their count."""
     return _OVER if row.get("undistilled") else _OVER | {UPDATES_KEY: None}
 
 
@@ -325,7 +344,7 @@ def _is_due(row: Payload) -> bool:
 
 
 def run_of(record: MemoryRecord) -> str:
-    """The id of the run that a last turn is for."""
+    """Return the id of the run that a row requests."""
     return record.conversation_id or record.id
 
 

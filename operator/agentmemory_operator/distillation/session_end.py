@@ -1,7 +1,7 @@
-"""The end of a session: what was said in it, and what it had in mind, is offered to a model before it is dropped.
+"""End a session: request a distillation of its turns and working memories, then drop the memories that end with it.
 
-What a session had in mind ends at once for everybody who reads. Where a model is to read it, its text stays until that
-is done, or the next cleanup comes. Turns that came as conversations have runs of their own.
+Working memories become invisible at once. If a model is to read them, their content stays until the run is completed or
+the next cleanup. Turns stored as a conversation have runs of their own and are left out.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,12 @@ MAX_TURNS = 256
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """What the end of a session came to.
+    """Result of ending a session.
 
     Attributes:
-        run: of the distillation that follows; None where there is nothing to distil, or no model.
-        last: the memory that says so.
+        ended: Numbers of dropped memories.
+        run: Id of the distillation that follows. None if there is nothing to distil or no model.
+        last: Id of the row that requests the run; '' without one.
     """
 
     ended: Ended
@@ -40,17 +41,18 @@ class SessionEnd:
 
 
 async def end_session(agent: Agent, working: WorkingMemory, session: Session) -> SessionEnd:
-    """End a session; have it distilled where the agent has a model.
+    """End a session, and request a distillation if the agent has a model.
 
     Raises:
-        StoreUnavailable, OutcomeUnknown: some may have been dropped; the same again drops the rest.
+        StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some working memories may be dropped; repeating the
+            call drops the rest.
     """
     if not _has_reader(agent):
         return SessionEnd(await working.end(agent, session))
-    minds = [row for row in await working.rows(agent, session) if not row.get(ZONE_KEY)]
-    rows = [*await _turns(agent, session), *minds]
+    working_rows = [row for row in await working.rows(agent, session) if not row.get(ZONE_KEY)]
+    rows = [*await _turns(agent, session), *working_rows]
     run = await _mark(agent, rows) if rows else None
-    kept = frozenset(row["id"] for row in minds) if run else frozenset()
+    kept = frozenset(row["id"] for row in working_rows) if run else frozenset()
     ended = await working.end(agent, session, read_later=kept)
     return SessionEnd(ended, run, _last_of(rows)["id"] if run else "")
 
@@ -62,12 +64,12 @@ def _has_reader(agent: Agent) -> bool:
 
 
 async def _turns(agent: Agent, session: Session) -> list[Payload]:
-    """The turns of a session since it ended last, oldest first, but for those of conversations."""
+    """Read the turns of a session since its last end, oldest first, except those of conversations."""
     types = turn_type(agent.settings.ranking.types)
     selection = Selection(user_id=session.user_id, types=(types,) if types else (), session_id=session.session_id)
     filter_ = both(visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings), UNSEALED)
-    most = agent.settings.ranking.max_query_limit
-    body: dict[str, Any] = {"filter": filter_, "limit": min(MAX_TURNS, most or MAX_TURNS), "with_payload": True}
+    max_points = agent.settings.ranking.max_query_limit
+    body: dict[str, Any] = {"filter": filter_, "limit": min(MAX_TURNS, max_points or MAX_TURNS), "with_payload": True}
     body |= {"order_by": {"key": "createdAt", "direction": "desc"}, "with_vector": False}
     turns: list[Payload] = []
     for row in (point["payload"] for point in (await read_memories(agent, body))[0]):
@@ -79,18 +81,18 @@ async def _turns(agent: Agent, session: Session) -> list[Payload]:
 
 
 def _last_of(rows: Sequence[Payload]) -> Payload:
-    """The row that says what is to be distilled: a turn, which stays, where there is one."""
+    """Return the row that requests the run: the last turn, which is kept, or else the last working memory."""
     return next((row for row in reversed(rows) if not row.get("working")), rows[-1])
 
 
 async def _mark(agent: Agent, rows: Sequence[Payload]) -> str | None:
-    """Write on one of the rows that they are to be distilled; None if that row is deleted.
+    """Store the request for a run on one of the rows. Returns its id, or None if that row is deleted.
 
     Raises:
-        StoreUnavailable: If other writers change it all the time; the session goes on.
+        StoreUnavailable: If other writers change the row in every attempt. The session does not end.
     """
     run, last = str(uuid4()), _last_of(rows)["id"]
-    said = {
+    changes = {
         "undistilled": [row["id"] for row in rows],
         DISTIL_DUE_KEY: True,
         DISTIL_END_KEY: True,
@@ -100,6 +102,6 @@ async def _mark(agent: Agent, rows: Sequence[Payload]) -> str | None:
     async def write(row: Payload | None) -> Payload | None:
         if row is None or TOMBSTONE_KEY in row:
             return {}
-        return await change_marked(agent, row, said, NOT_DELETED)
+        return await change_marked(agent, row, changes, NOT_DELETED)
 
     return run if await update(partial(read_row, agent, last), write, busy=contended(last)) else None

@@ -1,1 +1,1 @@
-"""Entities: the names that memories speak of, how they hang together, and which memories a query's names lead to."""
+"""Entities: names found in memories, the graph that links them, and the memories that a query's names activate."""

@@ -1,4 +1,4 @@
-"""What is known of a scope's entities, and how a person sets it right: another name for one, or one name for two."""
+"""List, read, rename and merge the entities of one scope (a user or a shared scope)."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -12,12 +12,18 @@ from agentmemory_operator.memories.rules.entities import EntityKind, fold
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 
 SHOWN_MAX = 100
-"""Neighbours and memories of one name that an answer holds."""
+"""Maximum number of neighbours, and of memories, in a view of one entity."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedEntity:
-    """A name of a scope and how many of its memories bear it; no kind where none does."""
+    """Entity in a list.
+
+    Attributes:
+        name: Name of the entity.
+        kind: Kind of entity. None if no memory names it.
+        memories: Number of memories that name it.
+    """
 
     name: str
     kind: EntityKind | None
@@ -26,7 +32,7 @@ class ListedEntity:
 
 @dataclass(frozen=True, slots=True)
 class EntityPage:
-    """Names, those of most memories first; `next_cursor` is None on the last page."""
+    """Page of entities, those with most memories first. `next_cursor` is None on the last page."""
 
     results: tuple[ListedEntity, ...]
     next_cursor: str | None
@@ -34,10 +40,13 @@ class EntityPage:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A name that is linked.
+    """Entity linked to another one.
 
     Attributes:
-        is_incoming: the relation leads from there to here.
+        name: Name of the linked entity.
+        relation: Type of the relation.
+        strength: Strength of the link.
+        is_incoming: True if the relation points from the linked entity to the viewed one.
     """
 
     name: str
@@ -48,12 +57,15 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityView:
-    """A name with all that hangs on it.
+    """Entity with its aliases, memories and links.
 
     Attributes:
-        memories: how many bear it.
-        memory_ids: of these the newest, at most 100.
-        neighbours: typed relations first, then by strength, at most 100.
+        name: Name of the entity.
+        kind: Kind of entity. None if no memory names it.
+        aliases: Other spellings, sorted.
+        memories: Number of memories that name it.
+        memory_ids: Ids of the newest of them, at most 100.
+        neighbours: Linked entities, typed relations first, then by strength; at most 100.
     """
 
     name: str
@@ -67,10 +79,14 @@ class EntityView:
 async def list_entities(
     graphs: EntityGraphs, agent: Agent, user_id: str, *, limit: int, cursor: str | None = None
 ) -> EntityPage:
-    """A page of a scope's names.
+    """List the entities of a scope, page by page (keyset pagination).
+
+    Args:
+        limit: Maximum number of entities.
+        cursor: `next_cursor` of the previous page. None for the first page.
 
     Raises:
-        RequestInvalid: the cursor is none of ours, or the agent has no entities.
+        RequestInvalid: If the cursor is not from such a page, or the agent has no entities.
     """
     graph = await _graph(graphs, agent, user_id)
     after = None if cursor is None else _position_of(cursor)
@@ -82,39 +98,39 @@ async def list_entities(
 
 
 async def read_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: str) -> EntityView:
-    """One name of a scope, by any of its spellings.
+    """Read one entity of a scope by any of its spellings.
 
     Raises:
-        NotFound: the scope knows no such name.
-        RequestInvalid: the agent has no entities.
+        NotFound: If the scope has no such entity.
+        RequestInvalid: If the agent has no entities.
     """
     graph = await _graph(graphs, agent, user_id)
     return _view(graph, _known(graph, name))
 
 
 async def rename_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: str, new: str) -> EntityView:
-    """Call a name of a scope by another that is not there yet; its former spelling is an alias of it.
+    """Give an entity a new name, which no other entity has. The old name becomes an alias.
 
     Raises:
-        NotFound: the scope knows no such name.
-        Conflict: the other name is there, or the scope has as many aliases as one may.
-        RequestInvalid, StoreUnavailable, OutcomeUnknown: see `change_sheet`.
+        NotFound: If the scope has no such entity.
+        Conflict: If another entity has the new name, or the scope has the maximum number of aliases.
+        RequestInvalid, StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
     graph = await _graph(graphs, agent, user_id)
-    node, there = _known(graph, name), graph.find(new)
-    if there is not None and there is not node:
+    node, existing = _known(graph, name), graph.find(new)
+    if existing is not None and existing is not node:
         raise Conflict(f"{new!r} exists already: send merge_into to merge them")
     await change_sheet(agent, user_id, lambda sheet: sheet.renamed(sheet.resolve(node.name), new))
     return await read_entity(graphs, agent, user_id, new)
 
 
 async def merge_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: str, into: str) -> EntityView:
-    """Take a name of a scope for a spelling of another: its memories, relations and aliases are the other's.
+    """Merge an entity into another: its name becomes an alias, and its memories, relations and aliases move.
 
     Raises:
-        NotFound: the scope knows no such name.
-        RequestInvalid: both are one already, the other is not there, or the agent has no entities.
-        Conflict, StoreUnavailable, OutcomeUnknown: see `change_sheet`.
+        NotFound: If the scope has no such entity.
+        RequestInvalid: If both are the same entity, the other does not exist, or the agent has no entities.
+        Conflict, StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
     graph = await _graph(graphs, agent, user_id)
     node, target = _known(graph, name), graph.find(into)
@@ -142,7 +158,7 @@ def _known(graph: ScopeGraph, name: str) -> GraphNode:
 def _view(graph: ScopeGraph, node: GraphNode) -> EntityView:
     key = fold(node.name)
     aliases = sorted(
-        one.alias for one in graph.sheet.aliases.values() if fold(one.name) == key and one.alias != one.name
+        alias.alias for alias in graph.sheet.aliases.values() if fold(alias.name) == key and alias.alias != alias.name
     )
     return EntityView(
         name=node.name,

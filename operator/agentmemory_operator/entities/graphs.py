@@ -1,4 +1,4 @@
-"""The graphs of scopes, remembered for seconds: a warm search asks the engine nothing more, a cold one once."""
+"""Cache of entity graphs. A search with a cached graph needs no further call to Qdrant; any other search needs one."""
 
 import asyncio
 import contextlib
@@ -19,16 +19,19 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.slices import in_slices
 
 FRESH_S = 10.0
-"""How long a graph may lag behind what other processes write; this process's own writes end it at once."""
+"""Maximum age of a cached graph in seconds. Writes of this process invalidate it at once; those of others do not."""
 
 RENEWED_S = 7.0
-"""From this age on it is renewed beside the search that asks for it."""
+"""Age in seconds from which a use of the graph also starts a read in the background."""
 
 READ_MAX = 2_000
-"""The newest memories of a scope that its graph is made of."""
+"""Maximum number of memories in a graph, the newest ones."""
 
 SCOPES_A_CALL = 8
-"""Two queries each: as many as the least `strictMode.searchMaxBatchsize` lets one request have."""
+"""Maximum number of scopes in one call.
+
+Each needs two queries; 16 is the lowest permitted `strictMode.searchMaxBatchsize`.
+"""
 
 CACHE_BYTES = 64 << 20
 
@@ -43,9 +46,9 @@ class _Kept:
 
 
 class EntityGraphs:
-    """Graphs by agent and scope, of all agents together no larger than a bound; the least recently used goes first.
+    """LRU cache of graphs by agent and scope, bounded by size over all agents.
 
-    Not thread-safe: asked on one event loop.
+    Not thread-safe: use it on one event loop.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, max_bytes: int = CACHE_BYTES) -> None:
@@ -56,13 +59,14 @@ class EntityGraphs:
         self._renewing: dict[_Key, asyncio.Task[None]] = {}
 
     async def of(self, agent: Agent, scopes: Sequence[str], *, is_fresh: bool = False) -> list[ScopeGraph]:
-        """The graphs of some scopes of an agent, in order.
+        """Return the graphs of some scopes of an agent, in order.
 
         Args:
-            is_fresh: as they are now, and not some seconds ago.
+            scopes: Users or shared scopes.
+            is_fresh: True to read all graphs now instead of using the cache.
 
         Raises:
-            StoreUnavailable: Qdrant is away.
+            StoreUnavailable: If Qdrant is unavailable.
         """
         current = {
             scope: self._use(agent, scope) for scope in scopes if not is_fresh and self._is_current(agent, scope)
@@ -86,7 +90,7 @@ class EntityGraphs:
         return self._kept[key].graph
 
     async def _read(self, agent: Agent, scopes: Sequence[str]) -> dict[str, ScopeGraph]:
-        """Read graphs, of up to eight scopes in one call; remember those that nobody here wrote to meanwhile."""
+        """Read graphs, up to eight scopes per call. Cache them with a mark that writes of this process invalidate."""
         marks = {scope: agent.sizes.mark(scope) for scope in scopes}
         read_s = self._monotonic()
         calls = [
@@ -105,13 +109,13 @@ class EntityGraphs:
         return graphs
 
     def _keep(self, key: _Key, kept: _Kept) -> None:
-        if before := self._kept.pop(key, None):
-            self._size -= before.graph.size_bytes
+        if replaced := self._kept.pop(key, None):
+            self._size -= replaced.graph.size_bytes
         self._kept[key] = kept
         self._size += kept.graph.size_bytes
         while self._size > self._max_bytes and len(self._kept) > 1:
-            _, gone = self._kept.popitem(last=False)
-            self._size -= gone.graph.size_bytes
+            _, evicted = self._kept.popitem(last=False)
+            self._size -= evicted.graph.size_bytes
 
     def _renew(self, agent: Agent, scope: str) -> None:
         key = _key(agent, scope)
@@ -119,7 +123,7 @@ class EntityGraphs:
             return
 
         async def renew() -> None:
-            # Whoever finds it too old reads it, and tells what is wrong.
+            # Ignore errors: once the graph is too old, a search reads it and reports them.
             with contextlib.suppress(AgentMemoryError):
                 await self._read(agent, [scope])
 
@@ -132,12 +136,12 @@ def _key(agent: Agent, scope: str) -> _Key:
 
 
 def _bodies(agent: Agent, scope: str) -> list[Json]:
-    """The queries for the newest memories of a scope, as far as they name something, and for its sheet."""
-    most = agent.settings.ranking.max_query_limit
+    """Build the queries for the newest visible memories of a scope and for its sheet."""
+    max_points = agent.settings.ranking.max_query_limit
     unsealed = [UNSEALED] if agent.settings.zones else []
     alive = both(visible(Selection(user_id=scope), agent.clock.now_ms(), agent.settings.ranking.endings), *unsealed)
     newest = {"order_by": {"key": "createdAt", "direction": "desc"}}
-    limit = READ_MAX if most is None else min(READ_MAX, most)
+    limit = READ_MAX if max_points is None else min(READ_MAX, max_points)
     sheet = {"must": [{"has_id": [sheet_id(agent.id_scope, scope)]}]}
     return [
         {"query": newest, "filter": alive, "limit": limit, "with_payload": [ENTITIES_KEY, TOMBSTONE_KEY]},

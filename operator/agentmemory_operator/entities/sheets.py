@@ -1,6 +1,7 @@
-"""Read and change the sheet of a scope's entities: by compare-and-set, so that no writer's word is lost.
+"""Read and change the entity sheet of a scope by compare-and-set, so that no concurrent change is lost.
 
-An alias is a spelling that stands for another name of the same scope. A relation becomes stronger each time it is put.
+A sheet contains aliases and typed relations. An alias is a spelling that stands for another name of the same scope. A
+relation becomes stronger each time it is stored again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,21 +27,21 @@ from agentmemory_operator.ports.base import Json
 
 
 async def read_sheet(agent: Agent, user_id: str) -> EntitySheet:
-    """The sheet of a scope; an empty one where nothing was said."""
+    """Read the sheet of a scope; an empty one if there is none."""
     return sheet_from_payload(await read_row(agent, sheet_id(agent.id_scope, user_id)))
 
 
 async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet], EntitySheet]) -> EntitySheet:
-    """Change the sheet of a scope; return it as it then lies in the engine.
+    """Change the sheet of a scope; return it as stored.
 
     Args:
-        change: makes the new sheet of the old one; it may be called several times.
+        change: Returns the new sheet for a present one. Called again if another writer changed the sheet.
 
     Raises:
-        RequestInvalid: the agent has no entities.
-        Conflict: the scope has as many relations or aliases as one may.
-        StoreUnavailable: it is being changed by many at once.
-        OutcomeUnknown: it may have been changed.
+        RequestInvalid: If the agent has no entities.
+        Conflict: If the scope would exceed the maximum number of relations or aliases.
+        StoreUnavailable: If other writers change the sheet in every attempt, or Qdrant is unavailable.
+        OutcomeUnknown: If the sheet may have been changed.
     """
     check_enabled(agent)
     after = NO_SHEET
@@ -65,10 +66,10 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
 
 
 def check_enabled(agent: Agent) -> None:
-    """Pass where the agent has entities.
+    """Raise unless the agent has entities.
 
     Raises:
-        RequestInvalid: it has none.
+        RequestInvalid: If the agent has no entities.
     """
     if agent.entity_lists is None:
         raise RequestInvalid(
@@ -82,15 +83,15 @@ def check_enabled(agent: Agent) -> None:
 
 
 async def put_aliases(agent: Agent, user_id: str, names: Mapping[str, str]) -> EntitySheet:
-    """Note aliases and the names that they stand for, in one write.
+    """Store aliases in one write.
 
     Args:
-        names: by alias; a name that is an alias itself stands for what that stands for.
+        names: Name by alias. If the name is an alias itself, its target is used.
 
     Raises:
-        RequestInvalid: the agent has no entities.
-        Conflict: the scope has as many aliases as one may.
-        StoreUnavailable, OutcomeUnknown: see `change_sheet`.
+        RequestInvalid: If the agent has no entities.
+        Conflict: If the scope would exceed the maximum number of aliases.
+        StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
 
     def change(sheet: EntitySheet) -> EntitySheet:
@@ -106,12 +107,12 @@ Said = tuple[str, RelationName, str]
 
 
 async def put_relation(agent: Agent, user_id: str, source: str, relation: RelationName, target: str) -> Relation:
-    """Say that one name relates to another, in one scope; aliases of that scope stand for their names.
+    """Store a relation between two names of a scope, or strengthen it. Aliases are resolved.
 
     Raises:
-        RequestInvalid: both are the same name, or the agent has no entities.
-        Conflict: the scope has as many relations as one may.
-        StoreUnavailable, OutcomeUnknown: see `change_sheet`.
+        RequestInvalid: If both are the same entity, or the agent has no entities.
+        Conflict: If the scope would exceed the maximum number of relations.
+        StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
     sheet = await put_relations(agent, user_id, [(source, relation, target)])
     key = Relation(sheet.resolve(source), relation, sheet.resolve(target)).key
@@ -121,12 +122,12 @@ async def put_relation(agent: Agent, user_id: str, source: str, relation: Relati
 
 
 async def put_relations(agent: Agent, user_id: str, said: Iterable[Said]) -> EntitySheet:
-    """Say several relations of one scope at once, in one write; what relates a name to itself is left out.
+    """Store or strengthen several relations of a scope in one write. A relation of a name to itself is skipped.
 
     Raises:
-        RequestInvalid, Conflict, StoreUnavailable, OutcomeUnknown: as `put_relation`.
+        RequestInvalid, Conflict, StoreUnavailable, OutcomeUnknown: As `put_relation`.
     """
-    relations = [one for one in said if fold(one[0]) != fold(one[2])]
+    relations = [relation for relation in said if fold(relation[0]) != fold(relation[2])]
 
     def change(sheet: EntitySheet) -> EntitySheet:
         for source, relation, target in relations:

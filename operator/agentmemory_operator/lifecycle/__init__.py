@@ -1,1 +1,1 @@
-"""How memories end: cleanups, `forget`, tombstones, and erasing again in copies."""
+"""End of memories: scheduled cleanups, `forget`, tombstones, and repeating erasures in copies of a collection."""

@@ -1,9 +1,15 @@
-"""A cleanup: what it would remove is counted first, and where that is too large a share, it waits for an approval.
+"""Run a cleanup: count the removals first, and withhold a run that would remove too large a share until it is approved.
 
-Everything that it knows lies in the engine: killed at any step and run again, it ends the same. A memory is taken out
-by a compare-and-set on its `rev`, so one that changed meanwhile is left to the next run; it leaves a tombstone, as
-every deletion does. Tombstones within a chain are pending until the chain is closed over them; whoever meets one may do
-that. Tombstones that no copy needs any more are removed a few at a time: searches wait while the engine writes.
+1. Find and count all removals. If they exceed the limit, return a digest for the approval and change nothing.
+2. For each phase (`lifecycle/removals.py`), replace the rows by tombstones, in batches of about 100. Earlier versions
+   precede their head, so that none becomes visible.
+3. Complete the chains over the tombstones and update the keyword texts of the sessions.
+
+All state is in Qdrant: a run that is killed at any step and repeated has the same result. Each removal is a
+compare-and-set on `rev`, so a memory that changed in the meantime is left to a later round or run. Tombstones within a
+chain are pending until the chain is completed; any process that finds one may complete it.
+
+`purge_tombstones` deletes tombstones that no copy needs any more, in small batches: searches wait while Qdrant writes.
 """
 
 import asyncio
@@ -30,18 +36,25 @@ from agentmemory_operator.ports.base import Clock, Json
 
 log = logging.getLogger(__name__)
 
-# Each round but the first means that something changed meanwhile.
+# A round after the first means that memories changed in the meantime.
 MAX_ROUNDS = 10
-# Searches wait while the engine writes: it has as long for itself, and takes at most 1,000 memories a second.
+# Searches wait while Qdrant writes. So it pauses as long as each batch took, and removes at most 1,000 memories a
+# second.
 LEAST_REST_S = 0.1
 
-# Tombstones that are removed at once.
+# Tombstones deleted in one request.
 PAGE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A run that was held and may be made now: of the time it was planned for, and at most of its size."""
+    """Approval of a withheld run.
+
+    Attributes:
+        as_of_ms: Time for which the run was planned, Unix milliseconds. The approved run uses it instead of the
+            present.
+        most: Number of removals in the plan; the approved run may remove as many.
+    """
 
     as_of_ms: int
     most: int
@@ -49,13 +62,14 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupOutcome:
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
-        counts: what was removed, or what would be where it is held.
-        total: the agent's memories before it.
-        long_chains: memories that have had 20 versions or more.
-        held: digest to approve it by; None where it was made.
+        counts: Removals by reason; planned ones if the run is withheld.
+        total: Number of the agent's memories before the run.
+        as_of_ms: Time for which the run was planned, Unix milliseconds.
+        long_chains: Number of memories with 20 or more versions; 0 if the run is withheld.
+        held: Digest that approves a withheld run. None if the run was carried out.
     """
 
     counts: Counter[Removal]
@@ -66,31 +80,32 @@ class CleanupOutcome:
 
     @property
     def removed(self) -> int:
-        """How many memories were removed."""
+        """Number of memories that were removed."""
         return 0 if self.held else self.counts.total()
 
 
 class Cleanup:
-    """Removes what has to go from an agent; several may run at once, to no use."""
+    """Removes the memories that an agent's rules end. Concurrent runs on one agent are safe but waste work."""
 
     def __init__(self, clock: Clock, *, least_rest_s: float = LEAST_REST_S) -> None:
         self._clock = clock
         self._least_rest_s = least_rest_s
 
     async def would_remove(self, agent: Agent, rules: CleanupRules) -> AsyncIterator[tuple[Row, Removal]]:
-        """Yield what a run would remove now, and why; nothing is changed."""
+        """Yield the rows that a run would remove now, with their reasons. Changes nothing."""
         async for going in find(agent, rules, RemovalTally()):
             for entry in going.rows:
                 yield entry
 
     async def run(self, agent: Agent, rules: CleanupRules, approval: Approval | None = None) -> CleanupOutcome:
-        """Remove what has to go, unless that is more than one run may remove.
+        """Remove the memories that the rules end, unless they exceed the limit of one run.
 
         Args:
-            rules: of the time that an approval names, where there is one.
+            rules: Rules at the time `approval.as_of_ms` if there is an approval, else at the present.
+            approval: Raises the limit to the approved number.
 
         Raises:
-            TransientError: Qdrant went away; what is not removed goes in the next run.
+            TransientError: If Qdrant became unavailable. The next run removes the rest.
         """
         planned = RemovalTally()
         async for _ in find(agent, rules, planned):
@@ -99,25 +114,27 @@ class Cleanup:
         allowed = max(allowance(total, rules.lifecycle), approval.most if approval else 0)
         outcome = CleanupOutcome(counts=planned.counts, total=total, as_of_ms=rules.now_ms)
         if braked(planned.counts) > allowed:
-            held = digest_of(agent.settings.slug, outcome)
-            return CleanupOutcome(counts=planned.counts, total=total, as_of_ms=rules.now_ms, held=held)
+            digest = digest_of(agent.settings.slug, outcome)
+            return CleanupOutcome(counts=planned.counts, total=total, as_of_ms=rules.now_ms, held=digest)
         removed: Counter[Removal] = Counter()
         if planned.counts:
             for phase in PHASES:
                 removed += await self._carry_out(agent, rules, phase)
-        long = await count_long_chains(agent)
-        return CleanupOutcome(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long)
+        long_chains = await count_long_chains(agent)
+        return CleanupOutcome(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long_chains)
 
     async def _carry_out(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[Removal]:
-        """Remove what a phase finds, and once more what changed meanwhile: to close a chain changes neighbours."""
+        """Run a phase until a round removes all that it found: completing a chain changes its neighbours."""
         removed: Counter[Removal] = Counter()
         for _ in range(MAX_ROUNDS):
-            is_whole = True
+            all_removed = True
             async for units in _batches(phase(agent, rules, RemovalTally(is_dry=False))):
                 counts = await self._take_out_and_rest(agent, units)
-                is_whole = is_whole and counts.total() == len({row["id"] for unit in units for row, _ in unit.rows})
+                all_removed = all_removed and counts.total() == len(
+                    {row["id"] for unit in units for row, _ in unit.rows}
+                )
                 removed += counts
-            if is_whole:
+            if all_removed:
                 break
         return removed
 
@@ -128,19 +145,24 @@ class Cleanup:
         return removed
 
     async def take_out(self, agent: Agent, units: Sequence[Going]) -> Counter[Removal]:
-        """Remove what goes together, heads after their earlier versions, so that none of those ever answers again."""
-        # An earlier version may stand by itself, and in the unit of its head.
+        """Replace the rows of units by tombstones, heads after their earlier versions; return the removals by reason.
+
+        A head stays if one of its earlier versions changed in the meantime: that version would become visible.
+        """
+        # An earlier version may be found twice: on its own, and in the unit of its head.
         earlier = {row["id"]: row for unit in units for row, _ in unit.rows if row.get("supersededById")}
-        dead = await self._bury(agent, list(earlier.values()))
+        tombstones = await self._bury(agent, list(earlier.values()))
         heads = [
             unit.rows[-1][0]
             for unit in units
-            if not unit.rows[-1][0].get("supersededById") and all(row["id"] in dead for row, _ in unit.rows[:-1])
+            if not unit.rows[-1][0].get("supersededById") and all(row["id"] in tombstones for row, _ in unit.rows[:-1])
         ]
-        dead |= await self._bury(agent, heads)
-        await self._close_chains(agent, dead.values())
-        await session_keywords.settle(agent, dead)
-        return Counter({row["id"]: reason for unit in units for row, reason in unit.rows if row["id"] in dead}.values())
+        tombstones |= await self._bury(agent, heads)
+        await self._close_chains(agent, tombstones.values())
+        await session_keywords.settle(agent, tombstones)
+        return Counter(
+            {row["id"]: reason for unit in units for row, reason in unit.rows if row["id"] in tombstones}.values()
+        )
 
     async def _bury(self, agent: Agent, rows: Sequence[Row]) -> dict[str, Payload]:
         return await bury(agent, rows, lambda row: tombstone_of(row, self._clock.now_ms()) | {EXPIRED_KEY: True})
@@ -151,12 +173,12 @@ class Cleanup:
                 try:
                     await chains.complete(agent, tombstone)
                 except TransientError as error:
-                    # The sweep of the API, or the next run, meets it again.
+                    # The tombstone stays pending: the sweep of the API or the next run completes it.
                     log.info("removing a chain of agent %s is postponed: %s", agent.settings.slug, error)
 
 
 async def _batches(found: AsyncIterator[Going]) -> AsyncIterator[list[Going]]:
-    """Yield what goes in batches of about 100 memories; what goes together is never parted."""
+    """Yield units in batches of 100 memories or slightly more. A unit is never split."""
     units: list[Going] = []
     async for going in found:
         units.append(going)
@@ -168,41 +190,47 @@ async def _batches(found: AsyncIterator[Going]) -> AsyncIterator[list[Going]]:
 
 
 async def count_long_chains(agent: Agent) -> int:
-    """How many memories have had 20 versions or more; 0 where the engine lets nobody count what is not indexed."""
-    often = {"key": UPDATES_KEY, "range": {"gte": LONG_CHAIN - 1}}
+    """Count the memories with 20 or more versions; 0 if Qdrant refuses the count because the key has no index."""
+    many_updates = {"key": UPDATES_KEY, "range": {"gte": LONG_CHAIN - 1}}
     try:
-        return await agent.store.count(agent.alias, both(STORED, NOT_SUPERSEDED, often), exact=agent.allows_exact)
+        return await agent.store.count(
+            agent.alias, both(STORED, NOT_SUPERSEDED, many_updates), exact=agent.allows_exact
+        )
     except StoreRejected:
         return 0
 
 
 def digest_of(slug: str, outcome: CleanupOutcome) -> str:
-    """The digest that an approval of a held run names."""
-    said = (slug, outcome.as_of_ms, sorted((str(reason), number) for reason, number in outcome.counts.items()))
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+    """Return the digest that approves a withheld run: 12 hex digits over slug, time and counts."""
+    parts = (slug, outcome.as_of_ms, sorted((str(reason), number) for reason, number in outcome.counts.items()))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 async def rebuilt_since_ms(agent: Agent) -> int | None:
-    """When the earliest rebuild began whose source is still kept, Unix milliseconds; None without one.
+    """Return the start of the earliest rebuild whose source collection still exists, in Unix milliseconds, or None.
 
-    Each collection says what it was rebuilt from, and so does that one.
+    Each collection's metadata names the source of its rebuild, so the search follows these names.
     """
-    begun_ms: dict[str, int] = {}
+    started_ms: dict[str, int] = {}
     record = record_from_json(await _metadata(agent, agent.alias))
-    while record is not None and record.source not in begun_ms:
+    while record is not None and record.source not in started_ms:
         metadata = await _metadata(agent, record.source)
         if metadata is None:
             break
-        # A rebuild that was taken back leads round in a circle.
-        begun_ms[record.source] = record.begun_ms
+        # After a rollback, each collection names the other as its source: the loop ends at a known name.
+        started_ms[record.source] = record.begun_ms
         record = record_from_json(metadata)
-    return min(begun_ms.values(), default=None)
+    return min(started_ms.values(), default=None)
 
 
 async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = LEAST_REST_S) -> int:
-    """Remove the tombstones from before a time that nothing leads to; return how many were found.
+    """Delete tombstones that are older than `before_ms` and that no link points to; return how many were found.
 
-    One over which something is written meanwhile stays: the removal asks once more whether it is a tombstone.
+    Each delete repeats the filter, so a point that was written again in the meantime stays.
+
+    Args:
+        before_ms: Unix milliseconds.
+        rest_s: Pause after each request in seconds, because searches wait while Qdrant writes.
     """
     filter_, count = purgeable(before_ms), 0
     body = {"filter": filter_, "limit": PAGE, "with_payload": list(PURGEABLE_KEYS), "with_vector": False}

@@ -1,7 +1,10 @@
-"""When cleanups are made, and for which objects; one run makes up for any number of missed times.
+"""Schedule cleanups of AgentMemory objects, and run them a few at a time.
 
-Every pass over an object says here when its next cleanup is due; a run ends with a pass, which writes down what it came
-to. What the status says is all that is kept: a restart goes on from there.
+1. Each pass over an object calls `Cleaning.note`, which plans the next cleanup.
+2. When it is due, `RunSchedule` runs it. One run makes up for any number of missed ones.
+3. After the run a pass writes its result into `status.lastCleanup`.
+
+The status is the only stored state: a restarted operator continues from there.
 """
 
 import logging
@@ -35,17 +38,17 @@ from agentmemory_operator.spec.times import parse_time, render_second
 log = logging.getLogger(__name__)
 
 AGENTS_AT_ONCE = 2
-# From a run that finds nothing to one over millions of memories.
+# Seconds: from a run without removals to one over millions of memories.
 SECONDS = (0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 SETTLED_MS = 600_000
 DONE, HELD, FAILED = "done", "held", "failed"
 
 OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
-"""Gives an agent whose collection is used, not its embedder."""
+"""Opens an agent for access to its collection. Its embedder is not used."""
 
 
 class CleaningMeter:
-    """Counts cleanups."""
+    """Prometheus metrics of cleanups."""
 
     def __init__(self) -> None:
         self._runs = Counter("agentmemory_cleanups_total", "Cleanups by result.", ("outcome",), registry=None)
@@ -58,15 +61,19 @@ class CleaningMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """Collectors to register."""
         return [self._runs, self._removed, self._durations]
 
     def failed(self) -> None:
-        """Count a run that did not come to its end."""
+        """Count a run that failed."""
         self._runs.labels(FAILED).inc()
 
     def ended(self, outcome: CleanupOutcome, took_ms: float) -> None:
-        """Count a run, and what it removed."""
+        """Count a run that was carried out or withheld, and the memories that it removed.
+
+        Args:
+            took_ms: Duration in milliseconds.
+        """
         self._runs.labels(HELD if outcome.held else DONE).inc()
         self._durations.observe(took_ms / 1000)
         for reason, number in outcome.counts.items() if not outcome.held else ():
@@ -75,12 +82,12 @@ class CleaningMeter:
 
 @dataclass(slots=True)
 class Cleaning:
-    """Runs the cleanups of all objects, few at a time.
+    """Schedules and runs the cleanups of all objects.
 
-    Args:
-        request: asks for a pass over an object.
-        is_rebuilding: tells whether an object's collection is being rebuilt: what a cleanup removes meanwhile, and the
-            tombstones that it leaves, would have to be found in both.
+    Attributes:
+        request: Requests a pass over an object.
+        is_rebuilding: Returns whether an object's collection is being rebuilt. No cleanup runs then, because removals
+            and tombstones would have to be applied to both collections.
     """
 
     table: ObjectTable
@@ -100,7 +107,7 @@ class Cleaning:
         self.schedule = RunSchedule(*parts, "lastCleanup", due_ms=_due_ms, run=self._run, share=AGENTS_AT_ONCE)
 
     def note(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
-        """Take in an object as a pass saw it; return what its status says of cleanups."""
+        """Plan the next cleanup of an object; return the fields of its status about cleanups."""
         last = self.schedule.last_result(key, memory)
         due = due_ms(memory, settings.lifecycle, last)
         status: Json = {"lastCleanup": last} if last else {}
@@ -139,16 +146,19 @@ class Cleaning:
         log.info("cleaned up %s: %s", key, "held" if held else described(counts) or "nothing to remove")
 
     async def purge(self, key: Key, memory: AgentMemory, agent: Agent) -> None:
-        """Remove the tombstones that no copy of the collection needs."""
-        now_ms, told = self.clock.now_ms(), memory.status.get("lastSnapshot") or {}
+        """Delete the tombstones that no copy of the collection needs.
+
+        Deletes nothing during a rebuild, or in the first 10 minutes of this process.
+        """
+        now_ms, last_snapshot = self.clock.now_ms(), memory.status.get("lastSnapshot") or {}
         since_ms = keep_since_ms(
             self.table.jobs_of(key, MEMORY_SNAPSHOT),
             self.table.jobs_of(key, MEMORY_RESTORE),
-            last_snapshot=told.get("name"),
+            last_snapshot=last_snapshot.get("name"),
             now_ms=now_ms,
             rebuilt_ms=await rebuilt_since_ms(agent),
         )
-        # Snapshots and restores are listed by themselves: for a while after a start not all may be known.
+        # Snapshots and restores have their own watches: after a start some may not be known yet.
         if since_ms is None or now_ms - self._begun_ms < SETTLED_MS or self.is_rebuilding(key):
             return
         if count := await purge_tombstones(agent, since_ms):
@@ -179,15 +189,15 @@ def _held(outcome: CleanupOutcome, settings: AgentSettings) -> Json | None:
 
 
 def events_of(outcome: CleanupOutcome, held: Json | None) -> Iterator[Event]:
-    """Yield what people are told of a run.
+    """Yield the Kubernetes events of a run.
 
     Args:
-        held: what the status says of one that is held.
+        held: Status of a withheld run, else None.
     """
     if held:
         yield Event("Warning", "CleanupHeld", held["message"])
     if outcome.removed:
         yield Event("Normal", "CleanedUp", f"removed {outcome.removed} memories: {described(outcome.counts)}")
     if outcome.long_chains:
-        often = f"{outcome.long_chains} memories have at least {LONG_CHAIN} versions"
-        yield Event("Normal", "LongChains", f"{often}: see docs/distillation.md")
+        long_chains = f"{outcome.long_chains} memories have at least {LONG_CHAIN} versions"
+        yield Event("Normal", "LongChains", f"{long_chains}: see docs/distillation.md")

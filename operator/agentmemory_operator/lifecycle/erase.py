@@ -1,9 +1,12 @@
-"""Erase memories of a user from one collection, so that nothing of them is left there.
+"""Erase memories of a user from one collection, leaving no content.
 
-Everything that it knows lies in the engine: killed at any step and run again, it ends the same. First memories become
-tombstones that name the erasure, earlier versions before the head that replaced them; then chains are closed over those
-tombstones, and the keyword texts that held words of them are written anew. Each step finds what it has to do behind a
-filter, page by page: memory is bounded, whatever the number of memories.
+1. Replace the memories by tombstones that contain the id of the erasure, earlier versions before their head.
+2. Complete the chains over these tombstones.
+3. Rewrite the keyword texts of the sessions that contained their words.
+4. Check that the tombstones have no vectors.
+
+All state is in Qdrant: an erasure that is killed at any step and repeated has the same result. Each step finds its work
+by a filter, page by page, so memory is bounded.
 """
 
 import asyncio
@@ -43,10 +46,10 @@ from agentmemory_operator.memories.tombstone_writes import BATCH, bury, empty_al
 from agentmemory_operator.ports.base import Clock
 
 PAGE = 500
-# Each round but the first means that somebody wrote meanwhile.
+# A round after the first means that memories were written concurrently.
 MAX_ROUNDS = 200
 ROUND_S = 0.02
-SHOWN = 100
+MAX_PREVIEW_IDS = 100
 ANY_TIME = 1 << 53
 
 KEYS = (
@@ -62,7 +65,7 @@ KEYS = (
     TOMBSTONE_KEY,
     ERASURE_KEY,
 )
-"""What of a payload an erasure reads, beside `Scope.keys`; no text."""
+"""Payload keys that an erasure reads, in addition to `Scope.keys`. None of them contains text."""
 
 
 Spares = Callable[[Sequence[Row]], Awaitable[Set[str]]]
@@ -73,12 +76,13 @@ class Erasure:
     """One erasure in one collection.
 
     Attributes:
-        id: of its receipt; its tombstones bear it.
-        until_ms: what was stored until then is erased, Unix milliseconds.
-        at_ms: when, Unix milliseconds, where it is made again; None is now.
-        takes_what_it_sees: what bears a later time is erased too if it is there at the beginning: it was stored by a
-            process whose clock is ahead.
-        spares: returns the ids of those memories that stay all the same.
+        id: Id of the receipt, which each tombstone contains.
+        scope: Memories to erase.
+        until_ms: Memories stored up to this time are erased, Unix milliseconds.
+        at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None for the present.
+        takes_what_it_sees: True to erase in the first round any memory of the scope, even with a later `storedAt`: its
+            writer's clock is ahead.
+        spares: Returns the ids of rows to leave. None to leave none.
     """
 
     id: str
@@ -91,10 +95,11 @@ class Erasure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasurePreview:
-    """What an erasure would take.
+    """Memories that an erasure would remove.
 
     Attributes:
-        ids: of at most 100 of them, sorted.
+        counts: Memories by type.
+        ids: Ids of at most 100 of them, sorted.
     """
 
     counts: Counts
@@ -102,17 +107,17 @@ class ErasurePreview:
 
     @property
     def more(self) -> int:
-        """How many are not named."""
+        """Number of memories that `ids` does not list."""
         return self.counts.total - len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A page of what is to be erased.
+    """A page of rows to erase.
 
     Attributes:
-        rows: what the scope names; tombstones of the user too, where all is to go.
-        earlier: earlier versions of the heads among them, which the scope does not name.
+        rows: Rows in the scope; with `is_whole` also tombstones of the user.
+        earlier: Earlier versions of the heads in `rows` that are not in the scope themselves.
     """
 
     rows: Sequence[Row]
@@ -120,15 +125,14 @@ class _Found:
 
     @property
     def memories(self) -> list[Row]:
-        """Those that are no tombstones yet."""
         return [row for row in (*self.rows, *self.earlier) if TOMBSTONE_KEY not in row]
 
 
 class Erasing:
-    """Erases; several may run at once, on the same memories too.
+    """Erases memories. Several erasures may run concurrently, even on the same memories.
 
     Args:
-        note_gone: told of an agent's memories that are no more.
+        note_gone: Called with slug and ids after memories were erased, so that caches drop them.
     """
 
     def __init__(
@@ -140,26 +144,28 @@ class Erasing:
         self._note_gone = note_gone
 
     async def would_erase(self, agent: Agent, scope: Scope) -> ErasurePreview:
-        """What an erasure would take now; nothing is changed."""
+        """Preview an erasure at the present time. Changes nothing."""
         types: Counter[str] = Counter()
         ids: list[str] = []
         async for found in _find(agent, scope, ANY_TIME):
             types.update(str(row.get("type", "")) for row in found.memories)
-            ids = sorted([*ids, *(row["id"] for row in found.memories)])[:SHOWN]
+            ids = sorted([*ids, *(row["id"] for row in found.memories)])[:MAX_PREVIEW_IDS]
         return ErasurePreview(counts=Counts(types=dict(sorted(types.items()))), ids=tuple(ids))
 
     async def erase(self, agent: Agent, erasure: Erasure) -> int:
-        """Erase until nothing of the scope is left that was stored in time; return how many points were changed.
+        """Erase until no memory of the scope that was stored in time remains; return the number of points changed.
 
         Raises:
-            StoreUnavailable, OutcomeUnknown: some may have been erased; the same again erases the rest.
+            StoreUnavailable: If Qdrant is unavailable, or memories are written concurrently in every round.
+            OutcomeUnknown: If a write may have been applied. In both cases, repeating the erasure erases the rest.
         """
         count, until_ms = 0, erasure.until_ms
         for number in range(MAX_ROUNDS):
-            is_first_look = erasure.takes_what_it_sees and not number
-            changed, newest_ms = await self._round(agent, erasure, ANY_TIME if is_first_look else until_ms)
-            # What changed since it was seen is met again: it bears no later time than then.
-            until_ms = max(until_ms, newest_ms) if is_first_look else until_ms
+            is_first_round = erasure.takes_what_it_sees and not number
+            changed, newest_ms = await self._round(agent, erasure, ANY_TIME if is_first_round else until_ms)
+            # Raise the limit to the newest time in the first round, so that a row that changed during it is found
+            # again.
+            until_ms = max(until_ms, newest_ms) if is_first_round else until_ms
             count += changed
             if not changed:
                 await self.finish(agent, erased_by(erasure.id), lambda _: erasure.scope.is_whole)
@@ -169,7 +175,7 @@ class Erasing:
         raise StoreUnavailable("this user's memories are being written concurrently: retry")
 
     async def _round(self, agent: Agent, erasure: Erasure, until_ms: int) -> tuple[int, int]:
-        """Erase what is found; return how many points were changed, and when the newest of them was stored."""
+        """Erase one round of rows; return the number of points, and the newest `storedAt` among them."""
         count = newest_ms = 0
         async for found in _find(agent, erasure.scope, until_ms):
             rows = [*found.earlier, *sorted(found.rows, key=lambda row: not row.get("supersededById"))]
@@ -185,24 +191,26 @@ class Erasing:
     async def bury(
         self, agent: Agent, rows: Sequence[Row], *, erasure_id: str, at_ms: Callable[[Row], int | None]
     ) -> None:
-        """Turn rows into tombstones of an erasure, in order, each unless it changed since it was read.
+        """Replace rows by tombstones of an erasure, in order. A row that changed since it was read stays.
 
         Args:
-            at_ms: when a row was erased, Unix milliseconds; None is now.
+            erasure_id: Id of the erasure.
+            at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the present.
         """
         await bury(agent, rows, lambda row: erased(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row)))
         if rows:
-            # What waits for an approval says what they said.
+            # Delete proposals made from these rows: they repeat the content.
             await agent.store.delete(agent.alias, proposed_of(row["id"] for row in rows))
 
     async def finish(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
-        """Close the chains over tombstones of erasures, and take their words out of the texts of others.
+        """Complete the chains over tombstones of erasures, and remove their words from other keyword texts.
 
         Args:
-            is_whole: tells whether the erasure of an id erased a user.
+            tombstones: Filter for the tombstones.
+            is_whole: Returns whether an erasure, given its id, erased a whole user.
 
         Raises:
-            StoreUnavailable: others change the same chains or sessions all the time.
+            StoreUnavailable: If other writers change the same chains or sessions in every round.
         """
         await self._close(agent, both(tombstones, *UNFINISHED["must"]), is_whole)
         if agent.keyword is not None:
@@ -215,11 +223,11 @@ class Erasing:
             async for points in read_pages(agent, body):
                 rows = [point["payload"] for point in points]
                 count += len(rows)
-                alone = await _alone(agent, [row for row in rows if is_whole(row[ERASURE_KEY])])
-                await bury(agent, alone, bare)
-                done = {row["id"] for row in alone}
+                unneeded = await _alone(agent, [row for row in rows if is_whole(row[ERASURE_KEY])])
+                await bury(agent, unneeded, bare)
+                unneeded_ids = {row["id"] for row in unneeded}
                 for row in rows:
-                    if row["id"] not in done:
+                    if row["id"] not in unneeded_ids:
                         await chains.complete(agent, row)
             if not count:
                 return
@@ -238,9 +246,9 @@ class Erasing:
 
 
 async def _find(agent: Agent, scope: Scope, until_ms: int) -> AsyncIterator[_Found]:
-    """Yield what is to be erased; where a head goes, its earlier versions go with it: none may answer again.
+    """Yield the rows to erase. A head includes its earlier versions, so that none becomes visible.
 
-    The engine finds candidates; `Scope.covers` decides.
+    The filter finds candidates; `Scope.covers` decides.
     """
     async for rows in _covered(agent, scope, until_ms):
         if rows:
@@ -257,7 +265,7 @@ async def _covered(agent: Agent, scope: Scope, until_ms: int, *conditions: Condi
 
 
 async def earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
-    """The earlier versions of the heads among rows, by id."""
+    """Read the earlier versions of the heads among `rows`, by id."""
     heads = [
         row for row in rows if row.get("supersedesId") and not row.get("supersededById") and not row.get("pending")
     ]
@@ -266,32 +274,32 @@ async def earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
 
 
 async def _earlier(agent: Agent, rows: Sequence[Row], scope: Scope, until_ms: int) -> list[Row]:
-    """The earlier versions of the heads among rows, without those that the scope covers itself."""
+    """Read the earlier versions of the heads among rows, except those that the scope covers itself."""
     earlier = await earlier_versions(agent, rows)
-    named: set[str] = set()
+    covered_ids: set[str] = set()
     for ids in chunks_of(sorted(earlier), PAGE):
-        async for found in _covered(agent, scope, until_ms, {"has_id": list(ids)}):
-            named.update(row["id"] for row in found)
-    return [row for memory_id, row in earlier.items() if memory_id not in named]
+        async for covered in _covered(agent, scope, until_ms, {"has_id": list(ids)}):
+            covered_ids.update(row["id"] for row in covered)
+    return [row for memory_id, row in earlier.items() if memory_id not in covered_ids]
 
 
 async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
-    """The tombstones whose links lead to no living memory, so that nothing outside the erasure needs them.
+    """Return the tombstones that no memory or remaining tombstone links to, so that their own links can be dropped.
 
-    What was erased while it was joined to its chain is none of them, nor what another erasure's tombstone links to.
+    A tombstone marked `JOINING_KEY` is not among them: another process may still link to it.
     """
     targets = {row["id"]: neighbours(row) for row in rows}
-    wanted = sorted({target for linked in targets.values() for target in linked})
-    points = await agent.store.retrieve(agent.alias, wanted, keys=KEYS) if wanted else []
-    near = {point["id"]: point["payload"] for point in points}
+    target_ids = sorted({target for linked in targets.values() for target in linked})
+    points = await agent.store.retrieve(agent.alias, target_ids, keys=KEYS) if target_ids else []
+    by_id = {point["id"]: point["payload"] for point in points}
 
     def is_alone(row: Payload) -> bool:
-        around = (near[target] for target in targets[row["id"]] if target in near)
-        return not row.get(JOINING_KEY) and not any(_holds(other, row["id"]) for other in around)
+        linked_rows = (by_id[target] for target in targets[row["id"]] if target in by_id)
+        return not row.get(JOINING_KEY) and not any(_holds(other, row["id"]) for other in linked_rows)
 
     return [row for row in rows if is_alone(row)]
 
 
 def _holds(other: Row, memory_id: str) -> bool:
-    """Whether a neighbour lives, or is a tombstone that goes on linking to a memory."""
+    """Return whether a neighbour is a memory, or a completed tombstone that still links to `memory_id`."""
     return TOMBSTONE_KEY not in other or (not other.get("pending") and memory_id in neighbours(other))

@@ -1,8 +1,8 @@
-"""What erasures have left of an agent, kept off the server too: a lost server cannot tell what it forgot.
+"""Copy the traces of erasures to object storage, because a lost server cannot report them.
 
-Where snapshots are copied to an object storage, receipts and tombstones go there: lines of JSON that say nothing of
-what was erased, in objects that are never changed. Each run writes what is new. One that is killed is made anew: only a
-run whose last object is there counts.
+If snapshots are copied to object storage, receipts and tombstones are too: as lines of JSON without any erased content,
+in objects that never change. Each run writes the lines that are new. Only a run whose last object exists is complete;
+the lines of an interrupted run are exported again by the next one.
 """
 
 import asyncio
@@ -31,43 +31,43 @@ from agentmemory_operator.spec.naming import alias_of
 log = logging.getLogger(__name__)
 
 PERIOD_S = 300.0
-# The objects have come by then.
+# Until then the watch has delivered the existing objects.
 START_S = 20.0
 PART_BYTES = 4 << 20
-# Of one namespace; each holds two parts.
+# Per namespace. Each run keeps two parts in memory.
 AGENTS_AT_ONCE = 2
 LAST = "-last.ndjson"
 
 
 @dataclass(slots=True)
 class _Known:
-    """What one storage has of one agent.
+    """Traces that one storage has of one agent.
 
     Attributes:
-        since_ms: when the newest whole run was begun, Unix milliseconds; 0 before the first.
-        lines: digests of what was written about then and since, by the time of the run.
+        since_ms: Start of the newest complete run, Unix milliseconds; 0 before the first.
+        lines: Start of the run by digest of the line, for runs since two hours before `since_ms`.
     """
 
     since_ms: int = 0
     lines: dict[bytes, int] = field(default_factory=dict)
 
     def note(self, lines: list[bytes], run_ms: int) -> None:
-        """Take in what a run has written."""
+        """Record lines that a run has written."""
         self.lines |= {_digest(line): run_ms for line in lines}
 
     def finish(self, run_ms: int) -> None:
-        """Take in that a run is whole; what no later one looks at is forgotten."""
+        """Record that a run is complete, and drop lines that no later run exports."""
         self.since_ms = run_ms
         self.lines = {line: ms for line, ms in self.lines.items() if ms >= run_ms - 2 * MARGIN_MS}
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What is to be written at once.
+    """Lines to write in one run.
 
     Attributes:
-        began_ms: Unix milliseconds.
-        first, rest: the new lines, in parts.
+        began_ms: Start of the run, Unix milliseconds.
+        first, rest: New lines, in parts.
     """
 
     began_ms: int
@@ -78,12 +78,12 @@ class _Run:
 
 @dataclass(slots=True)
 class ErasureMirror:
-    """Writes what erasures leave to object storage, and makes them again from there.
+    """Writes traces of erasures to object storage, and repeats the erasures from there.
 
     Attributes:
-        cluster_id: which cluster this is: what another's agents forgot is not told to anybody here.
-        period_s: between two looks at all agents.
-        part_bytes: about the size of an object.
+        cluster_id: Returns the id of this cluster, to ignore collections of another one.
+        period_s: Seconds between two passes over all agents.
+        part_bytes: Approximate size of an object.
     """
 
     table: ObjectTable
@@ -97,12 +97,12 @@ class ErasureMirror:
     _known: dict[tuple[str, S3Storage], _Known] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Look at all agents from time to time, until cancelled; only the operator that leads runs it."""
+        """Pass over all agents periodically, until cancelled. Only the leading operator runs it."""
         await asyncio.sleep(START_S)
         await rounds(self.table, AGENT_MEMORY, self.look, period_s=self.period_s, share=AGENTS_AT_ONCE)
 
     async def look(self, key: Key) -> None:
-        """Write what is new of an agent; what cannot be written now is later."""
+        """Write the new traces of an agent. A failure is logged, and the next pass tries again."""
         try:
             memory = self._served(key)
             if memory is not None:
@@ -114,17 +114,17 @@ class ErasureMirror:
             log.warning("copying the erasures of %s off the server is postponed: %s", key, exc)
 
     def _served(self, key: Key) -> AgentMemory | None:
-        """The agent if it is this object's and has both a collection and a storage."""
+        """Return the agent if the object owns its slug and has both a collection and a storage, else None."""
         memory = owned_memory(self.table, key)
         if memory is None or storage_of(memory) is None:
             return None
         return memory if memory.told_physical else None
 
     async def mirror(self, memory: AgentMemory) -> int:
-        """Write what erasures have left since the last time; return how many lines were new.
+        """Write the traces since the last complete run; return the number of new lines.
 
         Raises:
-            AgentMemoryError: some may not be written; the same again writes the rest.
+            AgentMemoryError: If some lines may not be written. Repeating the call writes the rest.
         """
         storage, namespace = storage_of(memory), memory.metadata.namespace
         if storage is None:
@@ -132,20 +132,20 @@ class ErasureMirror:
 
         known = await self._known_of(memory, storage)
 
-        async def work(server: Server) -> int:
+        async def operation(server: Server) -> int:
             since_ms = max(0, known.since_ms - MARGIN_MS)
             alias, run_ms = alias_of(memory.slug), self.clock.now_ms()
             if not await is_of(server, alias, key_of_memory(memory), self.cluster_id):
                 raise StoreUnavailable(f"{alias} does not exist or belongs to another owner")
             exported = self.erasures.export_receipts(server.points, alias, memory, since_ms=since_ms)
             parts = _new_parts(exported, known, self.part_bytes)
-            # Most often there is nothing new, and nothing to open.
+            # Usually there is nothing new: do not open the storage.
             if (first := await anext(parts, None)) is None:
                 return 0
             async with self.storages.open_bucket(storage, namespace, encryption=storage.encryption) as objects:
                 return await _write(objects, _folder_of(storage, memory), _Run(run_ms, known, first, parts))
 
-        return await self.servers.use(connection_of(memory), work, namespace=namespace)
+        return await self.servers.use(connection_of(memory), operation, namespace=namespace)
 
     async def _known_of(self, memory: AgentMemory, storage: S3Storage) -> _Known:
         place = (memory.metadata.uid, storage)
@@ -155,15 +155,16 @@ class ErasureMirror:
         return self._known[place]
 
     async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
-        """Erase in a collection what the storage tells of; return how many memories that were.
+        """Repeat the erasures that the storage lists in a collection; return the number of memories erased.
 
         Args:
-            slug: of the agent whose memories they were, where the collection is a clone of one of the namespace.
-            since_ms: when the collection was copied, Unix milliseconds; what was erased hours before is looked at too.
+            physical: Physical name of the collection.
+            slug: Agent whose traces to read: another agent of the namespace if the collection is a clone.
+            since_ms: When the collection was copied, Unix milliseconds. Runs up to two hours earlier are included.
 
         Raises:
-            BytesDiffer: an object there is not what was written.
-            SpecInvalid: what the storage tells of that agent is another namespace's.
+            BytesDiffer: If an object does not have the content that was written.
+            SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
         """
         storage, namespace = storage_of(memory), memory.metadata.namespace
         if storage is None:
@@ -178,9 +179,9 @@ class ErasureMirror:
 
 
 def storage_of(memory: AgentMemory) -> S3Storage | None:
-    """Where an agent's snapshots are copied to."""
-    wanted = memory.spec.snapshots
-    return wanted.storage.s3 if wanted and wanted.storage else None
+    """Return the storage that an agent's snapshots are copied to, or None."""
+    snapshots = memory.spec.snapshots
+    return snapshots.storage.s3 if snapshots and snapshots.storage else None
 
 
 def _folder_of(storage: S3Storage, memory: AgentMemory) -> str:
@@ -188,7 +189,7 @@ def _folder_of(storage: S3Storage, memory: AgentMemory) -> str:
 
 
 async def _read_known(objects: ObjectStore, folder: str) -> _Known:
-    """The traces in a storage, from the newest complete run on."""
+    """Read the traces in a storage, from two hours before the newest complete run."""
     found = [stored async for stored in objects.list(folder)]
     known = _Known(max((_run_ms(stored) for stored in found if stored.key.endswith(LAST)), default=0))
     for stored in found:
@@ -196,7 +197,7 @@ async def _read_known(objects: ObjectStore, folder: str) -> _Known:
             try:
                 content = b"".join([chunk async for chunk in _lines_of(objects, [stored.key])])
             except BytesDiffer:
-                # Written once more, in another object.
+                # Its lines count as unknown, so the next run writes them to another object.
                 log.warning("%s does not have the content that was written", stored.key)
                 continue
             known.note(content.splitlines(keepends=True), _run_ms(stored))
@@ -204,7 +205,7 @@ async def _read_known(objects: ObjectStore, folder: str) -> _Known:
 
 
 async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[bytes]:
-    """Yield what objects hold, checked."""
+    """Yield the verified content of objects."""
     for key in keys:
         stored = await objects.head(key)
         if stored is None:
@@ -215,7 +216,7 @@ async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[byte
 
 
 async def _new_parts(exported: AsyncIterator[bytes], known: _Known, part_bytes: int) -> AsyncIterator[list[bytes]]:
-    """Yield the lines that are not known, in parts of about that size."""
+    """Yield the lines that are not known, in parts of about `part_bytes`."""
     part: list[bytes] = []
     size = 0
     async for block in exported:
@@ -231,7 +232,7 @@ async def _new_parts(exported: AsyncIterator[bytes], known: _Known, part_bytes: 
 
 
 async def _write(objects: ObjectStore, folder: str, run: _Run) -> int:
-    """Store the parts of a run, the last one under a name that says so; return how many lines they have."""
+    """Store the parts of a run, the last one under a distinct name; return the number of lines."""
     waiting, number, count = run.first, 0, len(run.first)
     async for part in run.rest:
         await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}.ndjson", waiting)
@@ -251,7 +252,7 @@ async def _put(objects: ObjectStore, key: str, lines: list[bytes]) -> None:
 
 
 def _run_ms(stored: StoredObject) -> int:
-    """When the run that wrote an object began, Unix milliseconds; 0 for an object that is not ours."""
+    """Return the start of the run that wrote an object, Unix milliseconds; 0 for a foreign object."""
     name = stored.key.rpartition("/")[2].partition("-")[0]
     return int(name) if name.isascii() and name.isdecimal() else 0
 

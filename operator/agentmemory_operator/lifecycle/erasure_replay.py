@@ -1,8 +1,12 @@
-"""Carry erasures to copies of a collection: what a restore brings back must not hold what was forgotten since.
+"""Repeat erasures in copies of a collection, so that restored contents contain nothing that was erased since.
 
-A copy gets the receipts and tombstones of the collection that was served, and loses what they name: memories by id, and
-of erased users everything that was stored until then, also what the served collection no longer had when it was told to
-forget them. What was stored in the copy afterwards stays. All of it may be repeated: what is done is found done.
+1. Insert the receipts of the served collection into the copy, and the tombstones that the copy has no point for.
+2. Erase the memories that the tombstones identify, with their earlier versions.
+3. For each receipt whose scope is known, erase the user's memories in that scope. This also covers memories that the
+   served collection had lost before the erasure.
+4. Complete the chains, and remove vectors from tombstones.
+
+Memories stored in the copy after the erasure stay. Every step may be repeated.
 """
 
 from collections import defaultdict
@@ -48,14 +52,15 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 
 PAGE = 500
 USERS_PAGE = 5_000
-# An erasure that ran while a snapshot was made belongs to those after it; so do those of clocks that differ.
+# Replay also covers erasures up to one hour before the copy was made: they may have run during the copy, and clocks
+# differ.
 MARGIN_MS = 3_600_000
 
 _HAS_USER: Condition = {"must_not": [{"is_empty": {"key": "userId"}}]}
 
 
 class Erasures:
-    """Makes erasures again, in copies."""
+    """Repeats erasures in copies."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,43 +69,51 @@ class Erasures:
     async def reapply(
         self, store: PointStore, source: str, target: str, memory: AgentMemory, *, since_ms: int = 0
     ) -> int:
-        """Erase in one collection what was erased in another; return how many memories that were.
+        """Repeat the erasures of one collection in another; return the number of memories erased.
+
+        Memories that are present in `source` stay: they were stored after every erasure there.
 
         Args:
-            source, target: the collections' own names.
-            since_ms: when the target was copied, Unix milliseconds; what was erased an hour before is looked at too.
+            source, target: Physical collection names.
+            since_ms: When the target was copied, Unix milliseconds. Erasures up to one hour earlier are included.
 
         Raises:
-            NotFound: one of them does not exist.
-            TransientError: the same again erases the rest.
+            NotFound: If one of the collections does not exist.
+            TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
         """
-        agent, there = [await self._open(store, name, memory) for name in (target, source)]
+        agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
         since_ms -= MARGIN_MS
-        return await self._take_in(agent, _traces(there, since_ms), since_ms, partial(_living, there))
+        return await self._take_in(agent, _traces(source_agent, since_ms), since_ms, partial(_living, source_agent))
 
     async def erase_late(
         self, store: PointStore, source: str, target: str, memory: AgentMemory, *, since_ms: int
     ) -> int:
-        """Erase what came late from a rebuild's source of what was erased in its target; return how many that were.
+        """Repeat a rebuild target's erasures on points that were copied late from its source; return the number.
 
-        What the source does not hold came to the target itself, after the erasure where it lives.
+        Memories that the source does not contain in the same state stay: they were written to the target itself, after
+        the erasure.
 
         Args:
-            source, target: the collections' own names.
-            since_ms: when the alias moved, Unix milliseconds.
+            source, target: Physical collection names.
+            since_ms: When the alias moved, Unix milliseconds.
 
         Raises:
-            NotFound: one of them does not exist.
-            TransientError: the same again erases the rest.
+            NotFound: If one of the collections does not exist.
+            TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
         """
-        agent, there = [await self._open(store, name, memory) for name in (target, source)]
+        agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
         since_ms -= MARGIN_MS
-        return await self._take_in(agent, _traces(agent, since_ms), since_ms, partial(_not_living, there))
+        return await self._take_in(agent, _traces(agent, since_ms), since_ms, partial(_not_living, source_agent))
 
     async def export_receipts(
         self, store: PointStore, physical: str, memory: AgentMemory, *, since_ms: int = 0
     ) -> AsyncIterator[bytes]:
-        """Yield what erasures have left in a collection, as lines of JSON: nothing of what was erased."""
+        """Yield the traces of erasures in a collection as lines of JSON, without any erased content.
+
+        Args:
+            physical: Name or alias of the collection.
+            since_ms: Only traces of this time or later, Unix milliseconds.
+        """
         agent = await self._open(store, physical, memory)
         async for traces in _traces(agent, since_ms):
             yield b"".join(map(trace_to_line, traces))
@@ -108,16 +121,20 @@ class Erasures:
     async def import_receipts(
         self, store: PointStore, physical: str, memory: AgentMemory, content: AsyncIterator[bytes]
     ) -> int:
-        """Erase in a collection what an export tells of; return how many memories that were.
+        """Repeat exported erasures in a collection; return the number of memories erased.
+
+        Args:
+            physical: Physical name of the collection.
+            content: Output of `export_receipts`, in blocks of any size.
 
         Raises:
-            RequestInvalid: a line is none of an export.
+            RequestInvalid: If a line contains no trace. The lines before it may have been applied.
         """
         agent = await self._open(store, physical, memory)
         return await self._take_in(agent, _traces_of_lines(content), 0)
 
     async def empty(self, store: PointStore, physical: str, memory: AgentMemory) -> None:
-        """Take the vectors from what a collection holds of deleted memories."""
+        """Remove the vectors from all tombstones of a collection."""
         await empty_all(await self._open(store, physical, memory))
 
     async def _open(self, store: PointStore, physical: str, memory: AgentMemory) -> Agent:
@@ -133,12 +150,12 @@ class Erasures:
         count += await self._erase_users(agent, since_ms, spares)
         whole = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
         await self._erasing.finish(agent, TOMBSTONES, whole.__contains__)
-        # A snapshot holds vectors of what was being emptied while it was made.
+        # A snapshot may contain vectors of tombstones that were written while it was made.
         await empty_all(agent)
         return count
 
     async def _bury(self, agent: Agent, tombstones: Sequence[Tombstone], spares: Spares | None) -> int:
-        """Erase what tombstones name, with a head its earlier versions; return how many memories that were."""
+        """Erase the memories that tombstones identify, and earlier versions of heads; return their number."""
         if not tombstones:
             return 0
         points = await agent.store.retrieve(agent.alias, [tombstone.id for tombstone in tombstones], keys=KEYS)
@@ -163,7 +180,7 @@ class Erasures:
         return sum(TOMBSTONE_KEY not in row for row in rows)
 
     async def _erase_users(self, agent: Agent, since_ms: int, spares: Spares | None) -> int:
-        """Erase what is there of users, by the receipts; return how many memories and tombstones that were."""
+        """Erase the memories in the scopes of the receipts; return the number of points changed."""
         by_user: defaultdict[tuple[str, str], list[ErasureReceipt]] = defaultdict(list)
         async for receipt in _receipts(agent, since_ms):
             if receipt.is_filter_known:
@@ -179,7 +196,7 @@ class Erasures:
 
 
 def _beside(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> Iterator[Tombstone]:
-    """Yield what a copy is to keep in a point of its own: what is erased there bears the trace itself."""
+    """Yield the tombstones to insert into a copy: those without a point there, or with a later memory's point."""
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         if tombstone.is_replaced or row is None:
@@ -189,21 +206,22 @@ def _beside(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> Iterato
 
 
 def _named(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> dict[str, list[tuple[Row, int]]]:
-    """The rows to remove, by erasure, each with the time of its erasure."""
+    """Return the rows to erase by erasure id, each with the time of its erasure."""
     named: defaultdict[str, list[tuple[Row, int]]] = defaultdict(list)
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
-        # What was deleted before it was erased still says whose it was.
+        # A tombstone of an ordinary deletion contains the user id: erase it too.
         if row is not None and (tombstone.names(row) or (TOMBSTONE_KEY in row and ERASURE_KEY not in row)):
             named[tombstone.erasure_id].append((row, tombstone.at))
     return named
 
 
 async def _living(agent: Agent, rows: Sequence[Row]) -> set[str]:
-    """The memories that live in a collection, so were stored after every erasure carried out there.
+    """Return the ids of those rows that exist as memories in a collection, with the same `storedAt`.
 
-    The times of a memory and of a receipt say less: they are of two processes, whose clocks may differ. One that was
-    stored again under the same id is another.
+    Such a memory was stored after every erasure that was carried out there. Comparing its time with that of a receipt
+    would prove less: clocks of two processes may differ. A different `storedAt` means a different memory under the same
+    id.
     """
     stored = {row["id"]: row[STORED_KEY] for row in rows if row.get(STORED_KEY)}
     points = await agent.store.retrieve(agent.alias, list(stored), keys=[TOMBSTONE_KEY, STORED_KEY]) if stored else []
@@ -212,23 +230,23 @@ async def _living(agent: Agent, rows: Sequence[Row]) -> set[str]:
 
 
 async def _not_living(agent: Agent, rows: Sequence[Row]) -> set[str]:
-    """The memories that are not alive in a collection in the state given."""
+    """Return the ids of those rows that do not exist as memories with the same `storedAt` in a collection."""
     return {row["id"] for row in rows} - await _living(agent, rows)
 
 
 async def _users(
     agent: Agent, by_user: Mapping[tuple[str, str], list[ErasureReceipt]]
 ) -> dict[str, list[ErasureReceipt]]:
-    """The users that receipts are about; a receipt holds only their hash, so all users of the collection are tried."""
+    """Find the users of a collection that receipts refer to. A receipt contains only a hash, so all users are tried."""
     agents = {agent_id for agent_id, _ in by_user}
-    meant: dict[str, list[ErasureReceipt]] = {}
+    found: dict[str, list[ErasureReceipt]] = {}
     body = {"filter": {"must": [_HAS_USER]}, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}
     async for points in read_pages(agent, body):
-        for user_id in {point["payload"]["userId"] for point in points} - meant.keys():
+        for user_id in {point["payload"]["userId"] for point in points} - found.keys():
             hashes = ((agent_id, hash_user(agent_id, user_id)) for agent_id in agents)
             if receipts := [receipt for key in hashes for receipt in by_user.get(key, ())]:
-                meant[user_id] = receipts
-    return meant
+                found[user_id] = receipts
+    return found
 
 
 async def _keep_receipts(agent: Agent, receipts: Sequence[ErasureReceipt]) -> None:
@@ -244,7 +262,7 @@ async def _receipts(agent: Agent, since_ms: int) -> AsyncIterator[ErasureReceipt
 
 
 async def _traces(agent: Agent, since_ms: int) -> AsyncIterator[list[Trace]]:
-    """Yield what erasures have left since, receipts first, so that what is half carried over is known as a whole."""
+    """Yield the traces since a time, receipts first, so that an interrupted replay still has the complete receipts."""
     for filter_ in (receipts_since(since_ms), tombstones_since(since_ms)):
         async for payloads in _pages(agent, filter_):
             yield [trace_from_payload(payload) for payload in payloads]

@@ -1,7 +1,7 @@
-"""What has to be done to what is restored before anybody sees it.
+"""Prepare restored contents before they are served.
 
-What was erased since the snapshot is erased in it too: no erased user comes back. What writers were in the middle of is
-ended.
+Memories erased since the snapshot are erased in it too, so that no erased user reappears. Writes that were in progress
+when the snapshot was made are abandoned or completed.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from agentmemory_operator.spec.naming import alias_of
 
 @dataclass(frozen=True, slots=True)
 class RestoredErasures:
-    """Makes erasures again in what was restored.
+    """Repeats erasures in restored collections.
 
     Attributes:
-        mirror: what object storage knows of a server that is lost.
+        mirror: Traces of erasures in object storage, for the case that the server was lost.
     """
 
     table: ObjectTable
@@ -33,21 +33,26 @@ class RestoredErasures:
     mirror: ErasureMirror
 
     async def carry(self, server: Server, source: str, target: str, memory: AgentMemory, *, since_ms: int) -> int:
-        """Erase in one collection what was erased in another of the same server; return how many memories.
+        """Repeat the erasures of one collection in another one of the same server; return the number of memories.
 
         Args:
-            since_ms: when the target was copied, Unix milliseconds.
+            source, target: Physical collection names.
+            since_ms: When the target was copied, Unix milliseconds.
         """
         return await self.erasures.reapply(server.points, source, target, memory, since_ms=since_ms)
 
     async def carry_all(
         self, server: Server, live: str | None, target: str, memory: AgentMemory, *, origin: str | None, since_ms: int
     ) -> int:
-        """Erase in a restored collection everything that is known to have been erased; return how many memories.
+        """Repeat every known erasure in a restored collection; return the number of memories erased.
+
+        Sources are the live collection, the collection of the agent that the snapshot was made of, and object storage.
 
         Args:
-            live: the collection that it takes the place of, None where that is lost.
-            origin: slug of the agent whose snapshot it is, None where nobody knows.
+            live: Collection that `target` replaces. None if it is lost.
+            target: Physical name of the restored collection.
+            origin: Slug of the agent that the snapshot was made of. None if unknown.
+            since_ms: When the snapshot was made, Unix milliseconds.
         """
         count = 0
         if live is not None:
@@ -60,32 +65,39 @@ class RestoredErasures:
         return count
 
     async def _of_origin(self, server: Server, origin: str, target: str, memory: AgentMemory, since_ms: int) -> int:
-        """Erase in a clone what the agent that it is made of was told to forget."""
+        """Repeat in a clone the erasures of the agent that it was cloned from."""
         owner = self.table.owner_of(origin)
         connection = self.table.connection_of(owner) if owner else None
-        # What another namespace's agent was told to forget is nothing to this one, whatever a snapshot says it is of.
+        # A snapshot may name any agent: ignore one of another namespace.
         if owner is None or connection is None or owner.namespace != memory.metadata.namespace:
             return 0
 
-        async def work(other: Server) -> int:
+        async def operation(other: Server) -> int:
             live = await live_behind(other, alias_of(origin), None)
             if live is None or not await is_of(other, live.physical, owner, self.mirror.cluster_id):
                 return 0
             exported = self.erasures.export_receipts(other.points, live.physical, memory, since_ms=since_ms)
             return await self.erasures.import_receipts(server.points, target, memory, exported)
 
-        return await self.servers.use(connection, work, namespace=memory.metadata.namespace)
+        return await self.servers.use(connection, operation, namespace=memory.metadata.namespace)
 
 
 async def settle_unfinished(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """Undo what is pending in contents that are about to be served; see `memories/restored_chains.py`.
+    """Abandon pending versions and complete pending deletions in contents that are about to be served.
 
-    Its writer may have been answered since that somebody else was faster. In the collection it was given up then; here
-    it would come to be seen.
+    The writer of a pending version may have received a Conflict since the snapshot was made. In the replaced collection
+    its version was abandoned; here it would become visible. See `memories/restored_chains.py`.
+
+    Args:
+        physical: Physical name of the collection.
     """
     await restored_chains.settle_chains(await open_copy(server.points, effective_settings(memory), physical, clock))
 
 
 async def repair_late(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """Repair links of which a write that was meant for the contents before left one end in those that are served."""
+    """Repair one-sided links in the served collection. Writes sent to its predecessor may have left them.
+
+    Args:
+        physical: Physical name of the collection.
+    """
     await restored_chains.repair_links(await open_copy(server.points, effective_settings(memory), physical, clock))

@@ -1,7 +1,15 @@
-"""Forget: erase what a user, or a part of the user's memories, left behind, and say so on a receipt.
+"""Forget: erase a user, or some memories of a user, and issue a receipt.
 
-Copies of the collection follow by what the erasure leaves there (`erasure_replay`): one that is kept for a way back by
-`restores/previous_sweeper.py`, a restored one by `erasure_restore`, one that a rebuild fills by `rebuilds/drain.py`.
+1. Store which zones have keys to delete, because a repeated request no longer finds them.
+2. With `deletes_keys_first`, delete the keys.
+3. Erase all memories in the scope (`lifecycle/erase.py`).
+4. Delete the keys, including keys created by concurrent writes.
+5. Write the receipt, then erase again. If that finds memories, the alias has moved to a copy that contained some:
+   repeat this step.
+
+Copies of the collection repeat the erasure from its traces (`erasure_replay`). `restores/previous_sweeper.py` does so
+in a collection kept for rollback, `erasure_restore` in a restored one, and `rebuilds/drain.py` in the target of a
+rebuild.
 """
 
 import hashlib
@@ -39,18 +47,19 @@ from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.zones.rules.sealing import USER_ZONES
 
 PAGE = 1_000
-# Each attempt but the first means that the alias has moved meanwhile, to a copy that still held something.
+# An attempt after the first means that the alias moved in the meantime, to a copy that still contained memories.
 MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRequest:
-    """What to forget.
+    """Scope and options of an erasure.
 
     Attributes:
-        filters: of the body, as they came.
-        idempotency_key: the same key and body again gives the same receipt; another body is a Conflict.
-        deletes_keys_first: before anything is erased; else the keys of a user who is erased go last.
+        filters: Filters of the request body, unparsed, for the digest.
+        idempotency_key: A repeated key with the same body returns the same receipt; with another body it is a Conflict.
+            None for a new receipt each time.
+        deletes_keys_first: True to delete keys before erasing anything. Keys are deleted after erasing in any case.
     """
 
     scope: Scope
@@ -60,7 +69,7 @@ class ForgetRequest:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """The zones whose keys are to go: all of the user's, or the one that is named."""
+        """Zones whose keys are deleted: the zone of the scope, or all zones of an erased user."""
         if self.scope.zone is not None:
             return (self.scope.zone,)
         return USER_ZONES if self.scope.is_whole else ()
@@ -68,31 +77,32 @@ class ForgetRequest:
 
 @dataclass(frozen=True, slots=True)
 class Receipts:
-    """Receipts, newest first; `next_before` is None where there are no older ones."""
+    """A page of receipts, newest first. `next_before` is the `before` of the next page, or None on the last page."""
 
     receipts: tuple[ErasureReceipt, ...]
     next_before: int | None
 
 
 class Forgetting:
-    """Erases memories of users, and keeps the receipts."""
+    """Erases memories of users, and stores and lists the receipts."""
 
     def __init__(self, clock: Clock, erasing: Erasing) -> None:
         self._clock = clock
         self._erasing = erasing
 
     async def would_forget(self, agent: Agent, request: ForgetRequest) -> ErasurePreview:
-        """What would be erased now; nothing is changed."""
+        """Preview the erasure at the present time. Changes nothing."""
         return await self._erasing.would_erase(agent, request.scope)
 
     async def forget(self, agent: Agent, request: ForgetRequest) -> ErasureReceipt:
-        """Erase what was stored before, and return the receipt.
+        """Erase the memories in the scope that were stored before the call, and return the receipt.
 
         Raises:
-            Conflict: the idempotency key came with another body.
-            RequestInvalid: the agent has no keys that could be deleted.
-            KeysUnavailable: keys that are to be deleted cannot be reached.
-            StoreUnavailable, OutcomeUnknown: some may be erased; the same again erases the rest.
+            Conflict: If the idempotency key was used with another body. Nothing was erased.
+            RequestInvalid: If `deletes_keys_first` is set and this API has no zone keys. Nothing was erased.
+            KeysUnavailable: If keys to delete cannot be read or deleted.
+            StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be erased; repeating the
+                request erases the rest.
         """
         scope, key = request.scope, request.idempotency_key
         id_ = receipt_id(agent.settings.slug, scope.user_id, key) if key else str(uuid4())
@@ -107,11 +117,12 @@ class Forgetting:
     async def receipts(
         self, agent: Agent, *, limit: int, before: int | None = None, user_id: str | None = None
     ) -> Receipts:
-        """The newest receipts.
+        """List receipts, newest first.
 
         Args:
-            before: Unix milliseconds; only earlier ones.
-            user_id: only those of this user.
+            limit: Maximum number of receipts. Smaller if Qdrant limits queries to fewer points.
+            before: Unix milliseconds; only earlier receipts. None for the newest.
+            user_id: Only receipts of this user. None for all users.
         """
         limit = _within(agent, limit)
         of_user = [receipts_of(agent.settings.slug, user_id)] if user_id is not None else []
@@ -129,12 +140,12 @@ class Forgetting:
     async def _carry_out(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
         erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + WRITERS_AHEAD_MS)
-        # Before any key is deleted: a repeated request finds none, and its receipt has to list them all the same.
+        # Before any key is deleted: a repeated request finds no keys, but its receipt must list them.
         zones = await _note_keys(agent, id_, request, now_ms=began_ms)
         if request.deletes_keys_first:
             zones |= await _delete_keys(agent, request)
         await self._erasing.erase(agent, replace(erasure, takes_what_it_sees=True))
-        # Once more: somebody may have stored something under a new one.
+        # Delete keys again: a concurrent write may have created one.
         zones |= await _delete_keys(agent, request)
         for attempt in range(MAX_ATTEMPTS):
             receipt = await self._issue(agent, erasure, request, zones, is_first=not attempt)
@@ -145,13 +156,16 @@ class Forgetting:
     async def _issue(
         self, agent: Agent, erasure: Erasure, request: ForgetRequest, zones: Set[str], *, is_first: bool
     ) -> ErasureReceipt:
-        """Write the receipt of what bears the erasure's id; of two that do, both get the first one's.
+        """Write the receipt from the erasure's tombstones.
+
+        Of two concurrent requests with one id, both return the first receipt.
 
         Args:
-            zones: Zones whose keys existed and are deleted.
+            zones: Zones with deleted keys.
+            is_first: False to replace the receipt of an earlier attempt of this request.
         """
         scope, slug = request.scope, agent.settings.slug
-        told = await _told(agent, erasure.id)
+        summary = await _summarise(agent, erasure.id)
         receipt = ErasureReceipt(
             id=erasure.id,
             agent_id=slug,
@@ -160,8 +174,8 @@ class Forgetting:
             older_than=scope.older_than if scope.criterion is None else None,
             until_ms=erasure.until_ms - WRITERS_AHEAD_MS,
             at=self._clock.now_ms(),
-            counts=Counts(types=dict(sorted(told.types.items()))),
-            sha256=told.digest.hexdigest(),
+            counts=Counts(types=dict(sorted(summary.types.items()))),
+            sha256=summary.digest.hexdigest(),
             request_hash=hash_request(erasure.id, scope, request.filters),
             zone=scope.zone,
             keys_deleted=tuple(zone for zone in request.zones if zone in zones),
@@ -188,7 +202,7 @@ class Forgetting:
 
 
 async def _note_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: int) -> set[str]:
-    """Return the zones with keys to delete, as the first attempt of this request found them, and store them."""
+    """Store and return the zones with keys to delete, including those stored by an earlier attempt of this request."""
     if agent.zone_keys is None:
         return set()
     zones = await agent.zone_keys.zones_with_keys(request.scope.user_id, request.zones)
@@ -200,7 +214,7 @@ async def _note_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: 
 
 
 async def _delete_keys(agent: Agent, request: ForgetRequest) -> set[str]:
-    """Delete the keys of the erased memories, if the agent may have some; return the zones that had keys."""
+    """Delete the keys in the request's zones; return the zones that had keys."""
     if agent.zone_keys is not None:
         return {*await agent.zone_keys.destroy(request.scope.user_id, request.zones)}
     if request.deletes_keys_first:
@@ -209,32 +223,32 @@ async def _delete_keys(agent: Agent, request: ForgetRequest) -> set[str]:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What the tombstones of an erasure tell."""
+class _ErasureSummary:
+    """Summary of the tombstones of an erasure."""
 
     types: Counter[str] = field(default_factory=Counter)
     digest: Any = field(default_factory=hashlib.sha256)
 
 
-async def _told(agent: Agent, erasure_id: str) -> _Told:
-    """Read the tombstones by id, as the engine gives them."""
-    told = _Told()
+async def _summarise(agent: Agent, erasure_id: str) -> _ErasureSummary:
+    """Summarise the tombstones of an erasure. Qdrant returns them sorted by id, as the digest requires."""
+    summary = _ErasureSummary()
     body = {"filter": memories_erased_by(erasure_id), "limit": PAGE, "with_payload": ["type"], "with_vector": False}
     async for points in read_pages(agent, body):
         for point in points:
-            told.types[point["payload"]["type"]] += 1
-            told.digest.update(f"{point['id']}\n".encode())
-    return told
+            summary.types[point["payload"]["type"]] += 1
+            summary.digest.update(f"{point['id']}\n".encode())
+    return summary
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """The page's size, smaller where the engine's limit leaves no room for the one read beyond it."""
-    most = agent.settings.ranking.max_query_limit
-    return limit if most is None else max(1, min(limit, most - 1))
+    """Return the page size: at most one less than Qdrant's query limit, because one more receipt is read."""
+    max_points = agent.settings.ranking.max_query_limit
+    return limit if max_points is None else max(1, min(limit, max_points - 1))
 
 
 def _page(found: Sequence[ErasureReceipt], limit: int) -> Receipts:
-    """The page cut so that it does not end between receipts of the same time, unless all of it has one time."""
+    """Cut a page so that it does not split receipts of the same time, unless all of them have one time."""
     if len(found) <= limit:
         return Receipts(tuple(found), None)
     whole = [receipt for receipt in found[:limit] if receipt.at > found[limit].at] or found[:limit]

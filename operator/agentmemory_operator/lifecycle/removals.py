@@ -1,7 +1,12 @@
-"""Finds what a cleanup has to remove, page by page; `lifecycle/rules/cleanup.py` decides.
+"""Find the memories that a cleanup removes, page by page. `lifecycle/rules/cleanup.py` decides.
 
-What stands for itself is found behind a filter; chains are walked from their heads, a page of them at a time; of a user
-over the cap the least valuable are kept in a heap while the user's memories pass by.
+Four phases run in order. Each assumes that the removals of the earlier ones are gone:
+1. Earlier versions with a reason of their own, found by a filter.
+2. Heads with a reason of their own, found by a filter, together with their chains.
+3. Chains that are too long, walked from their heads.
+4. Users above the cap: one pass over the user's memories keeps the least valuable in a heap.
+
+Memory is bounded by the page sizes, and per user by `EVICTED_AT_ONCE` plus the user's pinned memories.
 """
 
 import heapq
@@ -33,24 +38,25 @@ from agentmemory_operator.memories.rules.links import predecessors
 PAGE = 500
 USERS_PAGE = 5_000
 CHAINS_PAGE = 100
-# Of one user so many are chosen at a time; the user's memories are read once more for the next.
+# Evictions chosen in one pass over a user's memories; more need another pass.
 EVICTED_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """Rows that go together, oldest first, each with its reason; the last may be a head, which goes last."""
+    """Rows to remove together, oldest first, each with its reason. If the last row is a head, it is removed last."""
 
     rows: tuple[tuple[Row, Removal], ...]
 
 
 @dataclass(slots=True)
 class RemovalTally:
-    """What was found so far.
+    """Removals found so far.
 
     Attributes:
-        is_dry: nothing is removed meanwhile.
-        gone: ids that the cap does not count any more; in a dry search, where users have a cap, all that was found.
+        is_dry: True if nothing is removed during the search.
+        counts: Removals by reason.
+        gone: Ids that no longer count towards the cap. In a dry search with a cap these are all rows found.
     """
 
     is_dry: bool = True
@@ -59,7 +65,7 @@ class RemovalTally:
 
 
 async def find(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
-    """Yield what has to go, where nothing is removed meanwhile."""
+    """Yield all removals, for a caller that removes nothing during the search. Updates `found`."""
     for phase in PHASES:
         async for going in phase(agent, rules, found):
             if rules.lifecycle.max_memories_per_user is not None:
@@ -89,17 +95,19 @@ async def _long_chains(agent: Agent, rules: CleanupRules, found: RemovalTally) -
         return
     async for heads in pages(agent, IS_CHAIN_HEAD, limit=CHAINS_PAGE):
         for chain in (await walk(agent, heads)).values():
-            is_going = own_reason(chain[-1], rules) and with_chain(chain)
+            is_removed_whole = own_reason(chain[-1], rules) and with_chain(chain)
             going = _going(chain, rules, is_dry=found.is_dry)
-            if going.rows and not is_going:
+            if going.rows and not is_removed_whole:
                 yield going
 
 
 def _going(chain: Sequence[Row], rules: CleanupRules, *, is_dry: bool) -> Going:
-    """What is removed of a chain; in a dry run without the earlier versions that were found on their own."""
+    """Return the removals of a chain. A dry run leaves out earlier versions that the first phase has found."""
     removals = chain_removals(chain, rules)
     head = chain[-1]
-    return Going(tuple(each for each in removals if not is_dry or each[0] is head or not own_reason(each[0], rules)))
+    return Going(
+        tuple(removal for removal in removals if not is_dry or removal[0] is head or not own_reason(removal[0], rules))
+    )
 
 
 async def _over_cap(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
@@ -119,7 +127,7 @@ async def _over_cap(agent: Agent, rules: CleanupRules, found: RemovalTally) -> A
 async def _least_valuable(
     agent: Agent, rules: CleanupRules, found: RemovalTally, *, user_id: str, number: int
 ) -> AsyncIterator[Going]:
-    """Yield the least valuable memories of a user, at most 10,000; a head that a pinned version needs stays."""
+    """Yield the least valuable memories of a user, at most 10,000. A head with a pinned version stays."""
     number = min(number, EVICTED_AT_ONCE)
     of_user = both(STORED, equals("userId", user_id))
     pinned = await agent.store.count(agent.alias, both(of_user, IS_PINNED))
@@ -136,12 +144,12 @@ async def _least_valuable(
 
 
 async def _users(agent: Agent, found: RemovalTally) -> AsyncIterator[tuple[str, int]]:
-    """Yield how many memories each user will have left, of what is found to go."""
+    """Yield each user with the number of memories that remain after the removals found so far."""
     counts: Counter[str] = Counter()
     body = {"filter": STORED, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}
     async for points in read_pages(agent, body):
-        there = [point for point in points if "userId" in point["payload"] and point["id"] not in found.gone]
-        counts.update(point["payload"]["userId"] for point in there)
+        counted = [point for point in points if "userId" in point["payload"] and point["id"] not in found.gone]
+        counts.update(point["payload"]["userId"] for point in counted)
     for user_id, count in counts.items():
         yield user_id, count
 
@@ -153,25 +161,33 @@ PHASES: tuple[Phase, ...] = (
     _long_chains,
     _over_cap,
 )
-"""What is found one after the other: each counts on what the one before found being gone."""
+"""Phases in order. Each assumes that the rows found by the earlier ones are removed."""
 
 
 async def walk(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]]:
-    """The chains of some heads by the head's id, each oldest first, what was merged included, without tombstones."""
+    """Read the chains of some heads.
+
+    Returns:
+        Chains by the id of their head, each oldest first. They include the predecessors of merges, but no tombstones.
+    """
     chains = {head["id"]: [head] for head in heads}
     links = {head_id: predecessors(chain[0]) for head_id, chain in chains.items()}
-    while wanted := sorted({before for several in links.values() for before in several}):
-        points = await agent.store.retrieve(agent.alias, wanted, keys=ROW_KEYS)
+    while missing := sorted({before_id for several in links.values() for before_id in several}):
+        points = await agent.store.retrieve(agent.alias, missing, keys=ROW_KEYS)
         rows = {point["id"]: point["payload"] for point in points}
         for head_id, several in links.items():
-            found = [rows[before] for before in several if before in rows]
+            found = [rows[before_id] for before_id in several if before_id in rows]
             chains[head_id] += [row for row in found if as_row(row)]
-            links[head_id] = tuple(before for row in found for before in predecessors(row))
+            links[head_id] = tuple(before_id for row in found for before_id in predecessors(row))
     return {head_id: chain[::-1] for head_id, chain in chains.items()}
 
 
 async def pages(agent: Agent, filter_: Filter, *, limit: int) -> AsyncIterator[list[Row]]:
-    """Yield the rows behind a filter of memories that are not pending, page by page."""
+    """Yield the memories that match a filter, page by page, without tombstones and pending rows.
+
+    Args:
+        limit: Rows read per page.
+    """
     body = {"filter": filter_, "limit": limit, "with_payload": list(ROW_KEYS), "with_vector": False}
     async for points in read_pages(agent, body):
         yield [row for point in points if (row := as_row(point["payload"])) and not row.get("pending")]

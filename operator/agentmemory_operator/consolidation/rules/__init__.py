@@ -1,1 +1,1 @@
-"""What material, answers and facts have to be like."""
+"""Pure rules of consolidation: material for the model, checks of its answers, and plans."""

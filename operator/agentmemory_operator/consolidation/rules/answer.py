@@ -1,7 +1,7 @@
-"""What a model is asked to make of a batch of memories, and what of its answer can be read. Pure.
+"""Prompt, answer schema and parser for the consolidation of a batch. Pure.
 
-The answer has a bounded form (`SCHEMA`); ids in it that are not of the batch are dropped here, before anything else
-sees them. What is left says nothing yet about what is done: `rules/plan.py` decides.
+`SCHEMA` bounds the size of an answer. Memory ids that are not in the batch are dropped here, before any other code
+reads them. `rules/plan.py` decides the effects of the remaining findings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ SCHEMA: Mapping[str, Any] = {
     "required": [],
     "additionalProperties": False,
 }
-"""Of the answer; a list that is left out is empty."""
+"""JSON Schema of the answer. A missing list counts as empty."""
 
 TASK = """You consolidate the memories of one client. Read them, and report:
 - merged_facts: where two or more memories say the same or parts of one thing, one sentence or a few that say all of it.
@@ -81,15 +81,16 @@ TASK = """You consolidate the memories of one client. Read them, and report:
 - aliases: two names of one thing that the memories themselves use as such.
 - relations: how two named things stand to each other, where a memory says so.
 Leave out what you are not sure of: an empty answer is a good answer."""
-"""What is asked; the material and the form of the answer are told beside it."""
+"""Task of the model. Material and schema follow in the same instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaidFact:
-    """A fact that the model made of memories of the batch.
+    """Fact that the model made from memories of the batch.
 
     Attributes:
-        sources: their ids, each once.
+        content: Text of the fact.
+        sources: Distinct ids of the memories.
     """
 
     content: str
@@ -98,7 +99,7 @@ class SaidFact:
 
 @dataclass(frozen=True, slots=True)
 class SaidNote:
-    """What the model says of memories of the batch: why they contradict each other, or belong together."""
+    """Contradiction or connection that the model found, with the distinct ids of the memories and its description."""
 
     ids: tuple[str, ...]
     description: str
@@ -106,11 +107,13 @@ class SaidNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidEntity:
-    """What the model calls an entity.
+    """Entity that the model found.
 
     Attributes:
-        ids: memories of the batch that name it, as the model says.
-        aliases: its other names.
+        name: Full name.
+        kind: Kind of entity.
+        ids: Ids of memories of the batch that name it, according to the model.
+        aliases: Other names.
     """
 
     name: str
@@ -121,12 +124,17 @@ class SaidEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a model said of a batch; every id is of the batch.
+    """Findings of a model about a batch. All memory ids are in the batch.
 
     Attributes:
-        aliases: name and its alias.
-        relations: source, relation and target.
-        dropped: how often it named what is not of the batch.
+        facts: Facts with at least two sources.
+        contradictions: Contradictions of at least two memories.
+        connections: Connections of two memories.
+        categories: Category by memory id.
+        entities: Entities with at least one memory.
+        aliases: Pairs of name and alias.
+        relations: Triples of source, relation and target.
+        dropped: Number of ids in the answer that are not in the batch.
     """
 
     facts: tuple[SaidFact, ...] = ()
@@ -139,7 +147,11 @@ class Reading:
     dropped: int = 0
 
     def under(self, ids: Mapping[str, str]) -> "Reading":
-        """The same, with the ids of the memories in the place of the names that the model knows them by."""
+        """Return the findings with the model's short names of memories replaced by their ids.
+
+        Args:
+            ids: Memory id by short name.
+        """
 
         def named(names: Sequence[str]) -> tuple[str, ...]:
             return tuple(ids[name] for name in names)
@@ -155,11 +167,11 @@ class Reading:
 
 
 def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Reading:
-    """What an answer says of a batch.
+    """Parse an answer.
 
     Args:
-        answer: of `SCHEMA`.
-        batch: ids of the memories that the model was shown.
+        answer: Answer that matches `SCHEMA`.
+        batch: Short names of the memories that the model was shown.
     """
     dropped = sum(id_ not in batch for id_ in _ids_in(answer))
     facts = (

@@ -1,6 +1,6 @@
-"""Which memories are consolidated, and in which batches. Pure.
+"""Choose the memories to consolidate, and group them into batches. Pure.
 
-A batch is of one user or shared scope: nothing of one ever meets another's in a model's material.
+A batch contains memories of one user or shared scope, so a model never sees memories of two users together.
 """
 
 from collections import defaultdict
@@ -26,40 +26,41 @@ from agentmemory_operator.zones.rules.sealing import SEALED_KEY
 Row = Mapping[str, Any]
 
 CANDIDATE_KEYS = ("id", "userId", "type", "createdAt")
-"""What is read of a memory to choose batches; no text."""
+"""Payload keys read to choose batches. None of them contains text."""
 
 MATERIAL_CHARS = 120_000
-"""Of contents in one batch."""
+"""Maximum number of characters of the contents in one batch."""
 
 
 def candidates(created_before_ms: int, types: Sequence[str]) -> Filter:
-    """The filter of memories that no run has looked at yet.
+    """Build the filter for memories that no run has read yet.
 
-    Left out is what has a zone, what is an item or a working memory, and what has an end of its own: a fact made of it
+    It excludes memories with a zone, items, working memories, and memories with an expiry time: a fact made from one
     would outlive it.
 
     Args:
-        types: those that are looked at; none is all.
+        created_before_ms: Only memories created by then, Unix milliseconds.
+        types: Only memories of these types. Empty for all.
     """
-    unseen = [{"is_empty": {"key": key}} for key in (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY, "expiresAt")]
+    unread = [{"is_empty": {"key": key}} for key in (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY, "expiresAt")]
     old = {"key": "createdAt", "range": {"lte": created_before_ms}}
-    filter_ = both(STORED, UNSEALED, NOT_SUPERSEDED, *unseen, old, *([equals_any("type", types)] if types else []))
+    filter_ = both(STORED, UNSEALED, NOT_SUPERSEDED, *unread, old, *([equals_any("type", types)] if types else []))
     return filter_ | {"must_not": [IS_WORKING]}
 
 
 def is_candidate(row: Row) -> bool:
-    """Whether a memory, read later, still is one."""
-    gone = ("deletedAt", "pending", "supersededById", "zone", "expiresAt", "working")
-    seen = (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY)
-    return not any(row.get(key) for key in (*gone, *seen)) and bool(row.get("content"))
+    """Return whether a memory that was read later still is a candidate."""
+    hidden_keys = ("deletedAt", "pending", "supersededById", "zone", "expiresAt", "working")
+    read_keys = (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY)
+    return not any(row.get(key) for key in (*hidden_keys, *read_keys)) and bool(row.get("content"))
 
 
 def batches(rows: Iterable[Row], *, least: int) -> Iterator[list[str]]:
-    """Yield the ids of batches, each of one user, oldest memories first; users in the order of their oldest.
+    """Yield batches of ids, each of one user, oldest memories first. Users are ordered by their oldest memory.
 
     Args:
-        rows: with `CANDIDATE_KEYS`.
-        least: fewer memories of a user are left for another time.
+        rows: Rows with `CANDIDATE_KEYS`.
+        least: Minimum number of memories of a user; a user with fewer is skipped.
     """
     of_user: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -70,7 +71,7 @@ def batches(rows: Iterable[Row], *, least: int) -> Iterator[list[str]]:
 
 
 def within(rows: Sequence[Row], most: int = MATERIAL_CHARS) -> list[Row]:
-    """The first rows whose contents are no longer together than a model is shown; at least one."""
+    """Return the first rows with contents of at most `most` characters in total, but at least one row."""
     kept: list[Row] = []
     for row in rows:
         most -= len(row["content"])

@@ -1,9 +1,10 @@
-"""Which numbers, dates and names of what a model says stand in nothing that it was shown. Pure.
+"""Find numbers, dates and names in a model's statement that its sources do not contain. Pure.
 
-A figure counts as shown where a source has it in any usual spelling: 1,000 and 1000, 07 and 7, two and 2, May and
-2026-05. A name is a word with a capital letter; at the beginning of a sentence any word has one, so there it counts
-only where it is no usual one. Scripts without capital letters have no names here. What a statement says of the names
-and figures is not judged: a model may still turn a sentence round.
+A number counts as contained in any usual spelling: 1,000 and 1000, 07 and 7, two and 2, May and 2026-05. A name is a
+word with a capital letter. At the start of a sentence a capitalised word is no name if it is a common word. Scripts
+without capital letters have no names here.
+
+The relation between names and numbers is not checked: a model may still distort a sentence.
 """
 
 import re
@@ -17,7 +18,7 @@ _DAY = re.compile(r"\d{4}-(\d{2})-\d{2}")
 _DIGITS = re.compile(r"\d+")
 _PARTS = re.compile(r"[.,:/_-]")
 _POSSESSIVE = re.compile(r"['\u2019](?:s|S)?$")
-# A word of a source begins so where it is another form of it: lives, lived, living.
+# Two forms of a word share a stem: lives, lived, living.
 _STEM_CHARS = 3
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
@@ -31,7 +32,7 @@ _COUNTED = (
 _NUMBERS = {word: str(number) for number, word in enumerate(_COUNTED)}
 _NUMBERS |= {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100", "thousand": "1000"}
 _NUMBERS |= {"twice": "2", "dozen": "12", "first": "1", "second": "2", "third": "3", "once": "1"}
-# Counts are mostly something else: a pronoun, an order.
+# These words seldom count: they are pronouns or mark an order.
 _SELDOM_NUMBERS = frozenset({"one", "once", "first", "second", "third"})
 _USUAL_TEXT = """
 a about after all also always an and another any are as ask asks assistant at be because before both but buy buys by
@@ -44,16 +45,16 @@ stays studies studied that the their then there these they third this those thou
 user users uses usually visited wants want was we went were what when where which while who whose why will with
 without work worked works would yes you your
 """
-# Words that begin a sentence without naming anything.
+# Common words at the start of a sentence, which are no names.
 _USUAL = frozenset(_USUAL_TEXT.split())
 
 
 def unfounded(statement: str, sources: Iterable[str], *, words: Iterable[str] = ()) -> tuple[str, ...]:
-    """The numbers, dates and names of a statement that no source has, each once, in order.
+    """Return the numbers, dates and names of a statement that no source contains, each once, in order.
 
     Args:
-        sources: the texts that it was made of, and who is known to have said them.
-        words: count where they stand as they are, as a date does.
+        sources: Texts it was made from, and names of their speakers.
+        words: Additional words that the statement may contain literally, e.g. dates.
     """
     known, figures = _known(sources)
     known |= {word.casefold() for word in words}
@@ -70,7 +71,7 @@ def unfounded(statement: str, sources: Iterable[str], *, words: Iterable[str] = 
 
 
 def _words(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the words of a text, and whether each begins a sentence."""
+    """Yield the words of a text, each with True if it starts a sentence."""
     end = 0
     for found in _WORD.finditer(text):
         between = text[end : found.start()]
@@ -79,7 +80,7 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _known(sources: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The words and the figures of the sources."""
+    """Return the words and the numbers in the sources."""
     words: set[str] = set()
     figures: set[str] = set()
     for source in sources:
@@ -97,7 +98,7 @@ def _known(sources: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _figures(word: str) -> Iterator[str]:
-    """Yield the numbers within a word, without what separates thousands and leading zeros."""
+    """Yield the numbers within a word, without thousands separators and leading zeros."""
     if _THOUSANDS.fullmatch(word):
         word = word.replace(",", "")
     if _DECIMAL.fullmatch(word):
@@ -117,7 +118,7 @@ def _is_known(word: str, words: frozenset[str], figures: frozenset[str], *, begi
         return True
     if folded in _NUMBERS and _NUMBERS[folded] in figures and not word[0].isupper():
         return True
-    if not any(sign.isupper() for sign in word):
+    if not any(char.isupper() for char in word):
         return folded not in _NUMBERS or folded in _SELDOM_NUMBERS
     if (month := _month_of(word)) is not None:
         return MONTHS[month - 1] in words or MONTHS[month - 1][:_SHORT_CHARS] in words
@@ -128,7 +129,7 @@ def _is_known(word: str, words: frozenset[str], figures: frozenset[str], *, begi
 
 
 def _month_of(word: str) -> int | None:
-    """The number of a month's name, capital letter and all: 'may' is no month."""
+    """Return the number of a month's name with a capital letter, or None: `may` is no month."""
     folded = word.casefold()
     if not word[:1].isupper():
         return None

@@ -1,8 +1,8 @@
-r"""How what others wrote is shown to a model: as JSON between two marks, which nothing within can be. Pure.
+r"""Render memories as material for a language model: JSON between two marks that no memory can contain. Pure.
 
-Within, `<`, `>` and all that does not show is written `\uXXXX`: no text can end the material, add a field to it, or
-look like something else than it is. Whether a model obeys a text all the same, nobody can rule out: what its answer
-may bring about is bounded where it is read.
+In the JSON, `<`, `>` and all invisible characters are written as `\uXXXX`. So no text can end the material, add a field
+to it, or look like other text. A model may still follow an instruction in the material. Therefore the code that parses
+its answers limits their effects.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-# Control, format and private characters, lone surrogates, and what ends a line.
+# Unicode categories: control, format, private and unassigned characters, surrogates, and line separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 _PLANE = 0x10000
@@ -27,11 +27,11 @@ _RULE = (
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a model is given to read.
+    """Material for a model.
 
     Attributes:
-        text: the material between its marks.
-        rule: what the instructions have to say of it.
+        text: Material between its marks.
+        rule: Text about it for the instructions.
     """
 
     text: str
@@ -39,31 +39,31 @@ class Material:
 
 
 def wrap(rows: Sequence[Row], mark: str) -> Material:
-    """Rows as material.
+    """Render rows as material.
 
     Args:
-        rows: JSON objects, each with an `id` of ours.
-        mark: made at random for this one call.
+        rows: JSON objects, each with a short `id` chosen by the caller.
+        mark: Random text, new for each call, so that no row can contain it.
     """
-    shown = json.dumps(list(rows), ensure_ascii=False, separators=(",", ":"))
-    safe = shown.translate({ord(sign): _escaped(sign) for sign in set(shown) if _is_hidden(sign)})
-    return Material(f"<material {mark}>\n{safe}\n</material {mark}>", _RULE.format(mark=mark))
+    text = json.dumps(list(rows), ensure_ascii=False, separators=(",", ":"))
+    escaped_text = text.translate({ord(char): _escaped(char) for char in set(text) if _is_hidden(char)})
+    return Material(f"<material {mark}>\n{escaped_text}\n</material {mark}>", _RULE.format(mark=mark))
 
 
 def instruct(task: str, material: Material, schema: Mapping[str, Any]) -> str:
-    """The instructions of a call: the task, what the material is, and the form of the answer."""
+    """Build the instructions of a model call: task, rule for the material, JSON Schema of the output."""
     form = json.dumps(schema, separators=(",", ":"))
     return f"{task}\n\n{material.rule}\n\nAnswer with one JSON object of this JSON Schema, and nothing else:\n{form}"
 
 
-def _is_hidden(sign: str) -> bool:
-    if sign.isascii():
-        return sign in "<>" or not sign.isprintable()
-    return unicodedata.category(sign) in _HIDDEN
+def _is_hidden(char: str) -> bool:
+    if char.isascii():
+        return char in "<>" or not char.isprintable()
+    return unicodedata.category(char) in _HIDDEN
 
 
-def _escaped(sign: str) -> str:
-    """A sign as JSON escapes it: beyond the first plane as two halves."""
-    point = ord(sign)
+def _escaped(char: str) -> str:
+    """Return a character as a JSON escape; a character beyond the first plane as a surrogate pair."""
+    point = ord(char)
     halves = (point,) if point < _PLANE else (0xD800 + ((point - _PLANE) >> 10), 0xDC00 + ((point - _PLANE) & 0x3FF))
     return "".join(f"\\u{half:04x}" for half in halves)

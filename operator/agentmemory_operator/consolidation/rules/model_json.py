@@ -19,7 +19,7 @@ from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit, Sche
 
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-# Each opening brace that begins no JSON costs one attempt, which may read the rest of the text.
+# Each opening brace that starts no JSON object costs one attempt, which may read the rest of the text.
 MAX_ATTEMPTS = 100
 
 _DECODER = JSONDecoder()
@@ -49,7 +49,7 @@ def _without_thoughts(text: str) -> str:
     # Tags inside a bare or fenced answer are the text of a memory.
     if text.lstrip().startswith(("{", "```", "~~~")):
         return text
-    # Some servers cut off the opening tag with the prompt: a closing tag alone ends a thought that began with the text.
+    # Some servers cut off the opening tag with the prompt. Then the text up to the last closing tag is a thought.
     return _THOUGHT_END.split(_THOUGHT.sub("", text))[-1]
 
 
@@ -61,7 +61,7 @@ def _objects_in(text: str) -> Iterator[Any]:
             return
         try:
             _, end = _DECODER.raw_decode(text, place)
-            # Python's reader finds the end, but takes NaN and lone surrogates.
+            # Python's decoder finds the end, but accepts NaN and lone surrogates, which orjson rejects.
             yield orjson.loads(text[place:end])
         except (JSONDecodeError, RecursionError):
             place += 1

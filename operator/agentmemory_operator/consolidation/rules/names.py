@@ -1,8 +1,10 @@
-"""Which names of a model's answer count, and which memories have them. Pure.
+"""Decide which names in a model's answer are accepted, and which memories they are stored on. Pure.
 
-A name counts only where it stands: an entity on the memories that the model names and that have one of its spellings as
-whole words, an alias or a relation where memories of the batch have both names. So a model can name nothing that nobody
-wrote. What the lists of the agent take for no name is none here either.
+- An entity is accepted if one of the memories that the model lists for it contains its name as whole words. It is
+  stored on those of them that contain its name or an accepted alias.
+- An alias or relation between two names is accepted if memories of the batch contain both names.
+
+So a model cannot store a name that no memory contains. Words that the agent's lists exclude as names are rejected.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +19,13 @@ from agentmemory_operator.memories.rules.words import SearchedText, searched
 
 @dataclass(frozen=True, slots=True)
 class BatchNames:
-    """What is noted of the names in a batch.
+    """Accepted names of a batch.
 
     Attributes:
-        entities: those that some memory names.
-        of_memories: by memory: what it names.
-        aliases: name and its alias.
+        entities: Accepted entities.
+        of_memories: Entities by id of the memory that names them.
+        aliases: Pairs of name and alias.
+        relations: Triples of source, relation and target.
     """
 
     entities: tuple[SaidEntity, ...] = ()
@@ -31,19 +34,21 @@ class BatchNames:
     relations: tuple[SaidRelation, ...] = ()
 
     def named_by(self, content: str) -> tuple[tuple[str, str], ...]:
-        """Name and kind of the entities that a text names."""
+        """Return name and kind of the entities that a text names."""
         text = searched(content)
-        return tuple((one.name, one.kind) for one in self.entities if _names(text, one))
+        return tuple((entity.name, entity.kind) for entity in self.entities if _names(text, entity))
 
 
 NO_NAMES = BatchNames()
 
 
 def names_of(by_id: Mapping[str, Mapping[str, Any]], findings: Reading, lists: EntityLists) -> BatchNames:
-    """What of the names in an answer is noted.
+    """Select the accepted names of an answer.
 
     Args:
-        by_id: the memories of the batch.
+        by_id: Memories of the batch by id.
+        findings: Findings with memory ids.
+        lists: Words that are not names.
     """
     texts = {id_: searched(row["content"]) for id_, row in by_id.items()}
 
@@ -52,17 +57,19 @@ def names_of(by_id: Mapping[str, Mapping[str, Any]], findings: Reading, lists: E
 
     entities: list[SaidEntity] = []
     of_memories: dict[str, tuple[Entity, ...]] = {}
-    for said in findings.entities:
-        if are_said([said.name], said.ids):
-            one = replace(said, aliases=tuple(alias for alias in said.aliases if are_said([alias], said.ids)))
-            entities.append(one)
-            for id_ in one.ids:
-                if _names(texts[id_], one):
-                    of_memories[id_] = (*of_memories.get(id_, ()), Entity(one.name, one.kind))
-    aliases = [(one.name, alias) for one in entities for alias in one.aliases]
+    for candidate in findings.entities:
+        if are_said([candidate.name], candidate.ids):
+            entity = replace(
+                candidate, aliases=tuple(alias for alias in candidate.aliases if are_said([alias], candidate.ids))
+            )
+            entities.append(entity)
+            for id_ in entity.ids:
+                if _names(texts[id_], entity):
+                    of_memories[id_] = (*of_memories.get(id_, ()), Entity(entity.name, entity.kind))
+    aliases = [(entity.name, alias) for entity in entities for alias in entity.aliases]
     aliases += [pair for pair in findings.aliases if are_said(pair)]
     distinct = {(fold(name), fold(alias)): (name, alias) for name, alias in aliases if fold(name) != fold(alias)}
-    relations = tuple(one for one in findings.relations if are_said((one[0], one[2])))
+    relations = tuple(relation for relation in findings.relations if are_said((relation[0], relation[2])))
     return BatchNames(tuple(entities), of_memories, tuple(distinct.values()), relations)
 
 

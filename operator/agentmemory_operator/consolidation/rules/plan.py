@@ -1,17 +1,18 @@
-"""What is done about what a model said of a batch. Pure: the executor has no decision to make.
+"""Plan the effects of a model's findings about a batch. Pure: the executor makes no decisions.
 
-| said | done |
+| finding | effect |
 |---|---|
-| a fact made of two or more | stored; the sources that may be superseded are, the others are cited |
-| a fact with a number, name or date that none of its sources has | proposed: a person approves it or not |
-| a contradiction | an event of high importance that cites the memories |
-| a connection | noted on both memories |
-| a category | set where there was none, or `general` |
-| an entity | noted on the memories that name it, and on facts that do; its other names are aliases |
-| an alias, a relation | noted of the user, where memories have both names |
-| nothing | the memory is marked: no later run reads it again |
+| a fact made from two or more memories | stored; supersedes the sources that may be superseded, cites the others |
+| a fact with a number, name or date that no source contains | proposed: it needs an approval |
+| a contradiction | a memory of an event, with high importance, that cites the memories |
+| a connection | stored on both memories |
+| a category | set if there was none, or `general` |
+| an entity | stored on the memories and facts that name it; its other names become aliases |
+| an alias, a relation | stored for the user, if memories contain both names |
+| none | the memory is marked as read: no later run reads it again |
 
-A description that says what no source says is left out: whoever writes a memory could have written it.
+A description with a number, name or date that no source contains is dropped: an instruction in a memory may have caused
+it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 Row = Mapping[str, Any]
 
-# Something that happened or was decided stays as it was said.
+# Types about events and decisions: their memories are not superseded.
 CITED_TYPES = frozenset({"event", "decision", "episodic"})
 KNOWLEDGE_TYPES = ("fact", "semantic")
 EVENT_TYPES = ("event", "episodic")
@@ -38,7 +39,7 @@ CONTRADICTION = "These memories contradict each other"
 CONNECTION = "These memories belong together"
 
 Ungrounded = Callable[[str, Sequence[str]], Sequence[str]]
-"""What a text says (numbers, names, dates) that none of some texts does."""
+"""Returns the numbers, names and dates of a text that none of the source texts contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +47,16 @@ class Fact:
     """A fact to store.
 
     Attributes:
-        sources: what it was made of.
-        replaced: those of them that it supersedes; none lets it stand beside all.
-        missing: what none of them says; where there is any, the fact waits for an approval.
-        entities: name and kind of those that it names.
-        collapses: it is made of the versions of one memory, and becomes the newest of them.
+        content: Text of the fact.
+        type: Memory type.
+        sources: Ids of the memories it was made from.
+        replaced: Ids of the sources that it supersedes. Empty to supersede none.
+        importance: 0 to 1.
+        missing: Numbers, names and dates that no source contains. If there are any, the fact needs an approval.
+        domain: Field of knowledge, or None.
+        knowledge_category: Category that all sources share, or None.
+        entities: Name and kind of each entity that it names.
+        collapses: True if it was made from the versions of one memory, and becomes the newest version.
     """
 
     content: str
@@ -67,7 +73,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradiction:
-    """An event to store."""
+    """A memory about a contradiction to store."""
 
     content: str
     type: str
@@ -77,14 +83,20 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """What is done about one batch.
+    """Planned effects for one batch.
 
     Attributes:
-        connections: by memory: ids of those that it belongs together with, and why.
-        categories: by memory.
-        entities: by memory: what it names.
-        seen: ids of all memories of the batch.
-        dropped: how often the model named what is not of the batch.
+        user_id: User who owns the memories.
+        facts: Facts to store.
+        proposed: Facts that need an approval.
+        contradictions: Memories about contradictions.
+        connections: By memory id: ids of connected memories, each with a description.
+        categories: Category by memory id.
+        entities: Entities by id of the memory that names them.
+        aliases: Pairs of name and alias.
+        relations: Triples of source, relation and target.
+        seen: Ids of all memories of the batch.
+        dropped: Number of ids in the answer that are not in the batch.
     """
 
     user_id: str
@@ -102,28 +114,36 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The types of an agent; none is any type."""
+    """Memory types of an agent.
+
+    Attributes:
+        types: Types with their rules. Empty if any type is accepted.
+        default: Type of memories without a type.
+    """
 
     types: tuple[MemoryType, ...]
     default: str
 
     def of(self, name: str) -> MemoryType | None:
-        """The rules of a type."""
+        """Return the type with this name, or None."""
         return next((type_ for type_ in self.types if type_.name == name), None)
 
     def knowledge(self, rows: Sequence[Row]) -> str:
-        """The type of what is made of some memories."""
+        """Return the type of a fact made from some memories.
+
+        That is their common type if its memories may be superseded, else `fact`, `semantic` or the default type.
+        """
         same: set[str] = {row["type"] for row in rows}
         if len(same) == 1 and (only := same.pop()) not in CITED_TYPES and self.is_free(only):
             return only
         return self._first(KNOWLEDGE_TYPES)
 
     def event(self) -> str:
-        """The type of what happened."""
+        """Return the type for events: `event`, `episodic` or the default type."""
         return self._first(EVENT_TYPES)
 
     def is_free(self, name: str) -> bool:
-        """Whether memories of a type may be superseded, and outlive their session."""
+        """Return whether memories of a type may be superseded and outlive their session."""
         kind = self.of(name)
         return kind is None or not (kind.immutable or kind.lasts_a_session)
 
@@ -132,9 +152,10 @@ class Kinds:
 
 
 def may_be_superseded(row: Row, kinds: Kinds) -> bool:
-    """Whether a fact may take the place of a memory; else it cites it.
+    """Return whether a fact may supersede a memory. Otherwise it cites the memory.
 
-    One with a key or subject that its type goes by has its own successor: the next that is stored under it.
+    A memory with an identity is not superseded: its next version is the next memory stored under its key or subject.
+    Neither is a pinned or locked memory.
     """
     if row["type"] in CITED_TYPES or not kinds.is_free(row["type"]):
         return False
@@ -144,11 +165,14 @@ def may_be_superseded(row: Row, kinds: Kinds) -> bool:
 def plan_batch(
     rows: Sequence[Row], findings: Reading, kinds: Kinds, ungrounded: Ungrounded, lists: EntityLists | None
 ) -> BatchPlan:
-    """What is done about a batch.
+    """Build the plan for a batch.
 
     Args:
-        rows: the batch, of one user.
-        lists: what is no name; None where the agent has no entities.
+        rows: Memories of the batch, all of one user.
+        findings: Findings with memory ids.
+        kinds: Memory types of the agent.
+        ungrounded: Finds parts of a text without a source.
+        lists: Words that are not names. None if the agent has no entities.
     """
     by_id = {row["id"]: row for row in rows}
     names = names_of(by_id, findings, lists) if lists else NO_NAMES
@@ -175,20 +199,20 @@ def plan_batch(
     )
 
 
-def _facts(by_id: Mapping[str, Row], said: Sequence[SaidFact], kinds: Kinds, ungrounded: Ungrounded) -> Iterator[Fact]:
-    """Yield the facts; a memory is superseded by the first that was made of it, and cited by the others."""
-    taken: set[str] = set()
-    for fact in said:
+def _facts(by_id: Mapping[str, Row], found: Sequence[SaidFact], kinds: Kinds, ungrounded: Ungrounded) -> Iterator[Fact]:
+    """Yield the facts. The first fact made from a memory supersedes it; further ones cite it."""
+    superseded_ids: set[str] = set()
+    for fact in found:
         rows = [by_id[id_] for id_ in fact.sources]
         missing = tuple(ungrounded(fact.content, [row["content"] for row in rows]))
-        free = [row["id"] for row in rows if may_be_superseded(row, kinds) and row["id"] not in taken]
+        replaceable = [row["id"] for row in rows if may_be_superseded(row, kinds) and row["id"] not in superseded_ids]
         type_ = kinds.knowledge(rows)
-        taken.update(free)
+        superseded_ids.update(replaceable)
         yield Fact(
             content=fact.content,
             type=type_,
             sources=fact.sources,
-            replaced=tuple(free),
+            replaced=tuple(replaceable),
             importance=max(row.get("importance", 0.5) for row in rows),
             missing=missing,
             domain=_domain(rows, kinds.of(type_)),
@@ -199,10 +223,10 @@ def _facts(by_id: Mapping[str, Row], said: Sequence[SaidFact], kinds: Kinds, ung
 def _contradiction(by_id: Mapping[str, Row], note: SaidNote, kinds: Kinds, ungrounded: Ungrounded) -> Contradiction:
     type_ = kinds.event()
     kind = kinds.of(type_)
-    said = _grounded(note, by_id, ungrounded)
+    description = _grounded(note, by_id, ungrounded)
     events = kind.event_types if kind else ()
     return Contradiction(
-        content=f"{CONTRADICTION}: {said}" if said else f"{CONTRADICTION}.",
+        content=f"{CONTRADICTION}: {description}" if description else f"{CONTRADICTION}.",
         type=type_,
         sources=tuple(sorted(note.ids)),
         event_type="system_event" if "system_event" in events else next(iter(events), None),
@@ -214,16 +238,16 @@ def _connections(
 ) -> dict[str, dict[str, str]]:
     connected: dict[str, dict[str, str]] = {}
     for note in notes:
-        said = _grounded(note, by_id, ungrounded) or f"{CONNECTION}."
-        for one, other in (note.ids, note.ids[::-1]):
-            others = connected.setdefault(one, {})
+        description = _grounded(note, by_id, ungrounded) or f"{CONNECTION}."
+        for memory_id, other in (note.ids, note.ids[::-1]):
+            others = connected.setdefault(memory_id, {})
             if len(others) < MAX_CONNECTIONS:
-                others.setdefault(other, said)
+                others.setdefault(other, description)
     return connected
 
 
 def _grounded(note: SaidNote, by_id: Mapping[str, Row], ungrounded: Ungrounded) -> str:
-    """A description; empty where it says what none of the memories does."""
+    """Return a description, or '' if it has parts without a source."""
     return "" if ungrounded(note.description, [by_id[id_]["content"] for id_ in note.ids]) else note.description
 
 

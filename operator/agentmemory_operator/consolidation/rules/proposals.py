@@ -1,8 +1,8 @@
-"""Facts that wait for an approval: what is kept of one, and where. Pure.
+"""Facts that wait for an approval, and how they are stored. Pure.
 
-A proposal lies in the collection of its agent, as a tombstone with the fact beside: whoever reads memories takes it for
-something that is gone, it goes wherever the points go, and is erased with its user. After a week or more it goes with
-the other tombstones.
+A proposal is a point in the agent's collection: a tombstone with the fact in an additional key. Readers of memories
+treat it as deleted, snapshots and rebuilds include it, and erasing its user removes it. It is purged with other
+tombstones, after a week or more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,17 +16,17 @@ from agentmemory_operator.memories.rules.record import RUN_KEY, TOMBSTONE_KEY, P
 PROPOSAL_KEY = "proposal"
 
 PROPOSED: Filter = {"must": [{"must_not": [{"is_empty": {"key": f"{PROPOSAL_KEY}.content"}}]}]}
-"""The filter of proposals."""
+"""Filter for proposals."""
 
 
 def proposed_of(ids: Iterable[str]) -> Filter:
-    """The filter of proposals that were made of any of these memories."""
+    """Build the filter for proposals made from any of these memories."""
     return both(PROPOSED, {"key": f"{PROPOSAL_KEY}.sources", "match": {"any": list(ids)}})
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A fact that waits."""
+    """Fact that waits for an approval."""
 
     id: str
     user_id: str
@@ -35,7 +35,7 @@ class Proposal:
 
 
 def proposal_of(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int) -> Payload:
-    """The payload of the point that keeps a fact."""
+    """Build the payload of a proposal's point."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
     kept = {key: value for key, value in asdict(fact).items() if value is not None}
     own = {"id": id_, "userId": user_id, "rev": 1, "pending": False, RUN_KEY: run_id}
@@ -43,11 +43,11 @@ def proposal_of(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int)
 
 
 def proposal_in(payload: Mapping[str, Any]) -> Proposal | None:
-    """The proposal that a point keeps; None of any other, and of one that was not written by us."""
-    said: Any = payload.get(PROPOSAL_KEY)
+    """Parse the proposal in a payload; None if it has none, or a malformed one."""
+    stored: Any = payload.get(PROPOSAL_KEY)
     try:
-        kept: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
-        return Proposal(payload["id"], payload["userId"], payload[RUN_KEY], Fact(**kept))
+        fields: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
+        return Proposal(payload["id"], payload["userId"], payload[RUN_KEY], Fact(**fields))
     except (AttributeError, KeyError, TypeError):
         return None
 

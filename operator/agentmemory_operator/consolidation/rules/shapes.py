@@ -1,16 +1,16 @@
 """Fit a model's answer to a schema: keep the parts that match, drop the rest. Pure.
 
-Models rarely ignore a schema, but often miss it in one place: a field more, `"High"` for `"high"`, one memory of ten
-without its sources. Such an answer keeps its value, so a part that does not match is dropped by itself:
+Models rarely ignore a schema, but often violate it in one place: an extra field, `"High"` for `"high"`, one memory of
+ten without sources. The rest of such an answer is useful, so only the part that does not match is dropped:
 
 | part of the answer | if it does not match |
 |---|---|
 | a field that the schema does not name | ignored |
 | an item of a list, or an item beyond `maxItems` | dropped and counted |
 | an optional field | dropped and counted |
-| a required field, or a list none of whose items match | the object or list around it does not match |
+| a required field, or a list without matching items | the object or list around it does not match |
 
-The schema is ours and small; the value may be anything. Recursion is never deeper than the schema.
+The schema is trusted and small; the value is untrusted. Recursion is never deeper than the schema.
 """
 
 from collections.abc import Mapping
@@ -48,10 +48,10 @@ class Fitted:
 def fit(value: Any, schema: Schema, path: str = "") -> Fitted:
     """Return the part of a value that matches a schema.
 
-    Strings match an `enum` whatever their case and surrounding spaces; the result has the spelling of the schema.
+    Strings match an `enum` regardless of case and surrounding spaces; the result has the spelling of the schema.
 
     Raises:
-        Misfit: If the value or a required part of it does not match, or if parts were dropped and nothing is left.
+        Misfit: If the value or a required part of it does not match, or if parts were dropped and nothing remains.
     """
     kind = schema["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
@@ -114,7 +114,7 @@ def _fit_scalar(value: Any, schema: Schema, path: str) -> Any:
         matches = [name for name in schema["enum"] if name == value or name.casefold() == folded]
         if not matches:
             raise Misfit(f"{path} is not one of the allowed values")
-        # Names that differ in case alone are told apart by their exact spelling.
+        # Names that differ only in case are distinguished by their exact spelling.
         return value if value in matches else matches[0]
     if isinstance(value, str):
         if not schema.get("minLength", 0) <= len(value) <= schema["maxLength"]:

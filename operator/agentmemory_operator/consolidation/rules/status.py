@@ -1,4 +1,4 @@
-"""Consolidations in an object's status: what is due, what was asked for, and what the last one came to. Pure."""
+"""Consolidations in the status of an object: the next action, requests in the annotation, and the last result. Pure."""
 
 import hashlib
 import re
@@ -16,19 +16,19 @@ from agentmemory_operator.spec.times import parse_time, render_second
 Json = dict[str, Any]
 
 CONSOLIDATED = "Consolidated"
-"""The type of the condition."""
+"""Type of the condition."""
 LAST, NEXT = "lastConsolidation", "nextConsolidationTime"
 
 RETRY_MS = 900_000
-"""After a run that failed, the next comes so much later, or when it is due anyway."""
+"""Delay before a failed run is repeated, unless the next scheduled run is earlier."""
 MOST_ASKED_CHARS = 128
 TIME_ZONE = "Etc/UTC"
-# Of a consolidation, or of a distillation, which the API made.
+# Ids of consolidations are hex digits, those of distillations UUIDs: both may be undone.
 _RUN_ID = re.compile(r"[0-9a-f]{12}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Action(StrEnum):
-    """What is done."""
+    """Kind of action."""
 
     RUN = "Run"
     DRY_RUN = "DryRun"
@@ -43,12 +43,13 @@ NEEDS_MODEL = frozenset({Action.RUN, Action.DRY_RUN})
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What is to be done next.
+    """Next action for an object.
 
     Attributes:
-        run: id of the run that it is, or is about.
-        due_ms: Unix milliseconds; 0 is now.
-        asked: what the annotation said, None where the schedule asks.
+        action: Kind of action.
+        run: Id of the run to do, undo, approve or reject.
+        due_ms: Unix milliseconds; 0 for at once.
+        asked: Value of the annotation that requests it. None for a scheduled run.
     """
 
     action: Action
@@ -58,29 +59,30 @@ class Errand:
 
 
 def asking(stamp: str, action: Action, run: str | None = None) -> str:
-    """The value of the annotation that asks for something.
+    """Build the value of the annotation that requests an action.
 
     Args:
-        stamp: makes it another value than the one before.
+        stamp: Unique text, so that a repeated request differs from the previous one.
+        run: Id of the run to undo, approve or reject.
     """
     word = next((word for word, meant in _WORDS.items() if meant is action), None)
     return " ".join(part for part in (stamp, word, run) if part)
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a text is the id of a run."""
+    """Return whether a text is the id of a run."""
     return bool(_RUN_ID.fullmatch(text))
 
 
 def errand_of(memory: AgentMemory, settings: ConsolidationSettings | None, last: Mapping[str, Any]) -> Errand | None:
-    """What is to be done next for an object; None where nothing is.
+    """Return the next action for an object, or None.
 
     Args:
-        settings: None where the object names no model.
-        last: `status.lastConsolidation` as it now is.
+        settings: None if the object names no model.
+        last: Present value of `status.lastConsolidation`.
     """
-    if (asked := _asked(memory, last)) and (settings or asked.action not in NEEDS_MODEL):
-        return asked
+    if (requested := _requested_action(memory, last)) and (settings or requested.action not in NEEDS_MODEL):
+        return requested
     if settings is None or not settings.is_scheduled:
         return None
     since = last.get("time") or memory.metadata.creation_timestamp
@@ -92,8 +94,8 @@ def errand_of(memory: AgentMemory, settings: ConsolidationSettings | None, last:
     return Errand(Action.RUN, _run_id(memory, str(due)), due)
 
 
-def _asked(memory: AgentMemory, last: Mapping[str, Any]) -> Errand | None:
-    """What the annotation asks for, once; None of what it may not say."""
+def _requested_action(memory: AgentMemory, last: Mapping[str, Any]) -> Errand | None:
+    """Return the action that the annotation requests. None if it was done, or the value is not valid."""
     text = memory.metadata.annotations.get(CONSOLIDATION_REQUESTED, "")
     if not text or len(text) > MOST_ASKED_CHARS or text == last.get("requested"):
         return None
@@ -108,13 +110,13 @@ def _asked(memory: AgentMemory, last: Mapping[str, Any]) -> Errand | None:
 
 
 def _run_id(memory: AgentMemory, of: str) -> str:
-    """The same for every attempt at a run, whoever makes it."""
+    """Return the id of a run: the same in every attempt and in every process."""
     return hashlib.sha256(f"{memory.metadata.uid}\x00{of}".encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something did not come to its end."""
+    """Reason and message of a failed action."""
 
     reason: str
     message: str
@@ -123,10 +125,13 @@ class Failure:
 def last_status(
     errand: Errand, told: Mapping[str, Any], failure: Failure | None, *, begun_ms: int, took_ms: float
 ) -> Json:
-    """`status.lastConsolidation` after an errand.
+    """Build `status.lastConsolidation` after an action.
 
     Args:
-        told: what it came to, by the fields of the status.
+        told: Result of the action, as status fields.
+        failure: None if the action succeeded.
+        begun_ms: Start, Unix milliseconds.
+        took_ms: Duration in milliseconds.
     """
     status: Json = {
         "time": render_second(begun_ms / 1000),
@@ -144,12 +149,12 @@ def last_status(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How consolidation of an object is.
+    """State of consolidation for an object.
 
     Attributes:
-        last: of the last errand, as the status has it; empty before the first.
-        next_ms: when the next run is due, Unix milliseconds; None is never.
-        fault: why the schedule can never be followed; None where it can.
+        last: `status.lastConsolidation`; empty before the first action.
+        next_ms: Time of the next run, Unix milliseconds. None for never.
+        fault: Error in the schedule, or None.
     """
 
     last: Mapping[str, Any]
@@ -158,27 +163,27 @@ class Standing:
 
 
 def with_consolidation(status: Json, standing: Standing, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
-    """A status that says how consolidation is.
+    """Return the status with the fields and the condition about consolidation.
 
     Args:
-        status: what a pass has to say.
-        old: the status before.
-        generation: the object's.
+        status: New status without them.
+        old: Previous status.
+        generation: Generation of the object.
         now: RFC 3339 UTC.
     """
-    bare, last, next_ms = without_consolidation(status), standing.last, standing.next_ms
-    told: Json = ({LAST: dict(last)} if last else {}) | ({NEXT: render_second(next_ms / 1000)} if next_ms else {})
+    other_fields, last, next_ms = without_consolidation(status), standing.last, standing.next_ms
+    fields: Json = ({LAST: dict(last)} if last else {}) | ({NEXT: render_second(next_ms / 1000)} if next_ms else {})
     state = _rejected(standing.fault) if standing.fault else _state(last)
-    before = condition_of(old, CONSOLIDATED)
+    old_condition = condition_of(old, CONSOLIDATED)
     if state is None:
-        states = [dict(before)] if before and last else []
+        states = [dict(old_condition)] if old_condition and last else []
     else:
-        states = merge_conditions([before] if before else [], [state], generation=generation, now=now)
-    return bare | told | {"conditions": [*(bare.get("conditions") or []), *states]}
+        states = merge_conditions([old_condition] if old_condition else [], [state], generation=generation, now=now)
+    return other_fields | fields | {"conditions": [*(other_fields.get("conditions") or []), *states]}
 
 
 def without_consolidation(status: Json) -> Json:
-    """A status that says nothing of consolidation, as of an object without a model."""
+    """Return the status without fields and condition about consolidation, for an object without a model."""
     others = {name: value for name, value in status.items() if name not in (LAST, NEXT)}
     if "conditions" in others:
         others["conditions"] = [item for item in others["conditions"] or [] if item["type"] != CONSOLIDATED]
@@ -191,7 +196,7 @@ def _rejected(fault: str) -> ConditionState:
 
 
 def _state(last: Mapping[str, Any]) -> ConditionState | None:
-    """The condition after the last errand; None where that says nothing new of runs."""
+    """Return the condition after the last action; None if that was not a run."""
     if last.get("action") != Action.RUN:
         return None
     counts = last.get("counts") or {}
@@ -207,5 +212,5 @@ def _state(last: Mapping[str, Any]) -> ConditionState | None:
 
 
 def described(counts: Mapping[str, Any]) -> str:
-    """`read 12, merged 3`."""
+    """Render counts as text, e.g. `read 12, merged 3`."""
     return ", ".join(f"{name} {number}" for name, number in counts.items() if number) or "nothing to consolidate"

@@ -1,1 +1,1 @@
-"""What controllers decides, by no clock, file, socket or port."""
+"""Pure rules of the controllers: no clock, file, socket or port."""

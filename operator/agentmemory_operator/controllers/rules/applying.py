@@ -1,4 +1,4 @@
-"""What an object is once a manifest was applied to it. Pure."""
+"""Predict an object after a manifest is applied to it. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,18 +11,18 @@ _FIELD = "f:"
 
 
 def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
-    """The manifest with those annotations of the live object that its apply leaves, as an approval given by a command.
+    """Return the manifest with the live object's annotations that applying it keeps, such as an approval by a command.
 
-    What was applied before and is no more in the manifest goes.
+    Annotations that were applied earlier and are no longer in the manifest are removed.
     """
-    metadata, there = manifest["metadata"], live["metadata"].get("annotations") or {}
-    removed = _last_applied(there) | _applied_alone(live["metadata"].get("managedFields") or ())
-    kept = {name: value for name, value in there.items() if name not in removed and name != LAST_APPLIED}
+    metadata, live_annotations = manifest["metadata"], live["metadata"].get("annotations") or {}
+    removed = _last_applied(live_annotations) | _applied_alone(live["metadata"].get("managedFields") or ())
+    kept = {name: value for name, value in live_annotations.items() if name not in removed and name != LAST_APPLIED}
     return {**manifest, "metadata": {**metadata, "annotations": kept | (metadata.get("annotations") or {})}}
 
 
 def _last_applied(annotations: Json) -> set[str]:
-    """The annotations of the manifest that a client applied last."""
+    """Return the annotations in the manifest of the last client-side apply."""
     try:
         return set(json.loads(annotations.get(LAST_APPLIED, "{}"))["metadata"]["annotations"])
     except (KeyError, TypeError, ValueError):
@@ -30,7 +30,7 @@ def _last_applied(annotations: Json) -> set[str]:
 
 
 def _applied_alone(managers: Any) -> set[str]:
-    """The annotations that the server applied for somebody, and that nobody has set otherwise."""
+    """Return the annotations that only server-side applies have set."""
     applied, updated = set[str](), set[str]()
     for entry in managers:
         (applied if entry.get("operation") == "Apply" else updated).update(_annotations_of(entry))

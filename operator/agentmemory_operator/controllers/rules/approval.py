@@ -1,4 +1,4 @@
-"""What of an AgentMemory waits for somebody's approval, as its status tells, and how far what was approved is. Pure."""
+"""Pending approval of an AgentMemory, read from its status, and progress of an approved plan. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ APPROVABLE = frozenset({Reason.AWAITING_APPROVAL, Reason.REBUILD_CANCELLED, Reas
 _GOES_ON = frozenset(
     {
         *(Reason.REBUILD_RUNNING, Reason.REBUILD_PAUSED, Reason.REINDEX_QUEUED, Reason.INDEXING),
-        # Of what is away nobody knows more.
+        # Transient states, in which the progress is unknown.
         *(Reason.QDRANT_UNAVAILABLE, Reason.SUSPENDED),
     }
 )
@@ -24,13 +24,14 @@ _GOES_ON = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waits for an approval.
+    """Plan that waits for an approval.
 
     Attributes:
-        value: of the annotation that approves it.
-        revision: the newer revision of the preset that is held with it, None where none is.
-        costs: `status.plan.costs`, empty where it needs no new collection.
-        message: why it waits.
+        value: Value of the annotation that approves it.
+        message: Reason for waiting.
+        changes: `status.plan.changes`.
+        costs: `status.plan.costs`; empty if no new collection is needed.
+        revision: Newer revision of the preset that the plan includes. None without one.
     """
 
     value: str
@@ -41,7 +42,7 @@ class Waiting:
 
 
 class ApprovalProgress(StrEnum):
-    """How far an approved plan is."""
+    """Progress of an approved plan."""
 
     WAITS = "waits"
     GOES_ON = "goes on"
@@ -50,7 +51,7 @@ class ApprovalProgress(StrEnum):
 
 
 def waiting_of(document: Json) -> Waiting | None:
-    """What of an AgentMemory waits for an approval, None where nothing does."""
+    """Return the plan of an AgentMemory that waits for an approval, or None."""
     status = document.get("status") or {}
     plan, rebuild = status.get("plan") or {}, status.get("rebuild") or {}
     changes, costs = tuple(plan.get("changes") or ()), plan.get("costs") or {}
@@ -65,21 +66,21 @@ def waiting_of(document: Json) -> Waiting | None:
 
 
 def approval(value: str) -> dict[str, str | None]:
-    """The annotations that approve a plan: what stopped it or took it back has to go."""
+    """Return the annotations that approve a plan. They also remove a cancellation or rollback."""
     return {APPROVE_PLAN: value, CANCEL_REBUILD: None, ROLLBACK_REBUILD: None}
 
 
 def is_seen(document: Json) -> bool:
-    """Whether the status speaks of the object as it is now."""
+    """Return whether the status is about the present generation of the object."""
     status = document.get("status") or {}
     return bool(status.get("observedGeneration") == document["metadata"].get("generation", 1))
 
 
 def progress_of(document: Json, approved: str) -> tuple[ApprovalProgress, str]:
-    """How far an approved plan is, and why.
+    """Return the progress of an approved plan and a message about it.
 
     Args:
-        approved: the approval's value.
+        approved: Value of the approval.
     """
     status = document.get("status") or {}
     ready, in_sync = condition_of(status, "Ready"), condition_of(status, "InSync")
@@ -88,19 +89,19 @@ def progress_of(document: Json, approved: str) -> tuple[ApprovalProgress, str]:
     if waiting is not None:
         return (ApprovalProgress.WAITS if waiting.value == approved else ApprovalProgress.FAILED), waiting.message
     if ready.get("status") != "True":
-        is_away = ready.get("reason") in _GOES_ON
-        return (ApprovalProgress.GOES_ON if is_away else ApprovalProgress.FAILED), ready.get(
+        is_transient = ready.get("reason") in _GOES_ON
+        return (ApprovalProgress.GOES_ON if is_transient else ApprovalProgress.FAILED), ready.get(
             "message", "not reconciled yet"
         )
     if is_under_way(status.get("rebuild") or {}) or "reindexSince" in status:
         return ApprovalProgress.GOES_ON, message
-    # What somebody else changes meanwhile, and is left so, is no part of the plan.
+    # Drift that is not corrected is not part of the plan.
     if in_sync.get("status") == "True" or reason == Reason.DRIFTED:
         return ApprovalProgress.DONE, message
     return (ApprovalProgress.GOES_ON if reason in _GOES_ON else ApprovalProgress.FAILED), message
 
 
 def describe_waiting(waiting: Waiting) -> str:
-    """What an approval lets pass, in a few words."""
+    """Return a short text about the changes that an approval permits."""
     changes = ", ".join(str(change.get("change")) for change in waiting.changes if change.get("held"))
     return f"{waiting.value}: {changes or waiting.message}"

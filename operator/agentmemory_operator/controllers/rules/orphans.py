@@ -1,4 +1,4 @@
-"""Collections that no object owns any more: found from what Qdrant and Kubernetes say now, from no list of ours."""
+"""Find collections without an owner, from the present state of Qdrant and Kubernetes. No registry is involved."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from agentmemory_operator.spec.naming import ALIAS_PREFIX, alias_of, slug_in
 
 
 class OrphanKind(StrEnum):
-    """Why nothing owns a collection."""
+    """Reason why a collection has no owner."""
 
     OBJECT_GONE = "ObjectGone"
     UNMARKED = "Unmarked"
@@ -19,11 +19,16 @@ class OrphanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """One collection whose name or alias is one that agents' collections have, as far as ownership goes.
+    """Facts about one collection that has a name or alias of an agent's collection.
 
     Attributes:
-        points: approximately, tombstones included.
-        is_kept: it was replaced, and goes when its time is over.
+        physical: Name of the collection.
+        aliases: Aliases that point to it.
+        points: Approximate number of points, including tombstones.
+        size: Dimensions of its vectors.
+        distance: Distance function of its vectors.
+        marker: Ownership marker in its metadata, or None.
+        is_kept: True if it was replaced and a sweep will remove it.
     """
 
     physical: str
@@ -37,13 +42,14 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The AgentMemories that exist in a cluster, and the collections that they claim.
+    """AgentMemory objects of a cluster, and the collections that they claim.
 
     Attributes:
-        objects: (namespace, name).
-        slugs: the namespace that has each: of two, the older object's.
-        reported: (namespace, physical name) of what statuses report, those of rebuilds and restores too; what one says
-            of another namespace's collection hides nothing.
+        cluster_id: Id of the cluster.
+        objects: (namespace, name) of each object.
+        slugs: Namespace by slug. Of two objects with one slug, the older one counts.
+        reported: (namespace, physical name) of each collection in a status, including those of rebuilds and restores.
+            The namespace is that of the status, so a status cannot claim another namespace's collection.
     """
 
     cluster_id: str
@@ -52,7 +58,7 @@ class Owners:
     reported: frozenset[tuple[str, str]]
 
     def claim(self, holding: Holding) -> bool:
-        """Whether an object claims a collection: by its slug's alias, or by what its status reports."""
+        """Return whether an object claims a collection: by the alias of its slug, or by its status."""
         slugs = {name: slug_in(name) or "" for name in (holding.physical, *holding.aliases)}
         if any(slug in self.slugs and alias_of(slug) == name for name, slug in slugs.items()):
             return True
@@ -63,7 +69,7 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A collection without an owner."""
+    """Collection without an owner."""
 
     kind: OrphanKind
     holding: Holding
@@ -72,10 +78,11 @@ class Orphan:
 def owners_of(
     documents: Iterable[Mapping[str, Any]], *, cluster_id: str, restores: Iterable[Mapping[str, Any]] = ()
 ) -> Owners:
-    """Who owns collections; an AgentMemory counts whatever its connection and its state.
+    """Build the claims of all objects. An AgentMemory counts in any state and with any connection.
 
     Args:
-        restores: MemoryRestores, which look after what they make and what they replace.
+        documents: AgentMemory objects.
+        restores: MemoryRestore objects, which own the collections that they create or replace.
     """
     objects: set[tuple[str, str]] = set()
     slugs: dict[str, str] = {}
@@ -89,8 +96,8 @@ def owners_of(
         reported |= {(namespace, str((status.get("rebuild") or {}).get(end))) for end in ("source", "target")}
     for document in restores:
         status, namespace = document.get("status") or {}, document["metadata"]["namespace"]
-        told = (status, status.get("previousCollection") or {})
-        reported |= {(namespace, str(one.get("physical"))) for one in told}
+        collections = (status, status.get("previousCollection") or {})
+        reported |= {(namespace, str(one.get("physical"))) for one in collections}
     return Owners(cluster_id, frozenset(objects), slugs, frozenset(reported))
 
 
@@ -100,7 +107,7 @@ def _age(document: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def orphans_of(holdings: Iterable[Holding], owners: Owners) -> Iterator[Orphan]:
-    """Yield the collections that nothing of this cluster owns; those of other clusters are not ours to judge."""
+    """Yield the collections without an owner in this cluster. Collections marked by another cluster are skipped."""
     for holding in holdings:
         kind = _kind_of(holding, owners)
         if kind is not None:
@@ -108,7 +115,7 @@ def orphans_of(holdings: Iterable[Holding], owners: Owners) -> Iterator[Orphan]:
 
 
 def foreign_count(holdings: Iterable[Holding], owners: Owners) -> int:
-    """How many collections carry another cluster's marker."""
+    """Return the number of collections marked by another cluster."""
     return sum(1 for holding in holdings if holding.marker and holding.marker.cluster_id != owners.cluster_id)
 
 
@@ -120,11 +127,11 @@ def _kind_of(holding: Holding, owners: Owners) -> OrphanKind | None:
         return None
     if (marker.namespace, marker.name) not in owners.objects:
         return OrphanKind.OBJECT_GONE
-    # Its object lives: what neither an alias nor a status points to, and no sweep removes, was left behind.
+    # Its object exists. Without alias, status or pending removal, the collection was left behind.
     return None if is_claimed or holding.aliases or holding.is_kept else OrphanKind.UNREFERENCED
 
 
 def slug_behind(holding: Holding) -> str:
-    """The agent that a collection was for, by its alias, else by its own name."""
+    """Return the slug that a collection was created for, from its alias or its name."""
     name = next((alias for alias in holding.aliases if alias.startswith(ALIAS_PREFIX)), holding.physical)
     return name.removeprefix(ALIAS_PREFIX).partition("__")[0]

@@ -1,4 +1,4 @@
-"""A plan as people read it: each change in words, with its class and what it costs."""
+"""Render a plan for users: each change as text, with its class and cost."""
 
 import math
 from dataclasses import asdict
@@ -48,7 +48,7 @@ ALWAYS_THE_SAME = {WakeOptimizers: "wake the optimizers", WriteMarker: "write th
 
 
 def describe_change(change: Change) -> str:
-    """One change in a person's words."""
+    """Return a short text about a change."""
     if isinstance(change, Tuned):
         return _describe_tuning(change)
     match change:
@@ -85,31 +85,31 @@ def _describe_tuning(change: Tuned) -> str:
 
 
 def _describe_replication(change: UpdateReplication) -> str:
-    told = [f"set replication_factor {change.replication_factor}"]
+    parts = [f"set replication_factor {change.replication_factor}"]
     if change.copies:
-        told.append(f"copy {named([str(move) for move in change.copies])}")
+        parts.append(f"copy {named([str(move) for move in change.copies])}")
     if drops := [str(move) for move in change.moves if isinstance(move, DropReplica)]:
-        told.append(f"drop {named(drops)}")
-    return "; ".join(told)
+        parts.append(f"drop {named(drops)}")
+    return "; ".join(parts)
 
 
 def compression_text(layout: Layout, memories: int) -> str | None:
-    """What a layout's compressed copies cost and save of RAM; None where it has none there."""
+    """Return a text about the RAM that a layout's compressed copies use and save. None if it has none in RAM."""
     found = copies_in_ram(layout, memories)
     if found is None or layout.quantization is None:
         return None
     kind, copies = quantization_type(layout.quantization), math.ceil(found.copies / MIB)
-    told = f"index.quantization: {kind} copies take {copies:,} MiB of RAM for {memories:,} memories"
+    text = f"index.quantization: {kind} copies take {copies:,} MiB of RAM for {memories:,} memories"
     if found.vectors_on_disk:
-        return f"{told}, in place of {math.ceil(found.vectors_on_disk / MIB):,} MiB of vectors, which are on disk"
+        return f"{text}, in place of {math.ceil(found.vectors_on_disk / MIB):,} MiB of vectors, which are on disk"
     return (
-        f"{told}, in addition to {math.ceil(found.vectors / MIB):,} MiB of vectors, which also stay in RAM "
+        f"{text}, in addition to {math.ceil(found.vectors / MIB):,} MiB of vectors, which also stay in RAM "
         f"(index.vectors.memory is Cached): searches get faster, and RAM is not saved"
     )
 
 
 def layout_text(collection: Collection) -> str:
-    """The figures of a new collection, by the names of the manifest's fields."""
+    """Return the figures of a new collection as text, with the names of the manifest's fields."""
     figures = {
         "dimensions": collection.size,
         "distance": collection.distance,
@@ -126,7 +126,7 @@ def layout_text(collection: Collection) -> str:
 
 
 def payload_text(layout: Layout) -> str | None:
-    """What contents in RAM cost an agent without memories; None where they are on disk."""
+    """Return a text about the RAM that payloads use in an empty collection. None if payloads are on disk."""
     if not layout.has_payload_in_ram:
         return None
     empty = math.ceil(estimate(layout, 0).ram / MIB)
@@ -134,7 +134,7 @@ def payload_text(layout: Layout) -> str | None:
 
 
 def quantization_type(quantization: Quantization) -> str:
-    """The name that a spec gives the kind of compressed copies."""
+    """Return the value of `index.quantization.type` for a quantization."""
     return type(quantization).__name__.removesuffix("Quantization")
 
 
@@ -147,7 +147,7 @@ def _quantization_text(quantization: Quantization | None) -> str:
 
 
 def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
-    """The plan as `status.plan` shows it, None where nothing is to do."""
+    """Build `status.plan`; None without changes."""
     if not plan.changes:
         return None
     held = refusal.held if refusal and not refusal.is_carried_out else ()
@@ -162,7 +162,7 @@ def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
 
 
 def costs_status(costs: Costs) -> CostsStatus:
-    """The costs as a status shows them; each figure is rounded up."""
+    """Build the status of costs. Each figure is rounded up, except the price, which is rounded to 2 digits."""
     return CostsStatus(
         points=costs.points,
         embedding_calls=costs.calls,

@@ -1,4 +1,4 @@
-"""A preset written out as the spec of an object: every figure that it decides, in the manifest's own words."""
+"""Expand a preset into the spec of an object that lists every figure of the preset in manifest fields."""
 
 from dataclasses import asdict
 from typing import Any
@@ -40,7 +40,7 @@ CONNECTION = "main"
 
 
 def expanded_spec(preset: str) -> Json:
-    """The spec of an object in which every figure of the preset stands; it means what `preset` alone means."""
+    """Build a spec with every figure of the preset. It has the same effect as `preset` alone."""
     memory = AgentMemory(
         metadata=Metadata(name=preset),
         spec=AgentMemorySpec.model_validate({"connectionRef": {"name": CONNECTION}, "preset": preset}),
@@ -51,7 +51,7 @@ def expanded_spec(preset: str) -> Json:
         "preset": preset,
         "embedding": _embedding(memory),
         "index": _index(memory),
-        # No list at all is any type.
+        # Without a list the object accepts any type.
         **({"types": types} if types else {}),
         "scoring": _scoring(effective_ranking(memory)),
         "lifecycle": _lifecycle(effective_lifecycle(memory)),
@@ -61,7 +61,7 @@ def expanded_spec(preset: str) -> Json:
 
 
 def fixed_figures(preset: str) -> Json:
-    """The figures of the preset that are in force although no field of `expanded_spec` shows them."""
+    """Return the figures of the preset that have no field in `expanded_spec`."""
     figures = PRESETS[preset][-1]
     terms = figures.consolidation
     known: Json = {
@@ -121,7 +121,7 @@ def _type(type_: MemoryType) -> Json:
 
 def _lifecycle(lifecycle: Lifecycle) -> Json:
     known = {name: value for name, value in asdict(lifecycle).items() if name in LifecycleSpec.model_fields}
-    # Written out, so that no other preset's stands where this one has none.
+    # Write 0 for absent limits: a field that is left out takes the figure of the object's preset.
     none: Json = dict.fromkeys(NONE_BY_0, 0) | {"prune": {"priority_below": 0}}
     return _written(LifecycleSpec, known | {name: known[name] or none[name] for name in none})
 
@@ -146,7 +146,7 @@ def _fusion(ranking: Ranking) -> Json:
 
 
 def _written(model: type[Model], figures: Json) -> Json:
-    """Figures by their names in Python as the manifest's."""
+    """Convert figures with Python field names into manifest fields."""
     written: Json = model.model_validate(figures, by_name=True).model_dump(
         by_alias=True, exclude_none=True, mode="json"
     )

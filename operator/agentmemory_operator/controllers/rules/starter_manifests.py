@@ -1,4 +1,4 @@
-"""Manifests to begin with, as text that explains itself, as `agentmemory init` and a first `dev` write it."""
+"""Commented manifests for a start, written by `agentmemory init` and by the first `agentmemory dev`."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from agentmemory_operator.spec.presets import PRESETS
 WIDTH = 110
 _PLAIN = re.compile(r"[a-z][-a-z0-9]*")
 _TRUTHS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
-# Said above with examples of its own, or of the object alone.
-_SAID = ("connectionRef", "preset", "embedding")
+# Fields that the template above already explains.
+_EXPLAINED_FIELDS = ("connectionRef", "preset", "embedding")
 _ABOUT = {
     "index": "The collection: what of it is only read at its start is changed by a rebuild, which `plan` announces.",
     "types": "The types of memories; a list in its place replaces all of them. `halfLifeDays`: how fast one fades.",
@@ -74,17 +74,21 @@ CONNECTION_FILE = "connection.yaml"
 
 
 def connection_text(namespace: str | None = None) -> str:
-    """The manifest of a QdrantConnection; without a namespace it is that of whoever applies it."""
+    """Render the manifest of a QdrantConnection.
+
+    Args:
+        namespace: None to omit it: then `kubectl apply` decides.
+    """
     return _CONNECTION.format(connection=CONNECTION, namespace=_namespace(namespace))
 
 
 def memory_text(name: str, preset: str, namespace: str | None = None) -> str:
-    """The manifest of an AgentMemory, in whose comments every figure of the preset stands.
+    """Render the manifest of an AgentMemory. Its comments contain every figure of the preset.
 
     Args:
-        name: of the object and the agent.
-        preset: one of `PRESETS`.
-        namespace: None is that of whoever applies it.
+        name: Name of the object and the agent.
+        preset: One of `PRESETS`.
+        namespace: None to omit it: then `kubectl apply` decides.
     """
     return _MEMORY.format(
         name=_scalar(name),
@@ -102,15 +106,15 @@ def _namespace(namespace: str | None) -> str:
 
 
 def _scalar(text: str) -> str:
-    """A name as every YAML reads it back: some look like a number, or like a truth."""
+    """Quote a name if YAML would read it as a number or boolean."""
     return text if _PLAIN.fullmatch(text) and text not in _TRUTHS else json.dumps(text)
 
 
 def _figures(spec: dict[str, Any]) -> str:
-    """Blocks of a spec as comments, each under a line about it."""
+    """Render the blocks of a spec as comments, each after a line that explains it."""
     blocks = []
     for name, value in spec.items():
-        if name not in _SAID:
+        if name not in _EXPLAINED_FIELDS:
             text = dump_yaml({name: value}, default_flow_style=None, width=WIDTH)
             commented = "".join(f"  #{line}\n" for line in text.splitlines())
             blocks.append(f"  # {_ABOUT[name]}\n{commented}")

@@ -1,4 +1,4 @@
-"""From what a pass found to the status that people read. Pure: the clock is an argument."""
+"""Build the status from the result of a pass. Pure: the time is an argument."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -57,7 +57,11 @@ from agentmemory_operator.spec.times import render_time
 
 
 def unlisted_states(unlisted: Mapping[str, int]) -> Iterator[ConditionState]:
-    """Yield the condition that stands while there are such memories; `unlisted` are their numbers by type."""
+    """Yield a condition if there are memories of types that the object does not list.
+
+    Args:
+        unlisted: Number of these memories by type.
+    """
     if unlisted:
         counts = ", ".join(f"{count} of type {name}" for name, count in unlisted.items())
         message = (
@@ -72,7 +76,7 @@ Json = dict[str, Any]
 
 _HANDLED, MAX_HANDLED = "lastHandledReconcileAt", 128
 
-# Whether a server that gives this reason was reached; nobody asked it where the reason is not here.
+# True if the server of an error with this reason was reached. For a reason not listed, it was not called.
 _REACHABLE: dict[str, bool] = {
     Reason.QDRANT_UNAVAILABLE: False,
     Reason.TLS_FAILED: False,
@@ -82,12 +86,12 @@ _REACHABLE: dict[str, bool] = {
 
 
 def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[str, Any], now: str) -> Json:
-    """The status of an object whose collection serves.
+    """Build the status of an object with a usable collection.
 
     Args:
-        settings: the object's.
-        done: what the pass came to.
-        old: the status before.
+        settings: Settings of the object.
+        done: Result of the pass.
+        old: Previous status.
         now: RFC 3339 UTC.
     """
     conditions = merge_conditions(
@@ -109,28 +113,31 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
 
 
 def access_status(settings: AgentSettings, opened_by: str | None) -> Json:
-    """Who gets at the memories.
+    """Build `status.access`: numbers of readers and writers, and the API's access to Qdrant.
 
     Args:
-        opened_by: what the retrieval API was given for Qdrant; None where it needs nothing.
+        opened_by: Kind of credential that the retrieval API has for Qdrant: `Token` or `Key`. None if it needs none.
     """
     return _dump(AccessStatus(**_counts(settings.subjects), qdrant=opened_by))
 
 
 def with_request_handled(status: Json, asked: str | None) -> Json:
-    """The status with the request for a pass that has been met, as far as its author's text is short.
+    """Return the status with the handled reconcile request, cut to 128 characters.
 
     Args:
-        asked: the annotation, as the pass saw it.
+        asked: Value of the annotation as the pass read it. None removes the field.
     """
     kept = {name: value for name, value in status.items() if name != _HANDLED}
     return kept if asked is None else kept | {_HANDLED: asked[:MAX_HANDLED]}
 
 
 def with_access_counted(status: Json, subjects: Sequence[Subject]) -> Json:
-    """An AgentMemory's status with those counted who get at the memories now; one that tells of none stays."""
-    told = status.get("access")
-    return status | {"access": told | _counts(subjects)} if isinstance(told, dict) else status
+    """Return an AgentMemory's status with updated numbers of readers and writers.
+
+    A status without `access` is unchanged.
+    """
+    access = status.get("access")
+    return status | {"access": access | _counts(subjects)} if isinstance(access, dict) else status
 
 
 def _counts(subjects: Sequence[Subject]) -> dict[str, int]:
@@ -141,14 +148,14 @@ def _counts(subjects: Sequence[Subject]) -> dict[str, int]:
 def failed_status(
     reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
 ) -> Json:
-    """The status of an object that does not serve; what was last seen of its collection stays.
+    """Build the status of an object that is not Ready. The last observed facts about its collection stay.
 
     Args:
-        reason: of the closed set.
-        message: what is wrong, with the way out.
-        is_stalled: only a person can help; else it is tried again.
-        old: the status before.
-        generation: the object's.
+        reason: Condition reason.
+        message: Error and remedy.
+        is_stalled: True if only a user can fix it; False if the operator retries.
+        old: Previous status.
+        generation: Generation of the object.
         now: RFC 3339 UTC.
     """
     states = [ConditionState("Ready", False, reason, message)]
@@ -159,27 +166,27 @@ def failed_status(
 
 
 def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Json:
-    """The status of an object that is left alone: whether it serves stays as it was last seen.
+    """Build the status of a suspended object. Its Ready and InSync conditions stay as last observed.
 
     Args:
-        old: the status before.
-        generation: the object's.
+        old: Previous status.
+        generation: Generation of the object.
         now: RFC 3339 UTC.
     """
-    before = old.get("conditions") or []
-    left = "spec.suspend is true: the collection is not changed; set it to false to resume"
-    states = [ConditionState("Suspended", True, Reason.SUSPENDED, left)]
-    kept = [condition for condition in before if condition["type"] in ("Ready", "InSync")]
+    old_conditions = old.get("conditions") or []
+    message = "spec.suspend is true: the collection is not changed; set it to false to resume"
+    states = [ConditionState("Suspended", True, Reason.SUSPENDED, message)]
+    kept = [condition for condition in old_conditions if condition["type"] in ("Ready", "InSync")]
     if not kept:
         states.insert(0, ConditionState("Ready", None, Reason.SUSPENDED, "not reconciled yet"))
-    told = merge_conditions(before, states, generation=generation, now=now)
-    return dict(old) | {"conditions": [*kept, *told], "observedGeneration": generation}
+    updated = merge_conditions(old_conditions, states, generation=generation, now=now)
+    return dict(old) | {"conditions": [*kept, *updated], "observedGeneration": generation}
 
 
 def failed_connection_status(
     reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
 ) -> Json:
-    """The status of a connection that cannot be used, as `failed_status`, and whether its server was reached."""
+    """Build the status of an unusable connection: `failed_status`, and whether the server was reached."""
     status = failed_status(reason, message, is_stalled=is_stalled, old=old, generation=generation, now=now)
     reached = [ConditionState("Reachable", _REACHABLE.get(reason), reason, message)]
     conditions = merge_conditions(old.get("conditions") or [], reached, generation=generation, now=now)
@@ -194,10 +201,14 @@ def connection_status(
     generation: int,
     now: str,
 ) -> Json:
-    """The status of a connection whose server answers and is new enough.
+    """Build the status of a connection with a responding server of a supported version.
 
     Args:
-        loads: of its process; None where nobody asked for them.
+        server: Version and capabilities of the server.
+        loads: Usage of the server's resources. None if it was not read.
+        old: Previous status.
+        generation: Generation of the object.
+        now: RFC 3339 UTC.
     """
     answers = f"Qdrant {server.version} answers"
     states = [
@@ -221,12 +232,12 @@ def connection_status(
 
 
 def _capacity(loads: Sequence[Load], old: Mapping[str, Any]) -> tuple[CapacityStatus | None, ConditionState]:
-    """What status says of the loads; it stays as it is until a number has moved, or another thing follows."""
-    before = level_in(condition_of(old, NEAR_CAPACITY))
-    level = level_of(loads, before)
-    told = old.get("capacity")
-    known = CapacityStatus.model_validate(told) if told and level is before else None
-    capacity = capacity_status(loads, known)
+    """Build capacity status and condition. Both stay unchanged until a figure moves enough or the level changes."""
+    old_level = level_in(condition_of(old, NEAR_CAPACITY))
+    level = level_of(loads, old_level)
+    old_capacity = old.get("capacity")
+    reported = CapacityStatus.model_validate(old_capacity) if old_capacity and level is old_level else None
+    capacity = capacity_status(loads, reported)
     return capacity, capacity_state(level, capacity)
 
 
@@ -252,7 +263,7 @@ def _rejected(settings: AgentSettings) -> str:
 def _serving(done: Reconciled) -> Sequence[ConditionState]:
     refusal = done.refusal
     if refusal and done.observed.collection.marker is None:
-        # A collection that never was as an object asked says nothing of its vectors: the API cannot serve it.
+        # Without a marker the embedding of its vectors is unknown, so the API cannot serve it.
         ready = ConditionState("Ready", False, refusal.reason, refusal.message)
     else:
         ready = ConditionState("Ready", True, Reason.SERVING, f"{done.observed.physical} serves")
@@ -281,7 +292,7 @@ def _in_sync(done: Reconciled) -> ConditionState:
 
 
 def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tuple[DriftStatus, ...] | None:
-    """The drift with the time since when each difference is as it is, None when there is none."""
+    """Build the list of differences, each with the time since which it is unchanged; None without any."""
     since = {(entry["path"], entry.get("observed")): entry.get("since", now) for entry in old.get("drift") or []}
     entries = tuple(
         DriftStatus(path=d.path, desired=d.desired, observed=d.observed, since=since.get((d.path, d.observed), now))
@@ -291,7 +302,7 @@ def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tup
 
 
 def _woken_at(done: Reconciled, old: Mapping[str, Any], now: str) -> str | None:
-    """When the collection was last woken, while it is not green again."""
+    """Return when the optimizers were last triggered; None once the collection is green."""
     if done.is_woken:
         return now
     before: str | None = (old.get("collection") or {}).get("wokenAt")

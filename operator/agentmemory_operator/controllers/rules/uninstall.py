@@ -1,7 +1,7 @@
-"""What an uninstall takes with it, and what of it can be kept: the catalogue of objects, with their statuses.
+"""Predict the effect of an uninstall on each object, and build the catalogue entry that is saved for it.
 
-The end of the definitions is the end of every object. A MemorySnapshot is the record of where its bytes are: the bytes
-stay in Qdrant and S3, and without the record nobody finds them.
+Deleting the definitions deletes all objects. The files of snapshots stay in Qdrant and S3, but only the MemorySnapshot
+objects record where. Therefore the catalogue keeps the objects with their statuses.
 """
 
 from typing import Any
@@ -13,10 +13,13 @@ from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, GROUP
 Json = dict[str, Any]
 
 ORDER = ("MemoryRestore", "AgentMemory", "MemorySnapshot", "QdrantConnection")
-"""The kinds as they go: what needs another goes before it."""
+"""Kinds in order of deletion: each kind precedes those that it depends on."""
 
 KEPT_METADATA = ("name", "namespace", "labels", "annotations")
-"""What another object of its name may have too; an owner by its uid would have it collected."""
+"""Metadata that a recreated object may have.
+
+Owner references are left out: with the uid of a deleted owner, Kubernetes would delete the object.
+"""
 
 _OF_AGENTS = {
     "Delete": "deletionPolicy Delete: the collection is deleted too if it is empty or confirmed",
@@ -26,7 +29,7 @@ _KEPT_BYTES = "its bytes stay in Qdrant or S3; only the catalogue records where"
 
 
 def catalogued(document: Json) -> Json:
-    """An object as it can be applied again: what it asks for, and what is on record of it."""
+    """Return an object's document for the catalogue: it can be applied again and includes the status."""
     metadata = {key: value for key, value in document["metadata"].items() if key in KEPT_METADATA}
     if notes := metadata.get("annotations"):
         metadata["annotations"] = {name: value for name, value in notes.items() if name != LAST_APPLIED}
@@ -35,10 +38,10 @@ def catalogued(document: Json) -> Json:
 
 
 def fate_of(document: Json, *, is_released: bool) -> str:
-    """What becomes of what an object stands for.
+    """Return a text about the effect of deleting an object.
 
     Args:
-        is_released: nobody carries out what its policy says.
+        is_released: True if no operator carries out the object's policy.
     """
     match document["kind"]:
         case "AgentMemory":
@@ -61,17 +64,17 @@ def _fate_of_snapshot(document: Json, *, is_released: bool) -> str:
 
 
 def takes_bytes(document: Json) -> bool:
-    """Whether a snapshot's bytes go where an operator sees the end of its object."""
+    """Return whether the operator deletes a snapshot's files when its object is deleted."""
     spec, notes = document.get("spec") or {}, document["metadata"].get("annotations") or {}
     is_asked = spec.get("deletionPolicy") == "Delete" or notes.get(CONFIRM_DELETE) == document["metadata"]["name"]
     return document["kind"] == "MemorySnapshot" and is_asked and has_succeeded(document.get("status") or {})
 
 
 def held_by_us(document: Json) -> list[str]:
-    """The finalizers of ours that an object waits for."""
+    """Return the operator's finalizers of an object."""
     return [name for name in document["metadata"].get("finalizers") or () if name.startswith(f"{GROUP}/")]
 
 
 def named(document: Json) -> tuple[str, str, str]:
-    """What an object is called: kind, namespace, name."""
+    """Return kind, namespace and name of an object."""
     return document["kind"], document["metadata"]["namespace"], document["metadata"]["name"]

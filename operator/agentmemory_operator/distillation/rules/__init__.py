@@ -1,1 +1,1 @@
-"""What turns are stored as, what a model is asked of them, and what of its answer counts."""
+"""Pure rules of distillation: prompts, answer schemas, and the checks of a model's answer."""

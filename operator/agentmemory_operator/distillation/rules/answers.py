@@ -1,8 +1,8 @@
-"""What a model is asked to make of turns, or of the versions of a memory, and what of its answer counts. Pure.
+"""Prompts, answer schemas and answer checks of distillation. Pure.
 
-Entries are known to the model by short names of ours. Whatever it says of others is dropped, and so is a memory of
-which no source is left: a model can make memories of what it was shown, and of nothing else. Types of memories hold
-turns, or what is distilled of them.
+The model knows each entry by a short name that this module chooses. Names in the answer that were not shown are
+ignored, and a memory without a valid source is dropped: a model can only make memories from the entries that it was
+shown. An agent's memory types are split into the type of turns and the types of distilled memories.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from agentmemory_operator.spec.times import render_time
 
 TURN_TYPES = ("episodic", "event")
 TURN_EVENT = "user_interaction"
-# Fields that a distilled memory has, whatever a model says.
+# Fields that a distilled memory always has; the model is not asked for them.
 _GIVEN = frozenset({"session_id", "source"})
 DOMAIN = "domain"
 
@@ -25,10 +25,10 @@ MAX_MEMORIES = 32
 MAX_CONTENT_CHARS = 1_000
 MAX_NAME_CHARS = 64
 MAX_SOURCES = 64
-# Of a call: about 12,000 tokens of English.
+# Per call: about 12,000 tokens of English.
 MAX_MATERIAL_CHARS = 48_000
 MAX_ANSWER_TOKENS = 4_000
-# Of a time: 2026-05-03.
+# Length of the date in a timestamp: 2026-05-03.
 DAY_CHARS = 10
 
 TASK = (
@@ -51,10 +51,10 @@ CHAIN_TASK = (
 )
 
 MAX_HEAD_CHARS = 4_000
-"""A model writes no longer version of a memory; one that is longer stays as it is."""
+"""Maximum length of a collapsed version. A chain with a longer head is not collapsed."""
 
 MAX_VERSIONS = 64
-"""The newest versions of a memory, as many as a model reads of it."""
+"""Maximum number of versions that a model reads, the newest ones."""
 
 HEAD_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -62,17 +62,20 @@ HEAD_SCHEMA: Mapping[str, Any] = {
     "required": ["content"],
     "additionalProperties": False,
 }
-"""The form of an answer about versions."""
+"""JSON Schema of the answer about versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistilledFact:
-    """One memory that a model has made of turns.
+    """One memory that a model extracted from turns.
 
     Attributes:
-        importance: 0..1.
-        source_ids: ids of the turns; at least one.
-        missing: numbers, dates and names that no turn has; where there are any, somebody has to approve it.
+        content: Text of the memory.
+        type: One of the types in the schema.
+        importance: 0 to 1.
+        domain: Field of knowledge, or None.
+        source_ids: Ids of the turns it was made from, at least one.
+        missing: Numbers, dates and names that no source contains. If there are any, the fact needs an approval.
     """
 
     content: str
@@ -85,10 +88,11 @@ class DistilledFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAnswer:
-    """What counts of an answer, and how many of its memories do not.
+    """Accepted part of an answer.
 
     Attributes:
-        unsourced: named no turn that it was shown.
+        facts: Accepted facts.
+        unsourced: Number of facts dropped because they name no shown turn or have no text.
     """
 
     facts: tuple[DistilledFact, ...] = ()
@@ -96,20 +100,20 @@ class ReadAnswer:
 
 
 def parts_of(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
-    """Turns in parts that one call takes; a turn is never cut."""
+    """Split turns into parts for one call each. A turn is never split, so a part with one long turn may be larger."""
     parts: list[list[MemoryRecord]] = []
-    room = 0
+    remaining_chars = 0
     for turn in turns:
-        if not parts or len(turn.content) > room or len(parts[-1]) == MAX_SOURCES:
+        if not parts or len(turn.content) > remaining_chars or len(parts[-1]) == MAX_SOURCES:
             parts.append([])
-            room = MAX_MATERIAL_CHARS
+            remaining_chars = MAX_MATERIAL_CHARS
         parts[-1].append(turn)
-        room -= len(turn.content)
+        remaining_chars -= len(turn.content)
     return parts
 
 
 def rows_of(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
-    """Turns as a model is shown them."""
+    """Render turns for the model."""
     return [
         {
             "id": f"t{number}",
@@ -123,12 +127,12 @@ def rows_of(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
 
 
 def newest_of(versions: Sequence[MemoryRecord]) -> list[MemoryRecord]:
-    """The newest versions that one call takes, oldest first, of those that no key seals; a version is never cut."""
+    """Return the newest versions without a zone that fit into one call, oldest first. A version is never split."""
     newest: list[MemoryRecord] = []
-    room = MAX_MATERIAL_CHARS
+    remaining_chars = MAX_MATERIAL_CHARS
     for version in reversed(versions):
-        room -= len(version.content)
-        if room < 0 or len(newest) == MAX_VERSIONS:
+        remaining_chars -= len(version.content)
+        if remaining_chars < 0 or len(newest) == MAX_VERSIONS:
             break
         if not version.zone:
             newest.append(version)
@@ -136,7 +140,7 @@ def newest_of(versions: Sequence[MemoryRecord]) -> list[MemoryRecord]:
 
 
 def version_rows(versions: Sequence[MemoryRecord]) -> list[dict[str, str]]:
-    """Versions as a model is shown them."""
+    """Render versions for the model."""
     return [
         {"id": f"v{number}", "at": render_time(version.created_at), "content": version.content}
         for number, version in enumerate(versions)
@@ -144,10 +148,10 @@ def version_rows(versions: Sequence[MemoryRecord]) -> list[dict[str, str]]:
 
 
 def read_head(answer: Mapping[str, Any], versions: Sequence[MemoryRecord]) -> Fact | None:
-    """The version that an answer of `HEAD_SCHEMA` gives; None of a blank one.
+    """Parse an answer of `HEAD_SCHEMA`; None if its text is blank.
 
     Args:
-        versions: as they were shown, the head last.
+        versions: The versions that the model was shown, the head last.
     """
     content, head = " ".join(answer["content"].split()), versions[-1]
     if not content:
@@ -164,7 +168,11 @@ def read_head(answer: Mapping[str, Any], versions: Sequence[MemoryRecord]) -> Fa
 
 
 def schema_of(types: Sequence[MemoryType]) -> dict[str, Any]:
-    """The form of an answer."""
+    """Build the JSON Schema of an answer about turns.
+
+    Args:
+        types: Types that the model may choose from.
+    """
     names = [type_.name for type_ in types]
     kinds = "; ".join(f"{type_.name}: {type_.meaning}" for type_ in types if type_.meaning)
     properties: dict[str, Any] = {
@@ -180,8 +188,8 @@ def schema_of(types: Sequence[MemoryType]) -> dict[str, Any]:
     }
     required = ["content", "type", "importance", "sources"]
     if any(DOMAIN in type_.required for type_ in types):
-        what = "The field of knowledge, in a word or two."
-        properties[DOMAIN] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS, "description": what}
+        description = "The field of knowledge, in a word or two."
+        properties[DOMAIN] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS, "description": description}
         required.append(DOMAIN)
     item = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return {
@@ -193,26 +201,27 @@ def schema_of(types: Sequence[MemoryType]) -> dict[str, Any]:
 
 
 def read_answer(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> ReadAnswer:
-    """What counts of an answer of the schema.
+    """Parse an answer about turns.
 
     Args:
-        turns: as they were shown.
+        answer: An answer that matches the schema.
+        turns: The turns that the model was shown.
     """
     shown = {f"t{number}": turn for number, turn in enumerate(turns)}
     facts: list[DistilledFact] = []
     unsourced = 0
-    for said in answer["memories"]:
-        sources = [shown[name] for name in dict.fromkeys(said["sources"]) if name in shown]
-        content = " ".join(said["content"].split())
+    for item in answer["memories"]:
+        sources = [shown[name] for name in dict.fromkeys(item["sources"]) if name in shown]
+        content = " ".join(item["content"].split())
         if not sources or not content:
             unsourced += 1
         else:
             facts.append(
                 DistilledFact(
                     content=content,
-                    type=said["type"],
-                    importance=IMPORTANCE_LEVELS[said["importance"]],
-                    domain=" ".join(said.get(DOMAIN, "").split()) or None,
+                    type=item["type"],
+                    importance=IMPORTANCE_LEVELS[item["importance"]],
+                    domain=" ".join(item.get(DOMAIN, "").split()) or None,
                     source_ids=tuple(turn.id for turn in sources),
                     missing=unfounded(content, _texts_of(sources), words=[_day(turn) for turn in sources]),
                 )
@@ -221,7 +230,7 @@ def read_answer(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> Rea
 
 
 def _texts_of(turns: Sequence[MemoryRecord]) -> list[str]:
-    """What a fact may take its names and figures from: what was said, and who said it."""
+    """Return the texts that may support a fact: contents and names of speakers."""
     return [text for turn in turns for text in (turn.content, turn.speaker) if text]
 
 
@@ -230,34 +239,35 @@ def _day(turn: MemoryRecord) -> str:
 
 
 def turn_type(types: Sequence[MemoryType]) -> str | None:
-    """The type of turns: episodic, else event, else the first; of an agent that takes any type, episodic.
+    """Return the type of turns: `episodic`, else `event`, else the first type.
 
     Args:
-        types: the agent's; none takes any.
+        types: Types of the agent. Empty if it accepts any type: then `episodic`.
     """
     names = [type_.name for type_ in types]
     return next((name for name in TURN_TYPES if name in names or not names), names[0] if names else None)
 
 
 def needs_event(types: Sequence[MemoryType], name: str | None) -> bool:
-    """Whether memories of a type are refused without an event_type."""
+    """Return whether a type requires an `event_type`."""
     return any(type_.name == name and "event_type" in type_.required for type_ in types)
 
 
 def distilled_types(types: Sequence[MemoryType], default: str, *, has_session: bool) -> tuple[MemoryType, ...]:
-    """The types that a model may choose among, without those that hold turns unless there are no others.
+    """Return the types that a model may choose from. The type of turns is among them only if no other type qualifies.
 
-    Left out is what ends with a session, what nobody could change or delete any more, and what demands a field that a
-    model is not asked for.
+    A type does not qualify if its memories end with a session, are immutable, or require a field that the model does
+    not provide.
 
     Args:
-        default: the type of memories that name none, where any is taken.
-        has_session: the conversation names its session.
+        types: Types of the agent. Empty if it accepts any type: then the result is the default type.
+        default: Type of memories without a type, if any type is accepted.
+        has_session: True if the conversation has a session.
     """
     if not types:
         return (MemoryType(default, half_life_days=None),)
     given = _GIVEN if has_session else _GIVEN - {"session_id"}
-    fit = tuple(
+    qualifying = tuple(
         type_
         for type_ in types
         if type_.name != WORKING
@@ -266,4 +276,4 @@ def distilled_types(types: Sequence[MemoryType], default: str, *, has_session: b
         and given.union((DOMAIN,)).issuperset(type_.required)
     )
     turns = turn_type(types)
-    return tuple(type_ for type_ in fit if type_.name != turns) or fit
+    return tuple(type_ for type_ in qualifying if type_.name != turns) or qualifying

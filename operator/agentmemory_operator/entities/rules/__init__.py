@@ -1,1 +1,1 @@
-"""What is named in a text, and how far names activate each other. Pure."""
+"""Pure rules of entities: name extraction, graphs of names, and spreading activation."""

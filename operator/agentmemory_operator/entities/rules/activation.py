@@ -1,8 +1,11 @@
-"""How far the names of a query activate others, and the memories that bear them. Pure.
+"""Spreading activation: rank memories by the names that a query activates directly or over links. Pure.
 
-A name of the query has the activation 1. Along a link it falls by a factor, less along a typed relation, in proportion
-to the link's strength, of which five is all; beyond some links, and below a floor, nothing is activated. A memory has
-the sum of its names. The figures are the object's, by default those of the design (docs/presets.md).
+1. Each name in the query has activation 1.
+2. A link passes on activation * decay * min(strength / 5, 1), multiplied by a boost for a typed relation.
+3. Spreading ends after `max_depth` links, and below `min_activation`.
+4. A memory has the sum of the activations of its names.
+
+The parameters come from the object; the defaults are in docs/presets.md.
 """
 
 import heapq
@@ -17,23 +20,23 @@ from agentmemory_operator.memories.rules.entities import fold
 from agentmemory_operator.spec.effective.entities import Spreading
 
 WHOLE_STRENGTH = 5
-"""A link of this strength, or a stronger one, passes all that the figures let it."""
+"""Strength from which a link passes on the full share."""
 
 DESIGN = Spreading()
 
 QUERY_CHARS = 4_000
-"""Of a query so much is searched for names."""
+"""Maximum number of characters of a query that are searched for names."""
 
 SEEDS_MAX, ACTIVATED_MAX = 16, 32
 LINKS_MAX = 200
-"""Of one name so many links are followed, typed ones first, then the strongest."""
+"""Maximum number of links followed from one name: typed ones first, then the strongest."""
 
 FOUND_MAX = 100
-"""Memories of the path along entities."""
+"""Maximum number of memories found through entities."""
 
 
 def seeds_of(graph: ScopeGraph, text: str, lists: EntityLists) -> list[str]:
-    """The names of a scope that a text speaks of, folded, by their aliases in that scope too."""
+    """Return the entities of a scope that a text names, by folded name; at most 16. Aliases of the scope count."""
     text = text[:QUERY_CHARS]
     words = word_starts(text)
     spelt = (graph.spellings.spellings[spelling].name for _, spelling in occurrences(text, words, graph.spellings))
@@ -43,25 +46,29 @@ def seeds_of(graph: ScopeGraph, text: str, lists: EntityLists) -> list[str]:
 
 
 def activated(graph: ScopeGraph, seeds: Iterable[str], figures: Spreading = DESIGN) -> dict[str, float]:
-    """The activation of each name that is reached, at most 32 of them."""
+    """Return the activation of each reached name, at most 32.
+
+    Args:
+        seeds: Folded names with activation 1.
+    """
     reached = dict.fromkeys(seeds, 1.0)
-    edge = dict(reached)
+    frontier = dict(reached)
     for _ in range(figures.max_depth):
-        following: dict[str, float] = {}
-        for key, activation in edge.items():
+        next_frontier: dict[str, float] = {}
+        for key, activation in frontier.items():
             for link in islice(graph.links_of(key), LINKS_MAX):
                 strength = min(link.strength / WHOLE_STRENGTH, 1.0)
                 passed = activation * (figures.decay * strength * (figures.typed_boost if link.is_typed else 1.0))
                 if passed >= figures.min_activation and link.target not in reached:
-                    following[link.target] = max(following.get(link.target, 0.0), passed)
-        room = max(0, ACTIVATED_MAX - len(reached))
-        edge = dict(heapq.nlargest(room, following.items(), key=lambda pair: (pair[1], pair[0])))
-        reached |= edge
+                    next_frontier[link.target] = max(next_frontier.get(link.target, 0.0), passed)
+        capacity = max(0, ACTIVATED_MAX - len(reached))
+        frontier = dict(heapq.nlargest(capacity, next_frontier.items(), key=lambda pair: (pair[1], pair[0])))
+        reached |= frontier
     return reached
 
 
 def found_along(graph: ScopeGraph, activations: Mapping[str, float]) -> list[tuple[str, float]]:
-    """The memories that bear activated names, the most activated first, of equal ones the newest; at most 100."""
+    """Return the memories with activated names, the most activated first, then the newest; at most 100."""
     sums: defaultdict[int, float] = defaultdict(float)
     for key, activation in activations.items():
         for place in graph.nodes[key].memories:
@@ -73,8 +80,11 @@ def found_along(graph: ScopeGraph, activations: Mapping[str, float]) -> list[tup
 def found_by_query(
     graphs: Sequence[ScopeGraph], text: str, lists: EntityLists, figures: Spreading = DESIGN
 ) -> dict[str, float]:
-    """The memories that a query's names lead to, each scope by itself; the best of all, at most 100."""
+    """Return the memories that a query's names activate, by id; at most 100.
+
+    Each scope has its own graph: activation does not spread between scopes.
+    """
     found: list[tuple[str, float]] = []
     for graph in graphs:
         found += found_along(graph, activated(graph, seeds_of(graph, text, lists), figures))
-    return dict(sorted(found, key=lambda one: -one[1])[:FOUND_MAX])
+    return dict(sorted(found, key=lambda pair: -pair[1])[:FOUND_MAX])

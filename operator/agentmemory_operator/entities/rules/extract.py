@@ -1,15 +1,15 @@
-"""Find the names that a text speaks of: without a model, by lists and by how names are written.
+"""Extract the names in a text without a model: by lists, and by the way in which names are written.
 
-| kind | what it is |
+| kind | meaning |
 |---|---|
-| client | whose memory it is, unless that is `global`; of `group:NAME` the name |
-| agent | who stored it |
-| technology, system | a known name, in any of its spellings |
-| domain | a host name with a known ending |
-| quoted | 3 to 60 characters between quotation marks or backticks that read like a name |
-| phrase | two to six words that begin with capital letters, without those that are no part of a name |
+| client | user who owns the memory, unless the scope is `global`; for `group:NAME` the name |
+| agent | author who stored it |
+| technology, system | known name, in any of its spellings |
+| domain | host name with a known ending |
+| quoted | 3 to 60 characters between quotation marks or backticks that look like a name |
+| phrase | two to six capitalised words, without those that are not part of a name |
 
-What is found in an earlier row of the last four is not looked at in a later one. The time is bounded: of a text so many
+Text found by an earlier one of the last four rows is not considered by a later one. The time is bounded: at most 8,000
 characters are read, and each word is looked up a few times.
 """
 
@@ -23,7 +23,7 @@ from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX,
 from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX
 
 READ_CHARS = 8_000
-"""Of a text so much is read for names; most memories have some hundred characters."""
+"""Maximum number of characters that are searched for names. Most memories have some hundred."""
 
 QUOTED_MIN, QUOTED_MAX = 3, 60
 _QUOTED = re.compile(
@@ -40,7 +40,7 @@ _QUOTED = re.compile(
 )
 _HOST = re.compile(r"(?<![\w@.-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.)){1,5}[A-Za-z]{2,12}(?![\w-])(?!\.\w)")
 _AROUND_NAMES = "+#"
-# What parts of addresses and variables are joined by; between names a stroke or a hyphen is no such thing.
+# Characters that join parts of addresses, paths and variables. A slash or hyphen between two names does not join them.
 _JOINED_BEFORE, _JOINED_AFTER, _JOINED = frozenset("\\@_.$"), frozenset("\\@_="), frozenset("/-")
 
 Span = tuple[int, int]
@@ -48,7 +48,7 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class _Reading:
-    """A text and what was found in it so far."""
+    """Text with the names found so far."""
 
     text: str
     lists: EntityLists
@@ -57,18 +57,18 @@ class _Reading:
     found: list[tuple[int, Entity]] = field(default_factory=list)
 
     def take(self, span: Span, name: str, kind: EntityKind) -> None:
-        """Note a name, unless it is ignored; in either case nothing else begins in its place."""
+        """Record a name unless it is ignored, and block its span for later kinds."""
         self.taken.append(span)
         if fold(name) not in self.lists.ignored:
             self.found.append((span[0], Entity(name, kind)))
 
     def is_free(self, span: Span) -> bool:
-        """Whether nothing was found there."""
+        """Return whether nothing was found in this span."""
         return not any(start < span[1] and span[0] < end for start, end in self.taken)
 
 
 def extract(text: str, lists: EntityLists, *, user_id: str, author: str | None) -> tuple[Entity, ...]:
-    """What a memory names, each name once, whose it is first; at most 32."""
+    """Return the entities of a memory, each name once, at most 32. User and author come first."""
     found = [*_around(user_id, author), *mentioned(text, lists)]
     first: dict[str, Entity] = {}
     for entity in found:
@@ -77,7 +77,7 @@ def extract(text: str, lists: EntityLists, *, user_id: str, author: str | None) 
 
 
 def mentioned(text: str, lists: EntityLists) -> list[Entity]:
-    """The names in a text, in its order."""
+    """Return the names in a text, in order of their position. Only its first 8,000 characters are read."""
     text = text[:READ_CHARS]
     reading = _Reading(text, lists, word_starts(text))
     _find_known(reading)
@@ -88,11 +88,14 @@ def mentioned(text: str, lists: EntityLists) -> list[Entity]:
             reading.take(match.span(), name, "quoted")
     for span, name in phrases_in(text, reading.words, reading.taken, lists):
         reading.take(span, name, "phrase")
-    return [entity for _, entity in sorted(reading.found, key=lambda one: one[0])]
+    return [entity for _, entity in sorted(reading.found, key=lambda entry: entry[0])]
 
 
 def occurrences(text: str, words: list[Span], dictionary: Dictionary) -> Iterator[tuple[Span, str]]:
-    """Yield where spellings of a dictionary stand in a text, and which; of those that begin together the longest."""
+    """Yield span and spelling of each dictionary entry in a text.
+
+    Of several with the same start, the longest counts.
+    """
     place = 0
     while place < len(words):
         start, end = words[place]
@@ -108,7 +111,7 @@ def occurrences(text: str, words: list[Span], dictionary: Dictionary) -> Iterato
 
 
 def _spelling_at(text: str, start: int, end: int, dictionary: Dictionary) -> tuple[Span, str] | None:
-    """The spelling between two places, with the signs around it that belong to it: C++, C#, .NET."""
+    """Find the spelling from `start` to `end`, including signs that are part of it: C++, C#, .NET."""
     longer = end
     while longer < len(text) and longer < end + 2 and text[longer] in _AROUND_NAMES:
         longer += 1
@@ -138,12 +141,12 @@ def _find_known(reading: _Reading) -> None:
 
 
 def _is_in_name(text: str, span: Span) -> bool:
-    """Whether a capitalised word stands right behind: Swift Courier is no language."""
+    """Return whether a capitalised word follows directly: in "Swift Courier", Swift is not the language."""
     return text[span[1] : span[1] + 1] == " " and text[span[1] + 1 : span[1] + 2].isupper()
 
 
 def _stands_alone(text: str, span: Span) -> bool:
-    """Whether a name is no part of a path, an address, a variable or a longer host name."""
+    """Return whether a name is not part of a path, address, variable or longer host name."""
     start, end = span
     before, after, beyond = text[start - 1 : start] if start else "", text[end : end + 1], text[end + 1 : end + 2]
     if before in _JOINED_BEFORE or (before in _JOINED and not text[start].isupper()):

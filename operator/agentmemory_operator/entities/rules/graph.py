@@ -1,7 +1,7 @@
-"""The entities of one scope and what links them: derived from its newest memories, and from its sheet.
+"""Graph of a scope's entities, built from its newest memories and its sheet.
 
-Two names that one memory mentions hang together, the more memories the stronger. What every memory of a scope bears,
-whose it is and who stored it, links nothing: it would link everything.
+Two names mentioned in the same memory are linked; the strength is the number of such memories. User and author create
+no links: they belong to every memory and would link everything.
 """
 
 from collections import Counter
@@ -25,13 +25,14 @@ CO_OCCURRENCE = "co_occurrence"
 
 @dataclass(slots=True)
 class GraphNode:
-    """A name of the scope.
+    """Entity of the scope.
 
     Attributes:
-        kind: None of a name that no memory bears, which relations or aliases know.
-        memories: places of the memories that bear it, the newest first.
-        mentions: of these, those whose text mentions it.
-        relations: those that begin or end here.
+        name: Name of the entity.
+        kind: Kind of entity. None if no memory names it, only relations.
+        memories: Indices in `ScopeGraph.memory_ids` of the memories that name it, newest first.
+        mentions: Indices of those that mention it in their text.
+        relations: Relations that start or end here.
     """
 
     name: str
@@ -43,10 +44,13 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphLink:
-    """What leads from one name to another, both folded.
+    """Link from one entity to another.
 
     Attributes:
-        is_incoming: it is a typed relation of the other to this one.
+        target: Folded name of the other entity.
+        relation: Type of the relation, or `co_occurrence`.
+        strength: Strength of the relation, or number of memories that mention both.
+        is_incoming: True if this is a typed relation from the other entity to this one.
     """
 
     target: str
@@ -56,20 +60,21 @@ class GraphLink:
 
     @property
     def is_typed(self) -> bool:
-        """Whether somebody said what the relation is."""
+        """True if the link is a stored relation, not a co-occurrence."""
         return self.relation != CO_OCCURRENCE
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeGraph:
-    """The entities of one scope.
+    """Entities of one scope and their links.
 
     Attributes:
-        memory_ids: of the newest memories, the newest first.
-        mentioned: by a memory's place, which names its text mentions, folded.
-        nodes: by folded name; no alias is one.
-        spellings: all names and aliases, to be found in texts.
-        size_bytes: about what it takes in memory.
+        memory_ids: Ids of the newest memories, newest first.
+        mentioned: For each memory in this order, the folded names that its text mentions.
+        nodes: Entities by folded name, without aliases.
+        sheet: Relations and aliases of the scope.
+        spellings: Dictionary of all names and aliases.
+        size_bytes: Approximate memory use.
     """
 
     memory_ids: Sequence[str]
@@ -80,23 +85,31 @@ class ScopeGraph:
     size_bytes: int
 
     def find(self, name: str) -> GraphNode | None:
-        """The node of a name or an alias of it."""
+        """Return the entity with this name or alias, or None."""
         return self.nodes.get(fold(self.sheet.resolve(name)))
 
     def links_of(self, key: str) -> Iterator[GraphLink]:
-        """Yield what leads away from a name, typed relations first, then by how many memories mention both."""
+        """Yield the links of an entity, typed relations first, then by the number of memories that mention both.
+
+        Args:
+            key: Folded name.
+        """
         node = self.nodes[key]
-        for one in node.relations:
-            source, target = fold(one.source), fold(one.target)
+        for relation in node.relations:
+            source, target = fold(relation.source), fold(relation.target)
             is_incoming = source != key
-            yield GraphLink(source if is_incoming else target, one.relation, one.strength, is_incoming)
+            yield GraphLink(source if is_incoming else target, relation.relation, relation.strength, is_incoming)
         together = Counter(other for place in node.mentions for other in self.mentioned[place] if other != key)
         for other, count in sorted(together.items(), key=lambda pair: (-pair[1], pair[0])):
             yield GraphLink(other, CO_OCCURRENCE, count)
 
 
 def graph_of(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator[None, None, ScopeGraph]:
-    """The graph of some memories, the newest first, each with `id` and `entities` as they lie on the point."""
+    """Build a graph. It is a generator that yields after each memory, so that the caller can divide the work.
+
+    Args:
+        rows: Memories with `id` and `entities` as stored, newest first.
+    """
     nodes: dict[str, GraphNode] = {}
     mentioned: list[tuple[str, ...]] = []
     for place, row in enumerate(rows):
@@ -113,9 +126,9 @@ def graph_of(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator
                     node.mentions.append(place)
         mentioned.append(tuple(key for key, entity in named.items() if entity.role == "mentioned"))
         yield
-    for one in sheet.relations.values():
-        for name in (one.source, one.target):
-            nodes.setdefault(fold(name), GraphNode(name)).relations.append(one)
+    for relation in sheet.relations.values():
+        for name in (relation.source, relation.target):
+            nodes.setdefault(fold(name), GraphNode(name)).relations.append(relation)
     yield
     spellings = _spellings(nodes, sheet)
     ids = tuple(row["id"] for row in rows)
@@ -130,7 +143,7 @@ def _spellings(nodes: Mapping[str, GraphNode], sheet: EntitySheet) -> Dictionary
     return dictionary_over(found)
 
 
-# What the parts take, as measured with tracemalloc on CPython 3.11, rounded up.
+# Memory use of the parts, measured with tracemalloc on CPython 3.11, rounded up.
 _MEMORY_BYTES, _MENTION_BYTES, _NODE_BYTES, _LINE_BYTES = 200, 24, 1_200, 600
 
 

@@ -1,6 +1,6 @@
-"""What is known of names before any text is read: technologies, systems, endings of domains, words that are no names.
+"""Lists of known names: technologies, systems, endings of host names, and words that are not names.
 
-Names are literal strings, looked up word by word; nothing that a user writes is ever read as a pattern.
+Names are literal strings, looked up word by word. No user input is used as a regular expression.
 """
 
 import re
@@ -17,11 +17,12 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class ListedName:
-    """A known name.
+    """Known name.
 
     Attributes:
-        aliases: other spellings; case tells none apart.
-        cased: it is a word of everyday language too: it counts only as it is spelt here, inside a sentence.
+        name: Name as stored on memories.
+        aliases: Other spellings, in any case.
+        cased: True if it is also an everyday word: it counts only in this spelling, and not at the start of a sentence.
     """
 
     name: str
@@ -31,15 +32,17 @@ class ListedName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityLists:
-    """The lists that texts are read by.
+    """Lists for the extraction of names.
 
     Attributes:
-        domains: endings of domain names, without the dot.
-        ignored: names that are none, folded.
-        words: of everyday language, folded.
-        times: of these, those of days, months and quarters.
-        noise: of these, those that no name begins with.
-        openers: of these, those that names begin with, even where a sentence does too.
+        technologies: Known technologies.
+        systems: Known systems.
+        domains: Endings of host names, without the dot.
+        ignored: Texts that are not names, folded.
+        words: Everyday words, folded.
+        times: Those of them that name days, months or quarters.
+        noise: Those of them that no name starts with.
+        openers: Those of them that a name may start with, even at the start of a sentence.
     """
 
     technologies: tuple[ListedName, ...] = ()
@@ -54,10 +57,12 @@ class EntityLists:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a spelling stands for.
+    """Name that a spelling stands for.
 
     Attributes:
-        exact: as it has to be spelt, where case counts.
+        name: Name as stored on memories.
+        kind: Kind of entity.
+        exact: The only accepted spelling if case matters, else None.
     """
 
     name: str
@@ -67,10 +72,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Spellings by themselves, folded.
+    """Lookup of names by spelling.
 
     Attributes:
-        lengths: by the first word of a spelling, how many words those that begin with it have, the longest first.
+        spellings: Name by folded spelling.
+        lengths: Word counts of the spellings by their first word, longest first.
     """
 
     spellings: Mapping[str, Known] = field(default_factory=dict)
@@ -78,13 +84,13 @@ class Dictionary:
 
 
 def word_starts(text: str) -> list[tuple[int, int]]:
-    """Where each word of a text begins and ends: letters and digits are words, everything else parts them."""
+    """Return start and end of each word of a text: a run of letters and digits."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 @lru_cache(maxsize=256)
 def dictionary_of(lists: EntityLists) -> Dictionary:
-    """The known names by their spellings; a technology wins over a system."""
+    """Build the dictionary of the known names. A technology takes precedence over a system with the same spelling."""
     found: dict[str, Known] = {}
     listed: tuple[tuple[EntityKind, tuple[ListedName, ...]], ...] = (
         ("technology", lists.technologies),
@@ -98,7 +104,7 @@ def dictionary_of(lists: EntityLists) -> Dictionary:
 
 
 def dictionary_over(found: Mapping[str, Known]) -> Dictionary:
-    """The dictionary of some spellings, each folded, but for signs at their ends; one without a word is left out."""
+    """Build a dictionary of folded spellings. A spelling without a word is left out."""
     spellings: dict[str, Known] = {}
     lengths: dict[str, set[int]] = {}
     for spelling, known in found.items():
@@ -110,7 +116,7 @@ def dictionary_over(found: Mapping[str, Known]) -> Dictionary:
 
 
 def _within_signs(spelling: str, start: int, end: int) -> str:
-    """A spelling from its first word to its last, with the signs that belong to them: .NET, C++, C#."""
+    """Cut a spelling from its first to its last word, keeping signs that are part of it: .NET, C++, C#."""
     begin = start - 1 if spelling[start - 1 : start] == "." else start
     while spelling[end : end + 1] in ("+", "#"):
         end += 1
@@ -118,7 +124,10 @@ def _within_signs(spelling: str, start: int, end: int) -> str:
 
 
 def lists_of(settings: EntitySettings, product: EntityLists) -> EntityLists:
-    """The lists of an object: its own over the product's."""
+    """Build the lists of an object.
+
+    Its technologies and systems, if set, replace the product's lists. Its ignored texts extend them.
+    """
     return replace(
         product,
         technologies=_own(settings.technologies, product.technologies),
@@ -128,13 +137,17 @@ def lists_of(settings: EntitySettings, product: EntityLists) -> EntityLists:
 
 
 def _own(own: Sequence[OwnName] | None, product: tuple[ListedName, ...]) -> tuple[ListedName, ...]:
-    return product if own is None else tuple(ListedName(one.name, one.aliases, one.cased) for one in own)
+    return (
+        product
+        if own is None
+        else tuple(ListedName(own_name.name, own_name.aliases, own_name.cased) for own_name in own)
+    )
 
 
 def may_be_name(name: str, lists: EntityLists) -> bool:
-    """Whether the lists leave a name that somebody calls one: no ignored name, and no word of everyday language.
+    """Return whether the lists permit a text as a name: it is neither ignored nor an everyday word.
 
-    Of a single word that is one of those, a capital letter tells that it is a name too.
+    A capitalised everyday word is permitted, unless it is a word for a time or one that no name starts with.
     """
     folded = fold(name)
     is_word = folded in lists.words and not name[:1].isupper()
@@ -142,7 +155,7 @@ def may_be_name(name: str, lists: EntityLists) -> bool:
 
 
 def names_in(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]:
-    """The names of a list as it lies in a file."""
+    """Parse the names of a list file."""
     return tuple(
         ListedName(str(entry["name"]), tuple(map(str, entry.get("aliases", ()))), bool(entry.get("cased", False)))
         for entry in document

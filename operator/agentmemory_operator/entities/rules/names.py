@@ -1,4 +1,4 @@
-"""Which quoted texts and which runs of capitalised words are names, and which are prose, code or log lines."""
+"""Distinguish names from prose, code and log lines, in quoted texts and in runs of capitalised words."""
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -10,7 +10,7 @@ Span = tuple[int, int]
 
 WORDS_MAX = 6
 COMMON_SHARE = 0.5
-"""A name whose words are everyday words in a larger share is prose: New York has half of them."""
+"""Maximum share of everyday words in a name. More is prose; New York has exactly half."""
 
 _CODE = frozenset("/\\<>{}=()[];|*$%^~_@")
 _CODE_BEFORE, _CODE_AFTER = frozenset("/\\<_{=@#$"), frozenset("/\\_={")
@@ -24,13 +24,13 @@ _QUOTED_WORDS_MAX = 8
 
 
 def begins_sentence(text: str, start: int) -> bool:
-    """Whether a sentence begins at a place, as far as signs tell."""
+    """Return whether a sentence starts at an index of a text, judged by punctuation."""
     before = text[:start].rstrip(_OPENING)
     return not before or before[-1] in _SENTENCE_END
 
 
 def is_quoted_name(text: str, lists: EntityLists) -> bool:
-    """Whether what stands between quotation marks is a name."""
+    """Return whether a text between quotation marks is a name."""
     words = [text[start:end] for start, end in word_starts(text)]
     if (
         not words
@@ -48,11 +48,11 @@ def is_quoted_name(text: str, lists: EntityLists) -> bool:
 def phrases_in(
     text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists
 ) -> Iterator[tuple[Span, str]]:
-    """Yield where names of several capitalised words stand, and the names.
+    """Yield span and text of each name of several capitalised words.
 
     Args:
-        words: where the words of the text are.
-        taken: where something was found already; no name reaches into it.
+        words: Spans of the words of the text.
+        taken: Spans of names already found; no phrase overlaps them.
     """
     for run in _runs(text, words, sorted(taken), lists):
         trimmed = _trimmed(text, run, lists)
@@ -62,7 +62,7 @@ def phrases_in(
 
 
 def _runs(text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists) -> Iterator[list[Span]]:
-    """Yield runs of words that begin with capital letters, with small parts of names between them."""
+    """Yield runs of capitalised words, including small words within names between them."""
     run: list[Span] = []
     places = iter([*taken, (len(text), len(text))])
     nearest = next(places)
@@ -87,22 +87,22 @@ def _runs(text: str, words: Sequence[Span], taken: Sequence[Span], lists: Entity
 
 
 def _joins(text: str, before: Span, start: int) -> bool:
-    """Whether a word goes on with a name: after a full stop only where that is of an initial or a title."""
+    """Return whether a word continues a name: after a full stop only if that follows an initial or a title."""
     return not text[before[1] : start].startswith(".") or before[1] - before[0] <= 2
 
 
 def _is_one(text: str, run: Sequence[Span], lists: EntityLists) -> bool:
-    """Whether a run is one word so far: Bank of America is a name, Anna Schmidt of Acme are two."""
+    """Return whether a run has one word so far: "Bank of America" is one name, "Anna Schmidt of Acme" is two."""
     return sum(fold(text[start:end]) not in lists.noise for start, end in run) == 1
 
 
 def _trimmed(text: str, run: Sequence[Span], lists: EntityLists) -> list[Span]:
-    """A run without the everyday words that it begins with, and the small parts that it ends with."""
+    """Remove everyday words at the start of a run, and words at its end that end no name."""
     leading = list(takewhile(lambda span: _is_trimmed(text, span, lists), run))
     rest = list(run[len(leading) :])
     while rest and _ends_no_name(text[rest[-1][0] : rest[-1][1]], lists):
         rest.pop()
-    # New York, Big Corp: the one everyday word before a name is a part of it, unless a sentence begins with it.
+    # New York, Big Corp: a single everyday word before a name is part of it, unless it starts a sentence.
     if leading and len(rest) == 1 and not _is_noise(text, leading[-1], lists):
         rest.insert(0, leading[-1])
     return rest
@@ -119,7 +119,10 @@ def _is_trimmed(text: str, span: Span, lists: EntityLists) -> bool:
 
 
 def _is_noise(text: str, span: Span, lists: EntityLists) -> bool:
-    """Whether an everyday word is none of a name: an article, a pronoun, a day, or what a sentence begins with."""
+    """Return whether an everyday word is not part of a name.
+
+    True for articles, pronouns, words for times, and at the start of a sentence.
+    """
     word = fold(text[span[0] : span[1]])
     return word in lists.noise or word in lists.times or begins_sentence(text, span[0])
 
@@ -136,7 +139,7 @@ def _is_prose(words: Sequence[str], lists: EntityLists) -> bool:
 
 
 def _is_code_word(word: str) -> bool:
-    """Whether a word is written as variables are: camelCase."""
+    """Return whether a word is written in camelCase."""
     return word[0].islower() and any(character.isupper() for character in word)
 
 

@@ -1,7 +1,9 @@
-"""What of a scope's entities no memory tells: typed relations, aliases, renames. One point of each scope bears it.
+"""Entity sheet of a scope: typed relations, aliases and renames, which no memory contains.
 
-The point is a tombstone to whoever reads memories, so that none of them finds it; it bears its user, so that it is
-erased, copied and restored with the user's memories. All changes are values: the new sheet of an old one.
+Stored as one point per scope.
+
+Readers of memories treat the point as a tombstone, so no search finds it. It contains the user id, so it is erased,
+copied and restored with the user's memories. Sheets are immutable: every change returns a new sheet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +18,7 @@ RelationName = Literal["contact_of", "same_owner", "uses", "works_on", "competit
 RELATIONS: tuple[RelationName, ...] = ("contact_of", "same_owner", "uses", "works_on", "competitor_of")
 
 RELATIONS_MAX, ALIASES_MAX = 1_000, 1_000
-"""Of one scope."""
+"""Maximum numbers per scope."""
 
 STRENGTH_MAX = 1_000_000
 _SHEET_FORM = 1
@@ -24,7 +26,7 @@ _SHEET_FORM = 1
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """That one name relates to another, and how often somebody said so."""
+    """Typed relation between two names. `strength` is the number of times that it was stored."""
 
     source: str
     relation: RelationName
@@ -33,13 +35,13 @@ class Relation:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from others."""
+        """Identity of the relation: its folded names and its type."""
         return fold(self.source), self.relation, fold(self.target)
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """That one spelling stands for another name."""
+    """Spelling that stands for another name."""
 
     alias: str
     name: str
@@ -47,60 +49,72 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class EntitySheet:
-    """What is known of a scope's entities beside what its memories name.
+    """Relations and aliases of a scope.
 
     Attributes:
-        relations: by their keys.
-        aliases: by the folded alias; none leads to another alias.
+        relations: Relations by key.
+        aliases: Aliases by folded spelling. None of them points to another alias.
     """
 
     relations: Mapping[tuple[str, str, str], Relation] = field(default_factory=dict)
     aliases: Mapping[str, Alias] = field(default_factory=dict)
 
     def resolve(self, name: str) -> str:
-        """The name that a spelling stands for: itself, unless it is an alias."""
+        """Return the canonical name of a spelling: the name itself unless it is an alias."""
         alias = self.aliases.get(fold(name))
         return alias.name if alias else name
 
     def related(self, source: str, relation: RelationName, target: str, *, times: int = 1) -> "EntitySheet":
-        """The sheet once somebody said so again; between two spellings of one name there is no relation."""
-        said = Relation(self.resolve(source), relation, self.resolve(target))
-        if fold(said.source) == fold(said.target):
+        """Return the sheet with a relation added or strengthened.
+
+        A relation between two spellings of one name changes nothing.
+
+        Args:
+            times: Strength to add.
+        """
+        added = Relation(self.resolve(source), relation, self.resolve(target))
+        if fold(added.source) == fold(added.target):
             return self
-        before = self.relations.get(said.key)
-        strength = min((before.strength if before else 0) + times, STRENGTH_MAX)
-        return replace(self, relations={**self.relations, said.key: replace(before or said, strength=strength)})
+        existing = self.relations.get(added.key)
+        strength = min((existing.strength if existing else 0) + times, STRENGTH_MAX)
+        return replace(self, relations={**self.relations, added.key: replace(existing or added, strength=strength)})
 
     def aliased(self, alias: str, name: str) -> "EntitySheet":
-        """The sheet with another spelling of a name; relations of the alias go over to the name."""
+        """Return the sheet with another spelling of a name. Relations of the spelling move to the name."""
         canonical = self.resolve(name)
         return self if fold(alias) == fold(canonical) else self.renamed(alias, canonical)
 
     def renamed(self, old: str, new: str) -> "EntitySheet":
-        """The sheet where one name is called by another, which is no alias any more."""
+        """Return the sheet with a name replaced by another.
+
+        The old name becomes an alias, and the new one ceases to be one.
+        """
         aliases = {
-            key: Alias(one.alias, new) if fold(one.name) == fold(old) else one
-            for key, one in self.aliases.items()
+            key: Alias(alias.alias, new) if fold(alias.name) == fold(old) else alias
+            for key, alias in self.aliases.items()
             if key != fold(new)
         }
         aliases[fold(old)] = Alias(old, new)
-        return EntitySheet(_together(_renamed(one, old, new) for one in self.relations.values()), aliases)
+        return EntitySheet(_together(_renamed(relation, old, new) for relation in self.relations.values()), aliases)
 
     def joined(self, other: "EntitySheet") -> "EntitySheet":
-        """The sheet with what another one has besides; what both have stays as it is here."""
+        """Return the sheet with aliases and relations of another one added.
+
+        An entry that this sheet has already stays unchanged.
+        """
         sheet = self
         for key, alias in other.aliases.items():
             if key not in sheet.aliases:
                 sheet = sheet.aliased(alias.alias, alias.name)
-        for one in other.relations.values():
-            said = Relation(sheet.resolve(one.source), one.relation, sheet.resolve(one.target))
-            if said.key not in sheet.relations:
-                sheet = sheet.related(one.source, one.relation, one.target, times=one.strength)
+        for relation in other.relations.values():
+            resolved = Relation(sheet.resolve(relation.source), relation.relation, sheet.resolve(relation.target))
+            if resolved.key not in sheet.relations:
+                sheet = sheet.related(relation.source, relation.relation, relation.target, times=relation.strength)
         return sheet
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds more than a scope may."""
+        """True if the sheet exceeds the limits of a scope."""
         return len(self.relations) > RELATIONS_MAX or len(self.aliases) > ALIASES_MAX
 
 
@@ -108,12 +122,12 @@ NO_SHEET = EntitySheet()
 
 
 def sheet_id(agent_scope: str, user_id: str) -> str:
-    """The id of a scope's sheet; no idempotency key of a memory gives the same id."""
+    """Return the id of a scope's sheet. No idempotency key of a memory gives the same id."""
     return keyed_id(agent_scope, user_id, "entities\x1fsheet")
 
 
 def sheet_to_facts(sheet: EntitySheet) -> dict[str, Any]:
-    """Render a sheet as its point has it under `SHEET_KEY`."""
+    """Render a sheet as the value of `SHEET_KEY` in its point."""
     return {
         "form": _SHEET_FORM,
         "relations": [[one.source, one.relation, one.target, one.strength] for one in sheet.relations.values()],
@@ -122,16 +136,16 @@ def sheet_to_facts(sheet: EntitySheet) -> dict[str, Any]:
 
 
 def sheet_from_payload(payload: Mapping[str, Any] | None) -> EntitySheet:
-    """The sheet that a point bears, as far as it is one of ours; an empty one where it bears none."""
-    said = (payload or {}).get(SHEET_KEY)
-    said = said if isinstance(said, dict) else {}
-    relations = (Relation(*one) for one in _listed(said.get("relations"), RELATIONS_MAX) if _is_relation(one))
-    aliases = (Alias(*one) for one in _listed(said.get("aliases"), ALIASES_MAX) if _are_names(one, 2))
-    return EntitySheet({one.key: one for one in relations}, {fold(one.alias): one for one in aliases})
+    """Parse the sheet in a payload. Malformed entries are skipped; without a sheet the result is empty."""
+    stored = (payload or {}).get(SHEET_KEY)
+    stored = stored if isinstance(stored, dict) else {}
+    relations = (Relation(*entry) for entry in _listed(stored.get("relations"), RELATIONS_MAX) if _is_relation(entry))
+    aliases = (Alias(*entry) for entry in _listed(stored.get("aliases"), ALIASES_MAX) if _are_names(entry, 2))
+    return EntitySheet({entry.key: entry for entry in relations}, {fold(entry.alias): entry for entry in aliases})
 
 
-def _listed(value: Any, most: int) -> list[Any]:
-    return value[:most] if isinstance(value, list) else []
+def _listed(value: Any, max_entries: int) -> list[Any]:
+    return value[:max_entries] if isinstance(value, list) else []
 
 
 def _are_names(value: Any, count: int) -> bool:
@@ -145,18 +159,18 @@ def _is_relation(value: Any) -> bool:
     return isinstance(value[3], int) and 0 < value[3] <= STRENGTH_MAX
 
 
-def _renamed(one: Relation, old: str, new: str) -> Relation:
-    source = new if fold(one.source) == fold(old) else one.source
-    target = new if fold(one.target) == fold(old) else one.target
-    return replace(one, source=source, target=target)
+def _renamed(relation: Relation, old: str, new: str) -> Relation:
+    source = new if fold(relation.source) == fold(old) else relation.source
+    target = new if fold(relation.target) == fold(old) else relation.target
+    return replace(relation, source=source, target=target)
 
 
 def _together(relations: Iterable[Relation]) -> dict[tuple[str, str, str], Relation]:
-    """Relations by key; those that became the same count together, and none is of a name to itself."""
+    """Return relations by key. Equal ones are added up, and a relation of a name to itself is dropped."""
     found: dict[tuple[str, str, str], Relation] = {}
-    for one in relations:
-        if fold(one.source) != fold(one.target):
-            before = found.get(one.key)
-            strength = min(one.strength + (before.strength if before else 0), STRENGTH_MAX)
-            found[one.key] = replace(one, strength=strength)
+    for relation in relations:
+        if fold(relation.source) != fold(relation.target):
+            existing = found.get(relation.key)
+            strength = min(relation.strength + (existing.strength if existing else 0), STRENGTH_MAX)
+            found[relation.key] = replace(relation, strength=strength)
     return found

@@ -1,1 +1,1 @@
-"""What lifecycle decides, by no clock, file, socket or port."""
+"""Pure lifecycle rules: no clock, file, socket or port."""

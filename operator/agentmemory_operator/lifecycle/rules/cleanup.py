@@ -1,9 +1,14 @@
-"""What a cleanup removes, and why: pure decisions over rows.
+"""Decide which memories a cleanup removes, and for which reason: pure functions over rows.
 
-A row stands for itself (expired, past the time of its type, decayed, pruned), or goes for what stands around it: the
-middle of a chain that is too long, the least valuable of a user who has too many. Where a head goes, its earlier
-versions go with it: a cleanup never lets a memory answer that did not answer before. A pinned memory stays, and so does
-the head of a chain that holds one.
+A reason applies either to one row or to the row's surroundings:
+- One row (`own_reason`): expired, past the time to live of its type, hidden for too long, decayed or pruned.
+- A chain (`chain_removals`): the middle versions of a chain that is too long.
+- A user (`plan`): the least valuable memories of a user above the cap.
+
+Invariant: a cleanup makes no hidden memory visible, because removing a head also removes its earlier versions. The
+exception is a head that ends with its session: earlier versions that outlast the session become visible again.
+
+A pinned memory is never removed. The head of a chain with a pinned version is removed only if it ends with its session.
 """
 
 import math
@@ -29,7 +34,7 @@ ROW_KEYS = (
     *("confidence", "expiresAt", *LINK_KEYS, "pinned", "requestId", "identityId", ORDER_KEY),
     *("storedAt", SESSION_USED_KEY, TOMBSTONE_KEY, "pending"),
 )
-"""What of a payload a cleanup reads; no text."""
+"""Payload keys that a cleanup reads. None of them contains text."""
 
 IS_PINNED: Condition = {"key": "pinned", "match": {"value": True}}
 IS_CHAIN_HEAD: Filter = {
@@ -38,11 +43,11 @@ IS_CHAIN_HEAD: Filter = {
 }
 
 Row = Mapping[str, Any]
-"""A payload, of it at least `ROW_KEYS`."""
+"""Payload with at least the keys in `ROW_KEYS`."""
 
 
 class Removal(StrEnum):
-    """Why a memory goes; `docs/lifecycle.md` explains each."""
+    """Reason for removing a memory. `docs/lifecycle.md` explains each."""
 
     EXPIRED = "expired"
     TTL = "ttl"
@@ -55,20 +60,26 @@ class Removal(StrEnum):
 
 
 UNBRAKED = frozenset({Removal.EXPIRED, Removal.SESSION})
-"""What its author wanted gone, and nobody could read any more: the brake does not count it."""
+"""Reasons that do not count towards the removal limit: the author chose the end, and the memory is already unreadable.
+"""
 
 SESSION_GRACE_MS = 600_000
-"""What is over is removed so much later: a use may be noted half a minute late, by a clock that differs."""
+"""Milliseconds between the end of a session and the removal of its memories.
+
+A use may be recorded up to half a minute late, by a process with a different clock.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupRules:
-    """By what a cleanup decides: the object's figures, at one time.
+    """Settings of one object that a cleanup applies, at a fixed time.
 
     Attributes:
+        lifecycle: Lifecycle settings of the object.
+        types: Memory types of the object. Empty if it accepts any type.
         now_ms: Unix milliseconds, the same for the whole run.
-        priority: figures of the priority that pruning asks.
-        unlisted: where any type is taken, those that end with their session.
+        priority: Parameters of the priority score that pruning uses.
+        unlisted: Types that end with their session if the object accepts any type.
     """
 
     lifecycle: Lifecycle
@@ -79,19 +90,22 @@ class CleanupRules:
 
     @property
     def endings(self) -> tuple[MemoryType, ...]:
-        """The types by whose rules memories end."""
+        """Memory types whose time to live applies: `types`, or `unlisted` if there are none."""
         return self.types or self.unlisted
 
 
 def rules_of(lifecycle: Lifecycle, ranking: Ranking, now_ms: int) -> CleanupRules:
-    """The rules of an object; its priority is the one it ranks by, else the reference design's."""
+    """Build the rules of an object at a time.
+
+    The priority comes from the object's ranking model; any other model gives the default parameters.
+    """
     model = ranking.model
     priority = model if isinstance(model, Priority) else Priority()
     return CleanupRules(lifecycle, ranking.types, now_ms, priority, ranking.unlisted)
 
 
 def own_reason(row: Row, rules: CleanupRules) -> Removal | None:
-    """Why a row is removed by itself alone, whatever its chain; None where it stays."""
+    """Return the reason to remove a row regardless of its chain, or None to keep it. A pinned row has none."""
     if row.get("pinned"):
         return None
     end = row.get("expiresAt")
@@ -107,9 +121,12 @@ def own_reason(row: Row, rules: CleanupRules) -> Removal | None:
 
 
 def candidates(rules: CleanupRules, *, heads: bool) -> Filter:
-    """The filter of the heads, or of the earlier versions, that may have a reason of their own.
+    """Build the filter for rows that may have a reason of their own.
 
-    Each that has one is among them.
+    It matches every such row and possibly more: `own_reason` decides.
+
+    Args:
+        heads: True for chain heads, False for earlier versions.
     """
     floor = rules.lifecycle.decay_floor
     should: list[Condition] = [{"key": "expiresAt", "range": {"lte": rules.now_ms}}]
@@ -127,12 +144,23 @@ def candidates(rules: CleanupRules, *, heads: bool) -> Filter:
 
 
 def with_chain(chain: Sequence[Row]) -> Sequence[Row]:
-    """What is removed with the head of a chain (oldest first): all of it, or nothing if a version is pinned."""
+    """Return the rows to remove together with a head.
+
+    Args:
+        chain: Versions, oldest first.
+
+    Returns:
+        The whole chain, or nothing if one of its versions is pinned.
+    """
     return () if any(row.get("pinned") for row in chain) else chain
 
 
 def lasting_length(chain: Sequence[Row], rules: CleanupRules) -> int:
-    """How many versions (oldest first) stay when those at the end are removed with their session."""
+    """Count the versions that remain after removing those at the end of a chain that end with their session.
+
+    Args:
+        chain: Versions, oldest first.
+    """
     length = len(chain)
     while length and own_reason(chain[length - 1], rules) is Removal.SESSION:
         length -= 1
@@ -140,46 +168,55 @@ def lasting_length(chain: Sequence[Row], rules: CleanupRules) -> int:
 
 
 def collapsed(chain: Sequence[Row], rules: CleanupRules) -> list[Row]:
-    """The middle of a chain (oldest first) that is too long; the newest stay and, from a limit of 3 on, the first.
+    """Return the middle versions of a chain that exceeds the maximum length.
 
-    What a memory was merged from is no length of a chain: it stays, so that the merge can be undone.
+    The newest versions stay. With a limit of 3 or more, the first version stays too. Predecessors of a merge do not
+    count towards the length and stay, so that the merge can be undone. Pinned versions stay.
+
+    Args:
+        chain: Versions, oldest first.
     """
-    most = rules.lifecycle.max_chain_length
-    merged = {before for row in chain if is_merged(row) for before in predecessors(row)}
+    max_length = rules.lifecycle.max_chain_length
+    merged = {before_id for row in chain if is_merged(row) for before_id in predecessors(row)}
     chain = [row for row in chain if row["id"] not in merged]
-    if most is None or len(chain) <= most:
+    if max_length is None or len(chain) <= max_length:
         return []
-    newest = most - 1 if most > 2 else most
-    middle = chain[most - newest : len(chain) - newest]
+    newest = max_length - 1 if max_length > 2 else max_length
+    middle = chain[max_length - newest : len(chain) - newest]
     return [row for row in middle if not row.get("pinned")]
 
 
 def value_rank(row: Row, rules: CleanupRules) -> tuple[int, float, int, str]:
-    """The place of a row among those of its user, the least valuable first.
+    """Return the sort key of a row among those of its user, least valuable first.
 
-    Earlier versions come before hidden memories, these before those that answer; then by importance * (1 + log10(1 +
-    accesses)) * recency, then by age.
+    Order: earlier versions, then hidden memories, then visible ones. Within each group by importance * (1 + log10(1 +
+    accesses)) * recency, then by age and id.
     """
     ttl = ttl_of(row, rules.endings)
-    standing = 0 if row.get("supersededById") else 1 if is_past(row, ttl, rules.now_ms) else 2
+    group = 0 if row.get("supersededById") else 1 if is_past(row, ttl, rules.now_ms) else 2
     utility = row.get("importance", 0.5) * (1 + math.log10(1 + row.get("accessCount", 0)))
-    return standing, utility * _recency(row, rules), row["createdAt"], row["id"]
+    return group, utility * _recency(row, rules), row["createdAt"], row["id"]
 
 
 def plan(rows: Iterable[Row], rules: CleanupRules) -> dict[str, Removal]:
-    """What an undisturbed run removes of all rows of an agent, and why, by id."""
+    """Return the removals of a run without concurrent writes, by memory id.
+
+    Args:
+        rows: All rows of the agent.
+    """
     chains = list(chains_in({row["id"]: row for row in rows}))
-    gone = {row["id"]: reason for chain in chains for row, reason in chain_removals(chain, rules)}
+    removals = {row["id"]: reason for chain in chains for row, reason in chain_removals(chain, rules)}
     if rules.lifecycle.max_memories_per_user:
-        left = [[row for row in chain if row["id"] not in gone] for chain in chains]
-        gone |= dict.fromkeys(_over_cap([chain for chain in left if chain], rules), Removal.OVER_CAP)
-    return gone
+        remaining = [[row for row in chain if row["id"] not in removals] for chain in chains]
+        removals |= dict.fromkeys(_over_cap([chain for chain in remaining if chain], rules), Removal.OVER_CAP)
+    return removals
 
 
 def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[Row, Removal]]:
-    """Yield what goes of one chain, oldest first, and why; a memory without other versions is a chain of one.
+    """Yield the rows of a chain to remove, oldest first, each with its reason.
 
-    What lasts is not lost with the session whose memories superseded it: it answers again, as when somebody ends it.
+    A memory without other versions is a chain of one. Versions that outlast the session of their successors stay and
+    become visible again, as if a call had ended the session.
     """
     reasons = {row["id"]: own_reason(row, rules) for row in chain}
     lasting = lasting_length(chain, rules)
@@ -199,7 +236,7 @@ def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[
 
 
 def chains_in(by_id: Mapping[str, Row]) -> Iterator[list[Row]]:
-    """Yield the chains of rows, each oldest first, what was merged before what it became."""
+    """Yield the chains among rows, each oldest first. Predecessors of a merge precede the merged version."""
     for head in by_id.values():
         newer = by_id.get(head.get("supersededById") or "")
         if newer is not None and head["id"] in predecessors(newer):
@@ -211,26 +248,34 @@ def chains_in(by_id: Mapping[str, Row]) -> Iterator[list[Row]]:
 
 
 def surplus_of(count: int, rules: CleanupRules) -> int:
-    """How many memories a user has above the cap."""
+    """Return the number of memories that a user has above the cap; 0 without a cap.
+
+    Args:
+        count: Number of memories of the user.
+    """
     return max(0, count - (rules.lifecycle.max_memories_per_user or count))
 
 
 def brake(counts: Mapping[Removal, int], total: int, lifecycle: Lifecycle) -> bool:
-    """Whether a run has to wait for an approval: it would remove too large a share of an agent's memories."""
+    """Return whether a run needs an approval because it would remove too large a share of an agent's memories."""
     return braked(counts) > allowance(total, lifecycle)
 
 
 def braked(counts: Mapping[Removal, int]) -> int:
-    """How many removals count for the brake."""
+    """Count the removals that are subject to the limit."""
     return sum(number for reason, number in counts.items() if reason not in UNBRAKED)
 
 
 ALWAYS_ALLOWED = 10
-"""Of few memories any number is a large share."""
+"""Removals that are allowed in any run: a percentage of few memories would allow none."""
 
 
 def allowance(total: int, lifecycle: Lifecycle) -> int:
-    """How many of an agent's memories one run may remove by itself."""
+    """Return the number of memories that one run may remove without an approval.
+
+    Args:
+        total: Number of memories of the agent.
+    """
     return max(ALWAYS_ALLOWED, total * lifecycle.max_removal_percent // 100)
 
 
@@ -246,7 +291,6 @@ def _over_cap(chains: Sequence[Sequence[Row]], rules: CleanupRules) -> Iterator[
 
 
 def _recency(row: Row, rules: CleanupRules) -> float:
-    """0.5^(age / half-life of the type): 1 for a type that does not decay, 0.5 for one that is not listed."""
     listed = next((type_ for type_ in rules.types if type_.name == row["type"]), None)
     if listed is None:
         return UNLISTED_RECENCY if rules.types else 1.0
@@ -273,7 +317,7 @@ def _is_pruned(row: Row, prune: Prune, rules: CleanupRules) -> bool:
 
 
 def _ended(row: Row, ttl: Ttl, rules: CleanupRules) -> Removal | None:
-    """Why the age limits of its type remove a row; None where they do not."""
+    """Return the removal reason given by the time to live of the row's type, or None."""
     if not is_past(row, ttl, _ended_by_ms(ttl, rules)):
         return None
     if ttl.removes:
@@ -284,7 +328,7 @@ def _ended(row: Row, ttl: Ttl, rules: CleanupRules) -> Removal | None:
 
 
 def _ended_condition(name: str, ttl: Ttl, rules: CleanupRules) -> Iterator[Condition]:
-    """Yield the condition that the time of a type may be a reason; none of what is only hidden, and kept."""
+    """Yield the condition for rows that `_ended` may remove; nothing if the type only hides and hidden rows stay."""
     if ttl.removes:
         yield past_condition(name, ttl, _ended_by_ms(ttl, rules))
     elif rules.lifecycle.remove_hidden_days is not None:
@@ -296,11 +340,14 @@ def _ended_by_ms(ttl: Ttl, rules: CleanupRules) -> int:
 
 
 def _created_by(now_ms: int, days: float) -> Condition:
-    """The filter condition for this age or older; the row's own test decides the last millisecond."""
+    """Build the condition for this age or older. It may match 1 ms too much: `own_reason` decides."""
     return {"key": "createdAt", "range": {"lte": now_ms - math.floor(days * DAY_MS) + 1}}
 
 
 def as_row(payload: Payload) -> Row | None:
-    """A payload as a row; None for a tombstone, and for a point that we did not write: without owner or revision."""
+    """Return a payload as a row, or None for a tombstone and for a point that this project did not write.
+
+    A point without id, user, type, creation time or revision was not written by this project.
+    """
     is_stored = {"id", "userId", "type", "createdAt", "rev"} <= payload.keys() and TOMBSTONE_KEY not in payload
     return payload if is_stored else None

@@ -1,4 +1,4 @@
-"""Cleanups in an object's status: when the next one is due, and what the last one came to."""
+"""Cleanups in the status of an object: time of the next one, result of the last one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,13 +14,13 @@ Json = dict[str, Any]
 
 
 def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -> int | None:
-    """When the next cleanup is due, Unix milliseconds; None is never.
+    """Return the time of the next cleanup in Unix milliseconds, 0 if it is due at once, or None for never.
 
-    However many times were missed, one run makes up for them. Each object comes a little later than its schedule says,
-    always by the same time, so that a thousand objects do not come at once.
+    One run makes up for any number of missed ones. Each object runs a fixed offset after its schedule, derived from its
+    uid, so that a thousand objects do not run at the same time.
 
     Args:
-        last: `status.lastCleanup` as it now is.
+        last: Present value of `status.lastCleanup`.
     """
     if is_asked_for(memory, last) or approval_of(memory, last) is not None:
         return 0
@@ -31,13 +31,13 @@ def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -
 
 
 def is_asked_for(memory: AgentMemory, last: Mapping[str, Any]) -> bool:
-    """Whether somebody asked for a run that was not made yet."""
-    asked = memory.metadata.annotations.get(CLEANUP_REQUESTED_AT)
-    return asked is not None and asked != last.get("requestedAt")
+    """Return whether the annotation requests a run that `lastCleanup` does not list yet."""
+    requested_at = memory.metadata.annotations.get(CLEANUP_REQUESTED_AT)
+    return requested_at is not None and requested_at != last.get("requestedAt")
 
 
 def approval_of(memory: AgentMemory, last: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The held run that was approved; None without an approval that fits."""
+    """Return the withheld run if the annotation approves its digest, else None."""
     held = last.get("held") or {}
     approved = memory.metadata.annotations.get(APPROVE_CLEANUP)
     return held if held and approved == held.get("digest") else None
@@ -46,10 +46,12 @@ def approval_of(memory: AgentMemory, last: Mapping[str, Any]) -> Mapping[str, An
 def run_status(
     counts: Mapping[Removal, int], *, time_ms: int, took_ms: float, memory: AgentMemory, held: Json | None
 ) -> Json:
-    """`status.lastCleanup` after a run.
+    """Build `status.lastCleanup` after a run.
 
     Args:
-        counts: what was removed; nothing where it is held.
+        counts: Removals by reason; empty if the run is withheld.
+        time_ms: Start of the run, Unix milliseconds.
+        held: `held_status` of a withheld run, else None.
     """
     status: Json = {
         "time": render_second(time_ms / 1000),
@@ -57,26 +59,31 @@ def run_status(
         "removed": sum(counts.values()),
         "reasons": {str(reason): counts[reason] for reason in Removal if counts.get(reason)},
     }
-    if asked := memory.metadata.annotations.get(CLEANUP_REQUESTED_AT):
-        status["requestedAt"] = asked
+    if requested_at := memory.metadata.annotations.get(CLEANUP_REQUESTED_AT):
+        status["requestedAt"] = requested_at
     return status | ({"held": held} if held else {})
 
 
 def held_status(counts: Mapping[Removal, int], *, total: int, digest: str, as_of_ms: int, percent: int) -> Json:
-    """What a held run would remove, and how it is approved."""
-    would = sum(counts.values())
+    """Build the status of a withheld run: its planned removals, and a message that explains how to approve it.
+
+    Args:
+        digest: Value for the annotation that approves the run.
+        percent: Share of the memories that one run may remove.
+    """
+    removals = sum(counts.values())
     return {
         "digest": digest,
         "time": render_second(as_of_ms / 1000),
-        "wouldRemove": would,
+        "wouldRemove": removals,
         "memories": total,
         "reasons": {str(reason): counts[reason] for reason in Removal if counts.get(reason)},
-        "message": f"would remove {would} of {total} memories, more than the limit of {percent} % per run: review it"
+        "message": f"would remove {removals} of {total} memories, more than the limit of {percent} % per run: review it"
         f" with `agentmemory cleanup NAME --dry-run`, and approve it with the annotation {APPROVE_CLEANUP}: {digest},"
         " or change the limits",
     }
 
 
 def described(counts: Mapping[Removal, int]) -> str:
-    """`3 decayed, 1 expired`."""
+    """Render counts as text, e.g. `3 decayed, 1 expired`."""
     return ", ".join(f"{counts[reason]} {reason}" for reason in Removal if counts.get(reason))

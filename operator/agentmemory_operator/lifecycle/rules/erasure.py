@@ -1,8 +1,10 @@
-"""The scope of a `forget`, and what it leaves: tombstones and a receipt, which hold nothing of what was erased.
+"""Scope of a `forget`, and the traces that an erasure leaves: tombstones and a receipt, without any erased content.
 
-An erasure takes what was stored up to a time (`storedAt`). So it can be made again on any copy of the collection, and
-never takes what was stored after it. A receipt names its user by a hash: whoever knows the user's name can tell that
-it is meant, nobody can read it there.
+An erasure covers memories stored up to a time (`storedAt`). So it can be repeated on any copy of the collection, and
+never erases a memory stored later.
+
+A receipt identifies its user by a hash of agent and user name. A reader who has the user's name can recompute the hash;
+the name cannot be read from the receipt.
 """
 
 import hashlib
@@ -34,43 +36,45 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 Row = Mapping[str, Any]
 
 WRITERS_AHEAD_MS = 2_000
-"""By how much the clock of a process that writes may be ahead of that of the one that forgets."""
+"""Milliseconds by which the clock of a writing process may be ahead of the clock of the erasing process."""
 
 ORGANISATION = "\x00organisation"
-"""In a user's place: the key of PROFESSIONAL memories is deleted, which belongs to no user. No user has this name."""
+"""Key owner of PROFESSIONAL memories, which belong to no user. The null character keeps it distinct from user names."""
 
 KEYS_FOUND_KEY = "zonesWithKeys"
-"""Of the point that becomes a receipt: the zones whose keys the request deletes."""
+"""Payload key of a point that becomes a receipt: the zones whose keys the request deletes."""
 
 JOINING_KEY = "joining"
-"""Of a tombstone of what was not joined to its chain yet."""
+"""Payload key that marks the tombstone of a memory that was erased while it was still pending."""
 
 IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
 NO_RECEIPT: Condition = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
-# The index on the time finds tombstones; what erased them is then read from each.
+# Only the time has an index: it finds the tombstones, and the erasure id is read from each.
 IS_TOMBSTONE: Condition = {"key": TOMBSTONE_KEY, "range": {"gte": 0}}
 _IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
 _WAS_MEMORY: Condition = {"must_not": [{"is_empty": {"key": "type"}}]}
 
 
 UNFINISHED: Filter = {"must": [IS_PENDING, _IS_ERASED]}
-"""Tombstones of erasures whose chains are not closed yet."""
+"""Tombstones of erasures with pending chain links."""
 
 TOMBSTONES: Filter = {"must": [IS_TOMBSTONE, _IS_ERASED]}
-"""Tombstones of erasures."""
+"""All tombstones of erasures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which memories of a user are to be erased: those that the conditions select, or the whole user.
+    """Memories of a user to erase: those that match all conditions, or the whole user.
 
     Attributes:
-        older_than: Unix milliseconds; only what was created before.
-        zone: only memories of this zone.
-        is_whole: erase the user, and all that is known of the user. It excludes the conditions.
+        user_id: User who owns the memories.
+        criterion: Filter condition. None for no filter.
+        older_than: Unix milliseconds; only memories created before it. None for no limit.
+        zone: Only memories of this privacy zone. None for any.
+        is_whole: True to erase all points of the user, including facts and tombstones. Excludes the conditions.
 
     Raises:
-        ValueError: If there is neither a condition nor `is_whole`, or both. A lost condition erases nothing.
+        ValueError: If there is neither a condition nor `is_whole`, or both. So losing a condition erases nothing.
     """
 
     user_id: str
@@ -86,12 +90,15 @@ class Scope:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of a payload that `covers` reads."""
+        """Payload keys that `covers` reads."""
         own = ("userId", STORED_KEY, VERSIONS_SINCE_KEY, TOMBSTONE_KEY, "createdAt", ZONE_KEY)
         return own if self.criterion is None else (*own, *keys_of(self.criterion))
 
     def covers(self, row: Row, until_ms: int) -> bool:
-        """Return whether a row is to be erased: what the filter finds are candidates."""
+        """Return whether a row is in the scope and was stored by `until_ms`.
+
+        It decides about the candidates of `filter_at`.
+        """
         if row.get("userId") != self.user_id or stored_first(row) > until_ms:
             return False
         if self.is_whole:
@@ -103,14 +110,15 @@ class Scope:
         return TOMBSTONE_KEY not in row and is_older and is_of_zone and is_met
 
     def filter_at(self, until_ms: int, indexes: Mapping[str, str] = NO_INDEXES) -> Filter:
-        """The filter of candidates: what was stored until then, whatever its state.
+        """Build the filter for candidates stored by `until_ms`, in any state.
 
         Args:
+            until_ms: Unix milliseconds.
             indexes: Type of the payload index by key.
         """
         must: list[Condition] = [equals("userId", self.user_id), stored_by(until_ms)]
         if self.is_whole:
-            # Tombstones of the user too: they say whose they are.
+            # Include tombstones of the user: they contain the user id.
             return {"must": must}
         must.append(NOT_DELETED)
         if self.older_than is not None:
@@ -124,31 +132,34 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many memories, by type."""
+    """Number of memories by type."""
 
     types: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of memories of all types."""
         return sum(self.types.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureReceipt:
-    """What an erasure came to; nothing of what was erased.
+    """Result of an erasure, without any erased content.
 
     Attributes:
-        agent_id: slug of the agent whose user it was.
+        id: Id of the receipt's point, and of the erasure.
+        agent_id: Slug of the agent.
         user_hash: `hash_user` of the user.
-        is_whole: the user was erased, not only some memories.
-        older_than: Unix milliseconds; what was created before, where nothing else chose; else None.
-        until_ms: what was stored until then was erased, Unix milliseconds.
-        at: when it was done, Unix milliseconds.
-        sha256: of the ids of the memories, sorted, each followed by a line feed.
-        request_hash: tells another request under the same idempotency key.
-        zone: whose memories were chosen; None where something else chose.
-        keys_deleted: zones of which this user, or organisation, had data keys that are deleted.
+        is_whole: True if the whole user was erased.
+        older_than: Unix milliseconds; the scope was memories created before it. None if the scope had a filter, or no
+            age.
+        until_ms: Time up to which stored memories were erased, Unix milliseconds.
+        at: Completion time, Unix milliseconds.
+        counts: Erased memories by type.
+        sha256: Digest of the erased memories' ids, sorted, each followed by a line feed.
+        request_hash: Distinguishes different requests under the same idempotency key.
+        zone: Privacy zone that was erased. None if the scope had no zone.
+        keys_deleted: Zones whose data keys were deleted.
     """
 
     id: str
@@ -166,18 +177,21 @@ class ErasureReceipt:
 
     @property
     def scope_name(self) -> str:
-        """What chose the memories: `user`, `zone`, `older_than` or `filters`."""
+        """Kind of scope: `user`, `zone`, `older_than` or `filters`."""
         if self.is_whole:
             return "user"
         return "zone" if self.zone else "filters" if self.older_than is None else "older_than"
 
     @property
     def is_filter_known(self) -> bool:
-        """Whether what was erased can be found in another copy without its ids."""
+        """True if `scope_of` can rebuild the scope, so that a repetition needs no ids of memories."""
         return self.is_whole or self.zone is not None or self.older_than is not None
 
     def scope_of(self, user_id: str) -> Scope | None:
-        """What to erase of a user in another copy; None where the receipt no longer holds its filters."""
+        """Rebuild the scope for another copy. None if the request had filters, which the receipt does not store.
+
+        It relies on the API, which never combines `zone` with other conditions.
+        """
         if self.is_whole or self.zone is not None:
             return Scope(user_id=user_id, zone=self.zone, is_whole=self.is_whole)
         return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
@@ -185,11 +199,13 @@ class ErasureReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What an erasure left of one memory.
+    """Trace of one erased memory.
 
     Attributes:
-        at: when, Unix milliseconds; the memory was stored no later.
-        is_replaced: another memory has the id since, and the trace is in a point of its own.
+        id: Id of the memory.
+        erasure_id: Id of the erasure's receipt.
+        at: Time of the erasure, Unix milliseconds. The memory was stored no later.
+        is_replaced: True if a later memory has the id, and the trace is stored in a point of its own.
     """
 
     id: str
@@ -198,12 +214,12 @@ class Tombstone:
     is_replaced: bool = False
 
     def names(self, row: Row) -> bool:
-        """Whether a row of a copy is what was erased, and not what was stored under its id since."""
+        """Return whether a row of a copy is the erased memory, rather than a later one with the same id."""
         return TOMBSTONE_KEY not in row and stored_first(row) <= self.at
 
     @property
     def payload(self) -> Payload:
-        """Its point in a copy that has none under the id, or where another memory has the id."""
+        """Payload that represents this trace in a copy: a tombstone, or a separate trace point if `is_replaced`."""
         if self.is_replaced:
             return erasure_trace(self.id, self.erasure_id, self.at, now_ms=self.at)
         times = {"updatedAt": self.at, TOMBSTONE_KEY: self.at}
@@ -211,29 +227,29 @@ class Tombstone:
 
 
 Trace = ErasureReceipt | Tombstone
-"""What an erasure leaves, as it is carried to copies."""
+"""Trace of an erasure, as it is transferred to copies."""
 
 
 def hash_user(agent_id: str, user_id: str) -> str:
-    """The user in a receipt: 32 hex digits of a SHA-256 of agent and user."""
+    """Return the user's hash for receipts: 32 hex digits of a SHA-256 of agent and user."""
     return _hash("user", agent_id, user_id)[:32]
 
 
 def hash_request(receipt_id: str, scope: Scope, filters: Mapping[str, Any]) -> str:
-    """The digest that shows whether two requests under one idempotency key are the same."""
+    """Return a digest that shows whether two requests under one idempotency key are equal: 16 hex digits."""
     conditions = (repr(scope.older_than), json.dumps(filters, sort_keys=True), scope.zone or "")
     return _hash(receipt_id, scope.user_id, *conditions)[:16]
 
 
 def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:
-    """The id of the receipt of a request with a key; no key of a memory gives the same id."""
+    """Return the id of the receipt of a request with an idempotency key. No memory's key gives the same id."""
     return keyed_id(agent_id, user_id, f"forget\x1f{idempotency_key}")
 
 
 def stored_by(until_ms: int) -> Condition:
-    """The filter condition for what was stored by then; a point without a time counts as old.
+    """Build the condition for points stored by `until_ms`. A point without a time counts as old.
 
-    An item that bears a version from then is one of them, as if its last write had come before.
+    An item that keeps a previous version from that time counts as stored then, although its last write is newer.
     """
     times = (STORED_KEY, VERSIONS_SINCE_KEY)
     return {
@@ -245,66 +261,70 @@ def stored_by(until_ms: int) -> Condition:
 
 
 def stored_first(row: Row) -> int:
-    """When the oldest of what a row says was stored, Unix milliseconds; 0 where that was not noted."""
+    """Return when the oldest version in a row was stored, Unix milliseconds; 0 if unknown."""
     stored: int = row.get(STORED_KEY) or 0
     oldest: int = row.get(VERSIONS_SINCE_KEY, stored)
     return min(stored, oldest)
 
 
 def erased_by(erasure_id: str, *conditions: Condition) -> Filter:
-    """The filter of the tombstones of one erasure."""
+    """Build the filter for the tombstones of one erasure."""
     return {"must": [IS_TOMBSTONE, equals(ERASURE_KEY, erasure_id), *conditions]}
 
 
 def memories_erased_by(erasure_id: str) -> Filter:
-    """The filter of the tombstones of memories that were stored by then."""
+    """Build the filter for those tombstones of an erasure that were memories, not older tombstones."""
     return erased_by(erasure_id, _WAS_MEMORY)
 
 
 def tombstones_since(since_ms: int) -> Filter:
-    """The filter of what erasures have left since."""
+    """Build the filter for tombstones of erasures at `since_ms` or later."""
     return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, _IS_ERASED]}
 
 
 def receipts_since(since_ms: int, *conditions: Condition) -> Filter:
-    """The filter of receipts."""
+    """Build the filter for receipts at `since_ms` or later."""
     return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, IS_RECEIPT, *conditions]}
 
 
 def receipts_of(agent_id: str, user_id: str) -> Condition:
-    """The condition of being a receipt of a user."""
+    """Build the condition for receipts of a user."""
     return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
 
 
 def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) -> Payload:
-    """What an erased memory, or an older tombstone of the user, leaves: neither whose it was nor what it said.
+    """Build the tombstone of an erased memory, or of an older tombstone of the user.
 
-    It bears a time no earlier than that at which the memory was stored, whatever the clocks.
+    It contains neither user nor content.
+
+    Its time is at least the time at which the memory was stored, even if the clocks of the processes differ.
 
     Args:
-        at_ms: when it was erased first, Unix milliseconds, where this is a copy; None is now.
+        row: Payload with at least the keys in `lifecycle/erase.py: KEYS`.
+        now_ms: Present, Unix milliseconds.
+        at_ms: Time of the original erasure if this is a copy, Unix milliseconds. None for `now_ms`.
     """
     was_memory = TOMBSTONE_KEY not in row
-    names = ("identityId", *LINK_KEYS, *(("type",) if was_memory else ()))
-    kept = {key: row[key] for key in names if row.get(key) is not None}
+    kept_keys = ("identityId", *LINK_KEYS, *(("type",) if was_memory else ()))
+    kept = {key: row[key] for key in kept_keys if row.get(key) is not None}
     time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
     pending = not kept.keys().isdisjoint(LINK_KEYS)
     due = window_mark(row) if was_memory else {DUE_KEY: True} if row.get(DUE_KEY) else {}
-    # Somebody may be about to link an earlier version to it.
+    # Another process may be about to link an earlier version to the pending row.
     joining = {JOINING_KEY: True} if was_memory and row.get("pending") else {}
     marks = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
     return kept | marks | due | joining | {ERASURE_KEY: erasure_id, "pending": pending}
 
 
 def bare(tombstone: Row) -> Payload:
-    """An erasure's tombstone without its links, once nothing of its chain is left."""
+    """Return an erasure's tombstone without its links, for a chain that is erased completely."""
     kept = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINK_KEYS)}
     return kept | {"rev": tombstone["rev"] + 1, "pending": False}
 
 
 def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
-    """The payload of the point that keeps a receipt; whoever reads memories takes it for a tombstone."""
-    said = {
+    """Build the payload of a receipt's point. Readers of memories treat it as a tombstone."""
+    fields = {
         "agentId": receipt.agent_id,
         "userHash": receipt.user_hash,
         "isWhole": receipt.is_whole,
@@ -317,38 +337,38 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
         "zone": receipt.zone,
         "keysDeleted": list(receipt.keys_deleted) or None,
     }
-    kept = {key: value for key, value in said.items() if value is not None}
+    kept = {key: value for key, value in fields.items() if value is not None}
     times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at, LOGGED_KEY: receipt.at}
     return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
 
 
 def keys_to_delete(receipt_id: str, zones: Sequence[str], now_ms: int) -> Payload:
-    """The payload of a receipt's point before any key is deleted: a tombstone for readers of memories."""
+    """Build the payload of a receipt's point before any key is deleted. Readers of memories treat it as a tombstone."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
     return {"id": receipt_id, "rev": 1, **times, "pending": False, KEYS_FOUND_KEY: list(zones)}
 
 
 def receipt_from_payload(payload: Row) -> ErasureReceipt:
-    """The receipt that a point keeps."""
-    said = payload[RECEIPT_KEY]
+    """Parse the receipt in a point's payload."""
+    stored = payload[RECEIPT_KEY]
     return ErasureReceipt(
         id=payload["id"],
-        agent_id=said["agentId"],
-        user_hash=said["userHash"],
-        is_whole=said["isWhole"],
-        older_than=said.get("olderThan"),
-        until_ms=said["untilMs"],
-        at=said["at"],
-        counts=Counts(types=dict(said["types"])),
-        sha256=said["sha256"],
-        request_hash=said["requestHash"],
-        zone=said.get("zone"),
-        keys_deleted=tuple(said.get("keysDeleted", ())),
+        agent_id=stored["agentId"],
+        user_hash=stored["userHash"],
+        is_whole=stored["isWhole"],
+        older_than=stored.get("olderThan"),
+        until_ms=stored["untilMs"],
+        at=stored["at"],
+        counts=Counts(types=dict(stored["types"])),
+        sha256=stored["sha256"],
+        request_hash=stored["requestHash"],
+        zone=stored.get("zone"),
+        keys_deleted=tuple(stored.get("keysDeleted", ())),
     )
 
 
 def trace_from_payload(payload: Row) -> Trace:
-    """The trace that a point keeps."""
+    """Parse the trace in a point's payload."""
     if RECEIPT_KEY in payload:
         return receipt_from_payload(payload)
     id_ = payload.get(ERASED_ID_KEY, payload["id"])
@@ -356,18 +376,18 @@ def trace_from_payload(payload: Row) -> Trace:
 
 
 def trace_to_line(trace: Trace) -> bytes:
-    """A trace as a line of JSON, its line feed included."""
+    """Render a trace as a line of JSON, including the line feed."""
     payload = receipt_to_payload(trace) if isinstance(trace, ErasureReceipt) else trace.payload
     names = ("id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY, ERASED_ID_KEY)
-    said = {name: payload[name] for name in names if name in payload}
-    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+    document = {name: payload[name] for name in names if name in payload}
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
 def trace_from_line(line: bytes) -> Trace:
-    """The trace of a line.
+    """Parse a line of JSON.
 
     Raises:
-        ValueError: it is none.
+        ValueError: If the line contains no trace.
     """
     try:
         return trace_from_payload(json.loads(line))

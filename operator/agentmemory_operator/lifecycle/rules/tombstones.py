@@ -1,7 +1,7 @@
-"""Until when tombstones are needed: by every copy of the collection that may yet be served.
+"""Decide how long tombstones are kept: as long as a copy of the collection may be served again.
 
-What was erased is found in a copy by the tombstones that were made since it was copied. Receipts stay for ever: by them
-an erased user is found in any copy.
+Replaying the tombstones written since a copy was taken updates the copy. Receipts are kept forever: they identify an
+erased user in a copy of any age.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from agentmemory_operator.spec.kinds.conditions import condition_of
 from agentmemory_operator.spec.times import parse_time
 
 LEAST_KEPT_MS = 7 * DAY_MS
-"""A deletion is remembered for so long in any case: requests are repeated, and clocks differ."""
+"""Minimum age of a tombstone before it is purged: 7 days, because requests are repeated and clocks differ."""
 
 Document = Mapping[str, Any]
 
@@ -27,22 +27,24 @@ def keep_since_ms(
     now_ms: int,
     rebuilt_ms: int | None = None,
 ) -> int | None:
-    """From when on an agent's tombstones are kept, Unix milliseconds; None keeps all.
+    """Return the time since which an agent's tombstones are kept, in Unix milliseconds; None keeps all.
 
-    | there is | keeps tombstones |
+    The result is the minimum over these rows, and at most 7 days before `now_ms`:
+
+    | there is | tombstones kept |
     |---|---|
-    | a snapshot that was made, or is being made | since it was begun |
-    | a snapshot that has failed | none: it has no bytes |
-    | a snapshot that was taken in, or of no known time | all: nobody knows how old its memories are |
-    | a restore under way | all: what it restores may be of any time |
-    | a collection that a restore has replaced, still kept | since that restore was begun |
-    | a collection that a rebuild has replaced, still kept | since that rebuild was begun |
-    | a last snapshot in the agent's status that is not among these | all: they are not known yet |
+    | a snapshot that completed or is in progress | since it started |
+    | a failed snapshot | none: it has no file |
+    | an imported snapshot, or one without a start time | all: the age of its memories is unknown |
+    | a restore in progress | all: its contents may be of any age |
+    | a collection replaced by a restore and still kept | since that restore started |
+    | a collection replaced by a rebuild and still kept | since that rebuild started |
+    | a last snapshot in the agent's status that is not in `snapshots` | all: the list is incomplete |
 
     Args:
-        snapshots, restores: those of the agent, as they came.
-        last_snapshot: name of the one that the agent's status tells of.
-        rebuilt_ms: when the first rebuild was begun whose source is kept, Unix milliseconds; None where none is.
+        snapshots, restores: Documents of the agent's MemorySnapshots and MemoryRestores, unvalidated.
+        last_snapshot: Name of the last snapshot in the agent's status.
+        rebuilt_ms: Start of the first rebuild whose source is kept, Unix milliseconds. None if there is none.
     """
     names = {document["metadata"]["name"] for document in snapshots}
     if last_snapshot is not None and last_snapshot not in names:
@@ -54,9 +56,10 @@ def keep_since_ms(
 
 
 def purgeable(before_ms: int) -> Filter:
-    """The filter of tombstones older than a time to which no link leads, without receipts.
+    """Build the filter for tombstones older than a time, without receipts and those that are still needed.
 
-    Facts about users beside their memories, which are marked as deleted at 0, stay too.
+    A tombstone is needed while it has a successor, is pending, or its session's keyword texts need an update. Points
+    with facts about a user have `deletedAt` 0 and stay too.
     """
     is_old = {"key": TOMBSTONE_KEY, "range": {"gt": 0, "lt": before_ms}}
     is_no_receipt = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
@@ -68,7 +71,7 @@ PURGEABLE_KEYS = (TOMBSTONE_KEY, RECEIPT_KEY, "pending", "supersededById", DUE_K
 
 
 def is_purgeable(row: Mapping[str, Any], before_ms: int) -> bool:
-    """Return whether a row, of it at least `PURGEABLE_KEYS`, is one that `purgeable` means."""
+    """Return whether a row matches `purgeable`. It needs the keys in `PURGEABLE_KEYS`."""
     is_needed = any(row.get(key) for key in PURGEABLE_KEYS if key != TOMBSTONE_KEY)
     return 0 < row.get(TOMBSTONE_KEY, 0) < before_ms and not is_needed
 
