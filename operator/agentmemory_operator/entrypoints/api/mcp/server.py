@@ -1,7 +1,9 @@
-"""The endpoint `/mcp`, on the official SDK: stateless, so that any replica answers any request.
+"""The endpoint `/mcp`, implemented with the official SDK.
 
-A call of a tool becomes a request to the application behind `Edge`, by the same caller: identity, rights, bounds and
-errors are those of the API. The SDK is imported with the first request.
+It is stateless, so any replica can serve any request. A tool call becomes a request to the application inside `Edge`,
+with
+the same caller: authentication, rights, limits and errors are those of the API. The SDK is imported at the first
+request.
 """
 
 import asyncio
@@ -27,12 +29,12 @@ from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.tools import Tool, in_mcp_form
 
-# What an inner request has of its own; the rest, the caller and the hold among it, is the outer one's.
+# Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as the caller and the hold.
 _OWN = ("body", "parts", "route", "path_params", "endpoint", "rights")
 
 
 class McpEndpoint:
-    """The endpoint as an ASGI application; `close` ends what its first request began."""
+    """The endpoint as an ASGI application. `close` stops the SDK, which the first request starts."""
 
     def __init__(self) -> None:
         self._started: asyncio.Future[Any] | None = None
@@ -40,11 +42,11 @@ class McpEndpoint:
         self._ending = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; the body is read, and held to the limits of JSON, before the SDK sees it."""
+        """Read the body and enforce the JSON limits, then let the SDK handle the request."""
         request = Request(scope, receive)
         body = await read_body(request, max_bytes=BODY_MAX_BYTES)
         await hold_parts(request, body)
-        # What is no JSON the SDK answers.
+        # The SDK responds to invalid JSON.
         with contextlib.suppress(ValueError):
             check_keys(body, from_json(body))
         if self._started is None:
@@ -54,17 +56,17 @@ class McpEndpoint:
         await manager.handle_request(scope, _replaying(body, receive), send)
 
     async def close(self) -> None:
-        """End."""
+        """Stop the SDK."""
         self._ending.set()
         if self._running is not None:
             await asyncio.wait([self._running])
 
     async def _run(self, ready: "asyncio.Future[Any]") -> None:
-        """Hold the SDK's tasks, which end in the task that began them."""
+        """Run the SDK's session manager. Its task group must be opened and closed by the same task."""
         try:
             sdk = import_module("mcp.server.streamable_http_manager")
             manager = sdk.StreamableHTTPSessionManager(_server(), json_response=True, stateless=True)
-        except Exception as error:  # noqa: BLE001  # each request is answered with it
+        except Exception as error:  # noqa: BLE001  # every request raises it
             ready.set_exception(error)
             return
         async with manager.run():
@@ -106,7 +108,7 @@ async def _call_tool(context: Any, sent: Any) -> Any:
 
 
 class ToolRefused(AgentMemoryError):
-    """A call that cannot be made, for the model to read."""
+    """A tool call that is invalid or that the API rejects. The message is for the model."""
 
 
 async def _called(request: Request, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def _tool(name: str, tools: list[Tool]) -> Tool:
 
 
 def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
-    """Pass where the arguments are as the schema says; the API takes more than a model may say."""
+    """Raise unless the arguments match the tool's schema, which is stricter than the API."""
     validator = import_module("jsonschema").Draft202012Validator(tool.parameters)
     for error in validator.iter_errors(arguments):
         where = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
@@ -153,7 +155,7 @@ def _message_of(error: Any) -> str:
 
 
 async def _ask(request: Request, asked: ApiRequest) -> tuple[int, dict[str, Any]]:
-    """Put a request to the application behind `Edge`, as the caller of this one."""
+    """Send a request to the application inside `Edge`, with the caller of this one."""
     body = json.dumps(asked.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     scope = {name: value for name, value in request.scope.items() if name not in _OWN}
@@ -166,7 +168,7 @@ async def _ask(request: Request, asked: ApiRequest) -> tuple[int, dict[str, Any]
 
 
 class _Answer:
-    """Takes what is sent."""
+    """Collects status and body of a response."""
 
     def __init__(self) -> None:
         self.status, self.body = 0, b""
@@ -177,7 +179,7 @@ class _Answer:
 
 
 def _replaying(body: bytes, receive: Receive | None = None) -> Receive:
-    """What gives a body that came already, and then what comes, or the end of the connection."""
+    """Return an ASGI `receive` that replays a body, then continues with `receive` or a disconnect."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
