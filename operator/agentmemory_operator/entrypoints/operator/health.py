@@ -1,4 +1,4 @@
-"""The operator's probes and metrics over HTTP."""
+"""Probes and metrics of the operator over HTTP."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from starlette.routing import Route
 
 from agentmemory_operator.spec.printable import printable_lines
 
-# Longer than any pass: each call in it ends after at most 300 s.
+# Longer than any pass: each call in a pass times out after at most 300 s.
 STUCK_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What the endpoints ask.
+    """Sources of the endpoints' results.
 
     Attributes:
-        stuck_s: for how many seconds work has waited without any pass beginning or ending.
-        why_not_ready: what keeps everything from being listed and watched, None when nothing does; a standby is ready.
-        render_metrics: the metrics as text.
+        stuck_s: Returns the seconds for which work has been queued while no pass started or ended.
+        why_not_ready: Returns the reason why the objects are not all listed and watched, or None. A standby is ready.
+        render_metrics: Returns the metrics in the Prometheus text format.
     """
 
     stuck_s: Callable[[], float]
@@ -31,10 +31,10 @@ class Probes:
 
 
 def create_health_app(probes: Probes) -> Starlette:
-    """The application with `/healthz`, `/readyz` and `/metrics`."""
+    """Build the application with `/healthz`, `/readyz` and `/metrics`."""
 
     async def healthz(_: Request) -> Response:
-        # That this answers shows that the event loop turns.
+        # A response proves that the event loop runs.
         stuck_s = probes.stuck_s()
         return _told(stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s")
 

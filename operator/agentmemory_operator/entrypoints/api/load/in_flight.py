@@ -319,9 +319,7 @@ class Hold:
 
     @property
     def liveliness(self) -> float:
-        """Recent arrival rate of its body, as a decaying number of bytes. Only the time spent waiting for the body
-        counts.
-        """
+        """Recent arrival rate of its body, as decaying bytes. Only time spent waiting for the body counts."""
         so_far_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
         return self._flow.level(self.waited_s + so_far_s)
 

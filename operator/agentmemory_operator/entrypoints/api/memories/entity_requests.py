@@ -1,4 +1,4 @@
-"""What callers send about entities, and what they get."""
+"""Request and response models of entities."""
 
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ ENTITIES_LIMIT, ENTITIES_LIMIT_MAX = 100, 1_000
 
 
 def _spaced(value: str) -> str:
-    """The name with one space between its words, and none around it."""
+    """Collapse whitespace to single spaces."""
     return " ".join(value.split())
 
 
@@ -29,7 +29,7 @@ _NAME = BeforeValidator(canonical_name)
 EntityName = Annotated[
     str, Field(min_length=1, max_length=NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced), _NAME
 ]
-# What is there may be longer: an author is an entity too.
+# Existing names may be longer, because an author is an entity too.
 KnownName = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN), _NAME]
 
 
@@ -56,7 +56,7 @@ class EntityChangeIn(Body):
 
 
 class EntitiesParameters(UserParameters):
-    """Whose names, and how many a page."""
+    """Query parameters for listing a user's entity names, page by page."""
 
     limit: int = Field(default=ENTITIES_LIMIT, ge=1, le=ENTITIES_LIMIT_MAX, description="Names per page.")
     cursor: str | None = Field(default=None, max_length=4096, description="`next_cursor` of the previous page.")
@@ -107,18 +107,18 @@ class EntityViewOut(Answer):
 
 
 def relation(said: Relation) -> Json:
-    """`RelationOut`."""
+    """Render a `RelationOut`."""
     return {"source": said.source, "relation": said.relation, "target": said.target, "strength": said.strength}
 
 
 def entities(page: EntityPage) -> Json:
-    """`EntitiesOut`."""
+    """Render an `EntitiesOut`."""
     results = [{"name": one.name, "kind": one.kind, "memories": one.memories} for one in page.results]
     return {"results": results, "next_cursor": page.next_cursor}
 
 
 def entity(view: EntityView) -> Json:
-    """`EntityViewOut`."""
+    """Render an `EntityViewOut`."""
     return {
         "name": view.name,
         "kind": view.kind,

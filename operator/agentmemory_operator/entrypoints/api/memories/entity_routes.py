@@ -1,4 +1,4 @@
-"""The routes of entities: the names that a user's memories speak of, and how they relate."""
+"""The routes of entities: names that a user's memories mention, and relations between them."""
 
 from typing import Annotated
 

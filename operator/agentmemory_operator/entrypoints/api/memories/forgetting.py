@@ -1,4 +1,4 @@
-"""The routes of forgetting, and of what tells of it afterwards."""
+"""The routes of erasures and their receipts."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ router = router_of("Erasure", GuardedRoute)
 async def forget_memories(
     agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
-    """Erase the selected memories and everything derived from them. The answer is a receipt.
+    """Erase the selected memories and everything derived from them. The response is a receipt.
 
     A repeated request with the same Idempotency-Key and body returns the same receipt.
     """
@@ -53,7 +53,7 @@ async def forget_memories(
 
 @router.get("/{agent}/receipts", summary="List receipts", **describe(ReceiptsOut, problems=READ_PROBLEMS))
 async def list_receipts(agent: str, request: Request, parameters: Annotated[ReceiptParameters, Query()]) -> Response:
-    """List what was erased and when, newest first. Receipts hold no erased content."""
+    """List what was erased and when, newest first. Receipts contain no erased content."""
     services = services_of(request)
     opened = await services.directory.open(agent)
     page = await services.forgetting.receipts(

@@ -1,4 +1,4 @@
-"""The routes of conversations, and of one session: what it has in mind, and its end."""
+"""The routes of conversations, and of a session's working memories and its end."""
 
 from typing import Annotated
 
@@ -97,7 +97,7 @@ async def store_messages(
 
 
 async def store_spoken(request: Request, agent: str, said: Conversation, status: int) -> Response:
-    """Store a conversation, and queue it for the language model if the agent has one."""
+    """Store a conversation, and queue it for distillation if the agent has a language model."""
     services = services_of(request)
     stored = await store_conversation(await services.directory.open(agent), services.remember, said)
     note_records(request, sum(turn is not None for turn in stored.turns))

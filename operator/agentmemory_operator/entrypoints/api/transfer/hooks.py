@@ -1,4 +1,4 @@
-"""The route that takes signed memories and conversations: the signature is who calls."""
+"""The route for signed memories and conversations. The signature authenticates the caller."""
 
 from starlette.requests import Request
 from starlette.responses import Response

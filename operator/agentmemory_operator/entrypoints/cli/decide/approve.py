@@ -1,4 +1,4 @@
-"""`agentmemory approve`: let a held plan be carried out, or those of every object that a newer preset holds."""
+"""`agentmemory approve`: approve the held plan of an object, or all plans that a new preset revision holds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from agentmemory_operator.spec.kinds.conditions import condition_of
 from agentmemory_operator.spec.presets import PRESETS
 
 EVERYWHERE = ""
-# How people read `status.plan.costs`.
+# Texts for the fields of `status.plan.costs`.
 COSTS = {
     "points": "{} points",
     "embeddingCalls": "{} embedding calls",
@@ -60,7 +60,7 @@ class Approve:
 
 
 def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "approve", Approve, partial(_run, open_jobs))
 
 
@@ -89,10 +89,10 @@ async def _approve(asked: Approve, objects: JobObjects, namespace: str) -> tuple
 
 
 def _checked(document: Json, digest: str | None) -> Waiting:
-    """What waits for an approval.
+    """Return the pending approval of an object.
 
     Raises:
-        AgentMemoryError: nothing does, or it is not what somebody has looked at.
+        AgentMemoryError: If nothing waits, or `digest` is not the pending plan.
     """
     name, waiting = titled(document), waiting_of(document)
     if not is_seen(document):

@@ -1,4 +1,4 @@
-"""`agentmemory cleanup`: what a cleanup would remove and why, or a run now."""
+"""`agentmemory cleanup`: list what a cleanup would remove and why, or request one."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -37,7 +37,13 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class CleanupDraft:
-    """What a run would remove of an agent's memories, and whether it would wait for an approval."""
+    """What a cleanup would remove.
+
+    Attributes:
+        memories: Number of memories of the agent.
+        removals: Each memory to remove, with the reason.
+        allowed: Number of memories that one run may remove without approval.
+    """
 
     memories: int
     removals: tuple[tuple[Row, Removal], ...]
@@ -45,12 +51,12 @@ class CleanupDraft:
 
     @property
     def counts(self) -> Counter[Removal]:
-        """How many go by each reason."""
+        """Number of removals by reason."""
         return Counter(reason for _, reason in self.removals)
 
     @property
     def is_held(self) -> bool:
-        """Whether it is more than one run may remove."""
+        """True if the run would exceed the limit and wait for approval."""
         return braked(self.counts) > self.allowed
 
 
@@ -68,7 +74,7 @@ class AskedCleanup:
 
 
 def add_cleanup(cli: typer.Typer, inspection: Inspection) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "cleanup", AskedCleanup, partial(_run, inspection))
 
 
@@ -110,7 +116,7 @@ async def _draft(
 
 
 async def draft_of(memory: AgentMemory, store: PointStore, cluster_id: str) -> CleanupDraft:
-    """What a run now would remove."""
+    """Compute what a cleanup would remove now."""
 
     async def known() -> str:
         return cluster_id
@@ -130,7 +136,7 @@ async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory
 
 
 def draft_document(draft: CleanupDraft) -> dict[str, Any]:
-    """A draft for programs."""
+    """Render a draft as JSON."""
     return {
         "memories": draft.memories,
         "would_remove": len(draft.removals),
@@ -143,7 +149,7 @@ def draft_document(draft: CleanupDraft) -> dict[str, Any]:
 
 
 def draft_sections(draft: CleanupDraft) -> Sequence[Section]:
-    """A draft for people: at most 100 of what would go."""
+    """Render a draft as a table of at most 100 removals."""
     rows = tuple(_rows(draft))
     heading = f"{len(rows)} of {draft.memories} memories would be removed" + (
         f": {described(draft.counts)}" if rows else ""

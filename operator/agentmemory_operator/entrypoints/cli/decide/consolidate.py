@@ -1,4 +1,4 @@
-"""`agentmemory consolidate`: have memories consolidated now, undo a run, decide about what it proposed."""
+"""`agentmemory consolidate`: request a consolidation, undo a run, approve or reject its proposals."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class AskedConsolidation:
 
     @property
     def errand(self) -> tuple[Action, str | None]:
-        """What is asked for, and of which run."""
+        """The requested action, and the id of the run that it concerns, if any."""
         chosen = [
             (action, run)
             for action, run in (
@@ -81,7 +81,7 @@ class AskedConsolidation:
 
 
 def add_consolidate(cli: typer.Typer, inspection: Inspection) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "consolidate", AskedConsolidation, partial(_run, inspection))
 
 
@@ -111,7 +111,7 @@ def _run(inspection: Inspection, asked: AskedConsolidation, place: JobsPlace) ->
 async def _ask(
     asked: AskedConsolidation, action: Action, run: str | None, objects: JobObjects, namespace: str
 ) -> Json | None:
-    """Ask for it; return what it came to where that is waited for."""
+    """Request the action. With --wait, return `status.lastConsolidation` once it has the result, else None."""
     memory = await _memory(objects, asked.name, namespace)
     if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
         message = f"spec.consolidation.model: {asked.name} has no language model: set one to consolidate memories"
@@ -130,7 +130,7 @@ async def _ask(
 async def _proposals(
     inspection: Inspection, asked: AskedConsolidation, is_folder: bool, objects: JobObjects, namespace: str
 ) -> list[Proposal]:
-    """The facts that wait, as they lie in Qdrant: no status and no event has a memory's text."""
+    """Read the proposals from Qdrant, because statuses and events never contain texts of memories."""
     memory = await _memory(objects, asked.name, namespace)
     if is_folder:
         endpoint = dev_endpoint(inspection, asked.qdrant)
@@ -162,7 +162,7 @@ def _show(proposals: Sequence[Proposal], output: TableOrJson) -> None:
 
 
 def proposals_document(proposals: Sequence[Proposal]) -> dict[str, Any]:
-    """Proposals for programs."""
+    """Render proposals as JSON."""
     return {
         "proposals": [
             {

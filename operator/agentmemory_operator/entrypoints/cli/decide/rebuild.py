@@ -1,4 +1,4 @@
-"""`agentmemory rebuild`: where a rebuild of an agent's collection stands, and how to pause, cancel or take it back."""
+"""`agentmemory rebuild`: show the progress of a rebuild, or pause, resume, cancel or roll it back."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_R
 from agentmemory_operator.spec.kinds.rebuild import RebuildState
 from agentmemory_operator.spec.times import render_time
 
-# How long an operator that works may take to begin what was asked for.
+# Time in which a running operator should start a requested action, in seconds.
 BEGUN_WITHIN_S = 30.0
 GONE = "was deleted; its rebuild's target collection is removed too"
 
@@ -74,12 +74,12 @@ class Options:
 
     @property
     def actions(self) -> list[str]:
-        """What is asked for, beside showing."""
+        """Requested actions other than showing the progress."""
         return [name for name in ("pause", "resume", "cancel", "rollback") if getattr(self, name)]
 
 
 def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "rebuild", Options, partial(_run, open_jobs))
 
 
@@ -102,7 +102,7 @@ def _print(document: Json, asked: Options, place: JobsPlace) -> None:
 
 
 def _confirm(back: str, asked: Options) -> None:
-    """Say what a rollback will do, and ask where nobody has said yes."""
+    """Print the effect of a rollback, and ask for confirmation unless --yes is given."""
     if asked.yes:
         tell(back, asked.output)
     confirm(f"{back} Continue?", yes=asked.yes, err=asked.output is not TableJsonOrYaml.TABLE)
@@ -113,10 +113,10 @@ async def _read(asked: Options, objects: JobObjects, namespace: str) -> Json:
 
 
 async def _way_back(asked: Options, objects: JobObjects, namespace: str) -> str:
-    """What a rollback will do.
+    """Describe the effect of a rollback.
 
     Raises:
-        AgentMemoryError: there is no way back.
+        AgentMemoryError: If the rebuild cannot be rolled back.
     """
     document = await _read(asked, objects, namespace)
     rebuild = rebuild_of(document)
@@ -157,13 +157,13 @@ async def _act(asked: Options, objects: JobObjects, namespace: str) -> Json:
 
 
 def _is_watched(asked: Options, document: Json) -> bool:
-    """Whether there is something to watch: what is under way, or what is asked for and may begin."""
+    """Return whether there is a rebuild to watch, in progress or planned."""
     rebuild = rebuild_of(document)
     return asked.watch and (rebuild.is_under_way or rebuild.asked is not None)
 
 
 Action = Callable[[Json, ReportedRebuild], tuple[Mapping[str, str | None], str]]
-"""Returns the annotations to set, None takes one off, and what is said then."""
+"""Returns the annotations to set (None removes one), and the message to print."""
 
 
 def _pause(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
@@ -211,10 +211,10 @@ def _check_before_move(document: Json, rebuild: ReportedRebuild, done: str) -> N
 
 
 async def _follow(objects: JobObjects, before: Json, asked: Options) -> Json:
-    """The object once its rebuild has ended, showing meanwhile how far it is.
+    """Poll the object until its rebuild ends, showing the progress; return the final object.
 
     Raises:
-        AgentMemoryError: it failed or was given up, or none began.
+        AgentMemoryError: If the rebuild failed or was abandoned, or did not start.
     """
     begun, document, then = time.monotonic(), before, rebuild_of(before)
     with JobProgress(titled(before)) as progress:
@@ -233,13 +233,13 @@ async def _follow(objects: JobObjects, before: Json, asked: Options) -> Json:
 
 
 def _has_ended(now: ReportedRebuild, then: ReportedRebuild) -> bool:
-    """Whether what is followed is over; one that was over before is another one."""
+    """Return whether the followed rebuild has ended. One that had ended before is not the followed one."""
     is_new = now.told.get("startTime") != then.told.get("startTime")
     return bool(now.told) and not now.is_under_way and (is_new or then.is_under_way)
 
 
 def _line(document: Json) -> str:
-    """How far it is, in a line."""
+    """Describe the progress in one line."""
     rebuild, told = rebuild_of(document), rebuild_of(document).told
     if not rebuild.is_under_way:
         return (

@@ -1,4 +1,4 @@
-"""`agentmemory takeover`: let objects have collections that another cluster, or another object, left behind."""
+"""`agentmemory takeover`: allow objects to take over collections of a lost cluster or of another object."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class TakeoverOptions:
 
 
 def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "takeover", TakeoverOptions, partial(_run, open_jobs))
 
 
@@ -53,13 +53,13 @@ def _run(open_jobs: OpenJobs, asked: TakeoverOptions, place: JobsPlace) -> None:
 
 
 async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
-    """The objects that the command line names, annotated if asked for.
+    """Return the selected objects; allow their takeover if --yes is given.
 
     Args:
-        named: the namespace of the command line; of --all none is all.
+        named: Namespace of the command line. With --all, None selects all namespaces.
 
     Raises:
-        NotFound: the object that is named is refused no such collection.
+        NotFound: If the named object is not blocked by such a collection.
     """
     memories, _ = await objects.list_objects("AgentMemory")
     refused = list(refused_in(memories, await _connections(objects)))
@@ -78,7 +78,7 @@ async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObje
 
 
 async def _connections(objects: JobObjects) -> list[Json]:
-    """The connections, none where the caller may not read them: then nothing of theirs can be allowed."""
+    """Return all connections, or none if the caller may not list them; then only takeovers within a namespace work."""
     try:
         return (await objects.list_objects("QdrantConnection"))[0]
     except TransientError:
@@ -95,7 +95,7 @@ def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
 
 
 def _told(refused: Refused) -> tuple[str, str, str, str]:
-    """Whose it is, of which cluster, and who allows it."""
+    """Return the collection's owner, its cluster and uid, and the object that allows the takeover."""
     owner = refused.owner
     named = "/".join(filter(None, (owner.get("namespace"), owner.get("name"))))
     by = f"{refused.connection.namespace}/{refused.connection.name}" if refused.connection else "the object"

@@ -1,4 +1,4 @@
-"""`agentmemory status`: one AgentMemory as people read it."""
+"""`agentmemory status`: show one AgentMemory."""
 
 import shlex
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Status:
 
 
 def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "status", Status, partial(_run, open_jobs))
 
 
@@ -45,7 +45,7 @@ async def _read(name: str, objects: JobObjects, namespace: str) -> Json:
 
 
 def _kubectl(place: JobsPlace) -> str | None:
-    """The command that reaches the object; none changes a manifest."""
+    """Return the kubectl command for the cluster; None for a manifest folder."""
     if place.manifests:
         return None
     return f"kubectl --context {shlex.quote(place.context)}" if place.context else "kubectl"

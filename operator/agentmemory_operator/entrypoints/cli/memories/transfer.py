@@ -1,4 +1,4 @@
-"""The verbs export and import: a user's memories into a file, and out of one."""
+"""The commands export and import: copy a user's memories to a file, and from one."""
 
 import json
 import os
@@ -27,7 +27,7 @@ SENT_BYTES = 256 << 10
 
 
 def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
-    """Add the verbs to the command line."""
+    """Add the commands to the command line."""
     reached = AskedApi(asking, inspection)
     _add_export(cli, reached)
     _add_import(cli, reached)
@@ -92,7 +92,7 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
 
 
 async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
-    """Write the lines beside the file, and in its place once they are all there; return the number of memories."""
+    """Write the lines to a file that is replaced when complete, or to standard output; return their number."""
     if file is None:
         return await _write(sys.stdout.buffer, lines, agent)
     with replacing(file) as draft:
@@ -106,7 +106,7 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
             if time.monotonic() - told_s > TOLD_EVERY_S:
-                # Lines of both streams meet on a terminal.
+                # Flush before the progress: on a terminal, both streams are visible.
                 out.flush()
                 progress.advance(f"{count} memories")
                 told_s = time.monotonic()
@@ -115,7 +115,7 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
 
 
 def _told(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
-    """Yield a file, and tell how much of it was sent: the API reads on when it has taken in what came before."""
+    """Yield the content of a file and show the progress. The API reads on when it has imported the last batch."""
     total, sent, told_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
     while chunk := content.read(SENT_BYTES):
         yield chunk
@@ -126,7 +126,7 @@ def _told(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
 
 
 def _tell(answer: "Imported") -> None:
-    """Print what an import came to; exit status 1 where a line failed."""
+    """Print the result of an import; exit with status 1 if a line failed."""
     typer.echo(
         f"{answer.lines} lines: {answer.imported} imported, {answer.present} there already, {answer.failed} failed"
     )

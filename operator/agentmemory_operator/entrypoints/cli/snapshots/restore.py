@@ -1,4 +1,4 @@
-"""`agentmemory restore`: bring an agent's memories back, and take a restore back."""
+"""`agentmemory restore`: restore the memories of an agent, and roll a restore back."""
 
 import asyncio
 import time
@@ -73,18 +73,18 @@ class Restore:
 
     @property
     def target(self) -> str:
-        """The AgentMemory whose memories are replaced."""
+        """Name of the AgentMemory whose memories are replaced."""
         return self.into or self.name
 
     def document(self, namespace: str) -> Json:
-        """The MemoryRestore."""
+        """Build the MemoryRestore manifest from the options."""
         mode = {"mode": str(self.mode)} if self.mode else {}
         spec = {"target": {"name": self.target}, "source": {"snapshotRef": {"name": self.snapshot}}} | mode
         return new_object(MEMORY_RESTORE, namespace, self.restore_name or stamped(self.target), spec=spec)
 
 
 def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "restore", Restore, partial(_run, open_jobs))
 
 
@@ -161,7 +161,7 @@ async def _wait_rolled_back(asked: Restore, objects: JobObjects, before: Json) -
     while True:
         now = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
         ended = rolled_back(now)
-        # The same answer as to an earlier request may well be the answer to this one.
+        # An unchanged result may be that of an earlier request, so it is accepted only after a while.
         if ended and (ended != rolled_back(before) or time.monotonic() - begun > SAME_ANSWER_S):
             break
         await asyncio.sleep(POLL_S)
@@ -172,7 +172,7 @@ async def _wait_rolled_back(asked: Restore, objects: JobObjects, before: Json) -
 
 
 def last_restore(documents: list[Json], target: str) -> Json | None:
-    """The restore into an AgentMemory that was applied last and can be taken back, None where there is none."""
+    """Return the most recent restore into an AgentMemory that can be rolled back, or None."""
     ours = [found for found in documents if found["spec"]["target"]["name"] == target and _can_go_back(found)]
     return max(ours, key=lambda found: str(found["status"].get("endTime", "")), default=None)
 
@@ -182,12 +182,12 @@ def _can_go_back(document: Json) -> bool:
     held = {item["type"]: item["status"] for item in status.get("conditions") or []}
     previous = status.get("previousCollection") or {}
     is_replaced = bool(previous.get("physical")) and "removedTime" not in previous
-    # Of a restore into the collection itself, what it held lies in a snapshot.
+    # A restore in place has no previous collection; its former content is in a snapshot.
     is_kept = is_replaced or bool((status.get("safetySnapshot") or {}).get("name"))
     return held.get("Succeeded") == "True" and held.get("RolledBack") != "True" and is_kept
 
 
 def rolled_back(document: Json) -> Json | None:
-    """The condition that says how taking back ended, None before."""
+    """Return the condition with the result of a rollback, or None before."""
     conditions = (document.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == "RolledBack"), None)

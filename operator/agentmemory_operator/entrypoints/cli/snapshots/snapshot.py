@@ -1,4 +1,4 @@
-"""`agentmemory snapshot`: make snapshots of an agent and see what there is."""
+"""`agentmemory snapshot`: create, list and verify snapshots of an agent."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,7 +46,7 @@ Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
 
 
 class Verify(StrEnum):
-    """How a snapshot is proven."""
+    """How a snapshot is verified."""
 
     FULL = "Full"
     CHECKSUM = "Checksum"
@@ -64,7 +64,7 @@ class Create:
     output: Output = TableJsonOrYaml.TABLE
 
     def document(self, namespace: str) -> Json:
-        """The MemorySnapshot."""
+        """Build the MemorySnapshot manifest from the options."""
         spec = {"agentMemoryRef": {"name": self.name}} | ({"verify": str(self.verify)} if self.verify else {})
         return new_object(MEMORY_SNAPSHOT, namespace, self.snapshot_name or stamped(self.name), spec=spec)
 
@@ -88,7 +88,7 @@ class Prove:
 
 
 def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
-    """Add the verbs to the command line."""
+    """Add the commands to the command line."""
     snapshots = typer.Typer(no_args_is_help=True, help="Create, list, verify, download and delete snapshots.")
     add_verb(snapshots, "create", Create, partial(_create, open_jobs))
     add_verb(snapshots, "list", List, partial(_list, open_jobs))
@@ -100,7 +100,7 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -
 
 def _create(open_jobs: OpenJobs, asked: Create, place: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
-        # The operator would wait for it; whoever mistypes a name is told at once.
+        # The operator would wait for a missing agent; this reports a mistyped name at once.
         await objects.read_object(AGENT_MEMORY, namespace, asked.name)
         return await create(objects, asked.document(namespace), asked.output, waits=asked.wait)
 
@@ -125,7 +125,7 @@ async def _listed(asked: List, objects: JobObjects, namespace: str) -> Listed:
     try:
         memory = parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, asked.name))
     except NotFound:
-        # Its snapshots outlive an agent, and no rule removes them then.
+        # Snapshots outlive their agent; without it, no retention rule removes them.
         return Listed(snapshots, {})
     verdicts = reasons_of(
         memory,
@@ -139,7 +139,7 @@ async def _listed(asked: List, objects: JobObjects, namespace: str) -> Listed:
 
 
 async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
-    """The version of the agent's server, None where the operator has not told it, or we may not ask."""
+    """Return the Qdrant version of the agent's server; None if not reported, or the connection is not readable."""
     connection = connection_of(memory)
     try:
         document = await objects.read_object(connection.kind, connection.namespace, connection.name)
