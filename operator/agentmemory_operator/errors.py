@@ -99,7 +99,7 @@ class SecretMissing(SpecInvalid):
 
 
 class SecretNotUsable(SpecInvalid):
-    """The Secret does not list the host that its value would be sent to, or its value is unusable.
+    """The Secret does not list the host that its value would be sent to, or the value cannot be sent in a request.
 
     Args:
         message: Contains the command that lists the host, or the required form of the value.
@@ -181,7 +181,7 @@ class RebuildPaused(AgentMemoryError):
 
 
 class RebuildHeld(AgentMemoryError):
-    """A rebuild is complete, but needs an approval before it moves the alias. The message has its findings."""
+    """A rebuild is ready to switch the alias, but its findings need an approval. The message has the findings."""
 
 
 class RebuildUnwanted(AgentMemoryError):
@@ -254,7 +254,7 @@ class TransientError(AgentMemoryError):
     """A later attempt may succeed.
 
     Args:
-        retry_after_s: Delay that the server asked for; 0 if it named none.
+        retry_after_s: Minimum delay that the server requested, in seconds; 0 if it requested none.
         is_disk_full: True if the server reports that its disk is full.
     """
 

@@ -98,8 +98,7 @@ class Settings:
 
         Raises:
             SettingInvalid: If a value is not allowed, a value that another setting requires is missing, or the name of
-                an
-                unknown variable is close to that of a setting.
+                an unknown variable is close to that of a setting.
         """
         _check_names(environ)
         settings = cls._read(environ)

@@ -148,8 +148,7 @@ def _room(name: str) -> ModuleType:
     """Import the module of `main` that runs a command.
 
     The imported objects stay for the life of the process. Garbage collection among them would take a fifth of the
-    startup
-    time, and later collections need not visit them either.
+    startup time, and later collections need not visit them either.
     """
     gc.disable()
     try:

@@ -178,7 +178,7 @@ class Operator:
         )
 
     def _mirror_erasures(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:
-        """Build the mirror, which copies each erasure to object storage, and the replay of erasures after a restore."""
+        """Build the mirror, which copies each erasure to object storage, and its replay after restores."""
         erasures = Erasures(self._clock)
         mirror = ErasureMirror(
             *(self.table, self.servers, storages, erasures, self._clock), cluster_id=self._cluster.cluster_id
@@ -199,7 +199,7 @@ class Operator:
         self._work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
 
     async def _open_agent(self, settings: AgentSettings) -> Agent:
-        """Open an agent without an embedder, to read and write its points."""
+        """Open an agent to read and write its points. Its embedder only accepts vectors and is not used."""
         embedder = CallerVectors(settings.embedding.dimensions)
         store = await self._stores.store_for(settings)
         least_epoch = self.table.claims.least_epoch(settings.slug)

@@ -1,4 +1,4 @@
-"""Declare the outside services that an operator uses, and open those that may only write while it leads."""
+"""Declare the outside services that an operator uses, and open the ones that require the leader lease for writes."""
 
 import socket
 from collections.abc import Callable

@@ -1,15 +1,15 @@
-"""Deliver events from the change log of each agent to its webhooks.
+"""Deliver events from each agent's change log, and its cleanups, to the webhooks that its object declares.
 
 Only the leading operator delivers. For each webhook it repeats:
-1. Read the next page of the agent's change log after the webhook's cursor.
-2. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
-3. Request a pass over the object, which writes the cursor into its status.
+1. Post an event for the last cleanup in the status, unless it was reported before.
+2. Read the next page of the agent's change log after the webhook's cursor.
+3. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
+4. Request a pass over the object, which writes the cursor into its status.
 
-There is no queue of events, so an unreachable URL needs no memory, and an erased user's events are no longer sent. If
-the
-process ends before step 3, the next operator sends the same events again, with the same ids. Tenants can forge the
-status.
-A forged cursor only affects which of the tenant's own events are skipped or sent again.
+There is no queue of events, so an unreachable URL costs no memory, and events of an erased user are no longer sent. If
+the process ends before step 4, the next operator sends the same events again, with the same ids.
+
+Tenants can forge the status. A forged cursor only decides which of the tenant's own events are skipped or sent again.
 """
 
 import logging

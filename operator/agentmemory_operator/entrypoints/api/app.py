@@ -119,8 +119,7 @@ def create_app(
     """Build the application.
 
     While it runs, it writes access counts and distils conversations in the background. On shutdown, after the last
-    request,
-    it writes the remaining counts.
+    request, it writes the remaining counts.
 
     Args:
         user_tokens: Accepted in addition to the credentials that the guard accepts.

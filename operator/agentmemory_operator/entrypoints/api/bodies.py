@@ -1,10 +1,8 @@
 """Read, parse and validate request bodies: size, number of parts, JSON syntax, then each field.
 
 orjson parses a body. It reports NaN, numbers beyond float64 and lone surrogates as syntax errors, and reads integers
-beyond
-64 bits as floats. For these bodies the error should name the field, so the standard library parses them again: it
-accepts
-such values, and they are then located.
+beyond 64 bits as floats. For these bodies the error should name the field, so the standard library parses them again:
+it accepts such values, and they are then located.
 """
 
 import json
@@ -93,8 +91,7 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
 
     Raises:
         ProblemRaised: If the body is larger than `max_bytes`, has another Content-Type than JSON, arrives too slowly,
-            or the
-            process has no capacity for it.
+            or the process has no capacity for it.
     """
     if (known := request.scope.get(BODY)) is not None:
         return cast(bytes, known)
@@ -125,8 +122,7 @@ def not_declared(media_type: str, *, wanted: str) -> ProblemRaised:
     """Build the error for a missing or wrong Content-Type.
 
     The check also prevents cross-site requests: a web page can send any body to any server, but a body declared as JSON
-    only
-    after a preflight request.
+    only after a preflight request.
     """
     said = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "Content-Type is missing"
     return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{said}: send {wanted}"))

@@ -223,8 +223,7 @@ def check_text(scope: Scope) -> None:
     """Raise unless path, query and the headers of `NAME_HEADERS` are UTF-8. Runs before any of them is compared.
 
     Servers pass headers and queries as bytes. The framework decodes headers as Latin-1, and replaces invalid UTF-8 in a
-    path or
-    query by U+FFFD. Without the check, the names of different users could become equal.
+    path or query by U+FFFD. Without the check, the names of different users could become equal.
 
     Raises:
         ProblemRaised: If one of them is not UTF-8.

@@ -178,7 +178,7 @@ class WholeWords(_Formatter):  # type: ignore[misc] # as above
 
 
 class HelpContext(typer.Context):
-    """Context whose help is formatted by `WholeWords`."""
+    """Context of a command that formats its help with `WholeWords`."""
 
     formatter_class = WholeWords
 

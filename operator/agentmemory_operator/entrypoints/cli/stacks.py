@@ -8,8 +8,7 @@
 | nothing | of the running stack, else of the cluster | of the stack, else the default URL |
 
 Nothing is guessed: if several stacks run, the user has to name one. A stack that listens at the default URL is never
-used
-in place of a cluster's API.
+used in place of a cluster's API.
 """
 
 from collections.abc import Callable

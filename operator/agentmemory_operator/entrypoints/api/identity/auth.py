@@ -24,10 +24,8 @@ class Guard(Protocol):
 
     Attributes:
         serves_anybody_on: Kind of the listen address if no token is required, else None. Then
-            `runtime.rules.web_origin`
-            must reject requests of foreign web pages, whose browser can reach the API. With a token that is
-            unnecessary:
-            pages do not have it, and browsers do not add it.
+            `runtime.rules.web_origin` must reject requests of foreign web pages, whose browser can reach the API. With
+            a token that is unnecessary: pages do not have it, and browsers do not add it.
     """
 
     serves_anybody_on: Address | None

@@ -1,9 +1,8 @@
 """The verb that each endpoint requires, and the route classes that check it before they read anything of the request.
 
-A caller with a list of users may only act for these users, and only for the shared scopes that its subject names. The
-route
-classes check the user ids of path and query. The readers of bodies check those in the body, and its `author`:
-`bodies.read_model`, `batches.BatchReader` and `transfers`.
+If the caller's subject lists users, the caller may only act for these users. A shared scope must be allowed by the
+subject. The route classes check the user ids of path and query. The readers of bodies check those in the body, and its
+`author`: `bodies.read_model`, `batches.BatchReader` and `transfers`.
 
 The route classes also repeat a request once if the agent's collection was replaced before the request wrote anything.
 """

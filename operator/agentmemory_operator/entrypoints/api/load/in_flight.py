@@ -1,13 +1,14 @@
-"""Account for the resources that each request uses, until it is answered, and share them fairly among callers.
+"""Account for the resources that each request uses until it is answered, and share them fairly among callers.
 
-States of a request with a body: *receiving*, *waiting* for its turn, *under way*. A request without a body starts in
-the
-second state. `InFlight` has the totals, `Share` those of one caller, `Hold` those of one request.
+A request is *receiving* until its body is complete. Then it is *under way*: it may wait for other requests of its
+caller, and then it *runs*. A request without a body is under way from its start. `InFlight` has the totals, `Share`
+those of one caller, `Hold` those of one request.
 
-- Places for receiving requests: if no place is free, the slowest request of the caller with the most is dropped.
-- Places for requests under way: a caller may have as many as are free, except for a reserve (`has_place`).
-- Body bytes: if the limit is exceeded, the slowest request of the callers with the most bytes is dropped.
-- Processor time: a caller that uses more than an equal share of a busy process waits for its own requests.
+- Places for receiving: if none is free, the slowest request is dropped. It is one of the caller with the most, if that
+  caller has at least two more than this one; otherwise it is one of this caller.
+- Places under way: a caller may have as many as are free, except for a reserve (`has_place`).
+- Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
+- Processor time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ T = TypeVar("T")
 HOLD = "hold"
 # This much of each body is not counted, so large bodies cannot displace small ones.
 SMALL_BYTES = 1 << 15
-# Running requests of a caller that uses too much of the process's time.
+# Maximum running requests of a caller that uses more than an equal share of a busy process.
 MOST_RUNNING = 8
 # Maximum wait for other requests of the same caller, in seconds.
 TURN_S = 10.0
@@ -236,7 +237,10 @@ class Hold:
             self._stop()
 
     def begin_export(self) -> None:
-        """Move the request to the places for exports, which last long and need little time of the process.
+        """Reserve a place for an export.
+
+        The request keeps its place under way, but no longer counts as running, because an export is long and uses
+        little time.
 
         Raises:
             ProblemRaised: If no place is free.
@@ -254,10 +258,10 @@ class Hold:
     def take(self, body_bytes: int) -> None:
         """Count further bytes of the body in memory, if necessary by dropping a slower request.
 
-        A body never exceeds the limit if it is the only large one.
+        A body is always accepted while no other large body is in memory.
 
         Raises:
-            ProblemRaised: If there is no capacity, and this request is the one to drop.
+            ProblemRaised: If there is no capacity and this request is the one to drop, or it was dropped before.
         """
         self.check()
         self._flow.add(body_bytes, self.waited_s)
@@ -334,7 +338,7 @@ class Hold:
         return self._large > 0
 
     def drop(self, why: str) -> None:
-        """Release its resources and end its wait; `check` then raises an error with the reason."""
+        """Release its bytes and its place for receiving, and end its wait. `check` then raises with the reason."""
         self._dropped = why
         if self._timeout is not None:
             self._timeout.reschedule(0)
@@ -369,7 +373,7 @@ class Hold:
 
 
 def _slowest(share: Share, *, large: bool = False, beside: Hold | None = None) -> Hold | None:
-    """Return the droppable request of a caller with the slowest body, or None.
+    """Return the request of a caller with the slowest body, among those that may be dropped; None if there is none.
 
     Args:
         large: True to consider only requests with counted bytes.

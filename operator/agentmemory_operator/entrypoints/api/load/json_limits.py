@@ -2,8 +2,7 @@
 
 The memory of a parsed value has little relation to its size: `{},` is 3 bytes and an object of 64. So a body is first
 scanned for brackets and strings, which allocates nothing. A batch is split into its items, and each item is parsed on
-its
-own. Numbers are not counted, because their bytes limit them.
+its own. Numbers are not counted, because their bytes limit them.
 
 Long scans are generators that yield where they may be interrupted (`runtime.slices`).
 """
@@ -304,10 +303,8 @@ def refuse_repeated_keys(document: bytes, value: Any) -> None:
     """Raise if an object of a document has a key twice, also if the two are escaped differently.
 
     Parsers keep the last of two values, which would silently lose the other. If a key is repeated, the parsed document
-    has
-    fewer keys than its bytes have members. Both are counted without visiting the numbers of a vector: each member has
-    one
-    colon outside strings, and the search for objects ends with the last opening brace.
+    has fewer keys than its bytes have members. Both are counted without visiting the numbers of a vector: each member
+    has one colon outside strings, and the search for objects ends with the last opening brace.
 
     Args:
         document: Valid JSON.

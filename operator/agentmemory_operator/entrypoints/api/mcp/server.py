@@ -1,8 +1,7 @@
 """The endpoint `/mcp`, implemented with the official SDK.
 
 It is stateless, so any replica can serve any request. A tool call becomes a request to the application inside `Edge`,
-with
-the same caller: authentication, rights, limits and errors are those of the API. The SDK is imported at the first
+with the same caller: authentication, rights, limits and errors are those of the API. The SDK is imported at the first
 request.
 """
 

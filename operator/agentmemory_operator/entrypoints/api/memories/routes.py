@@ -61,7 +61,7 @@ from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
-# Number of agents whose memories are counted concurrently for the list of agents.
+# Maximum number of agents to count concurrently for the list of agents.
 COUNTED_AT_ONCE = 8
 
 searching = router_of("Search", PlainRoute)

@@ -1,8 +1,7 @@
 """The route of the change log, as pages or as server-sent events.
 
 A stream occupies a place for exports and ends after 5 minutes. Its reader reconnects with `Last-Event-ID`, so its
-rights
-are checked again.
+rights are checked again.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`agentmemory cleanup`: list what a cleanup would remove and why, or request one."""
+"""`agentmemory cleanup`: preview the removals of a cleanup with their reasons, or request a cleanup."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class CleanupDraft:
-    """What a cleanup would remove.
+    """Preview of a cleanup.
 
     Attributes:
         memories: Number of memories of the agent.
@@ -116,7 +116,7 @@ async def _draft(
 
 
 async def draft_of(memory: AgentMemory, store: PointStore, cluster_id: str) -> CleanupDraft:
-    """Compute what a cleanup would remove now."""
+    """Compute the preview of a cleanup that runs now."""
 
     async def known() -> str:
         return cluster_id

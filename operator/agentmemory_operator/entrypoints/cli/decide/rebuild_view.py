@@ -58,7 +58,7 @@ class ReportedRebuild:
 
     @property
     def live(self) -> str | None:
-        """Collection that the last completed rebuild has made live, or None."""
+        """Collection that the last completed rebuild or rollback has made live, or None."""
         return self.told.get("target") if self.told.get("state") == RebuildState.DONE else None
 
     @property

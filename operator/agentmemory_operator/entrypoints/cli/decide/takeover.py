@@ -78,7 +78,7 @@ async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObje
 
 
 async def _connections(objects: JobObjects) -> list[Json]:
-    """Return all connections, or none if the caller may not list them; then only takeovers within a namespace work."""
+    """Return all connections, or none if they cannot be listed: then only takeovers within a namespace work."""
     try:
         return (await objects.list_objects("QdrantConnection"))[0]
     except TransientError:

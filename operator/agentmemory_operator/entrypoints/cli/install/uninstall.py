@@ -1,4 +1,4 @@
-"""`agentmemory uninstall`: show what is deleted with the CRDs, save a catalogue of it, then delete it."""
+"""`agentmemory uninstall`: delete the CRDs with all objects, after saving a catalogue of the objects."""
 
 import json
 import os
@@ -89,7 +89,7 @@ async def _uninstall(
 
 
 def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
-    """Render what will be deleted."""
+    """Render the objects that will be deleted, with the effect on their collections and files."""
     counts = Counter((one["kind"], fate_of(one, is_released=is_released)) for one in found.objects)
     rows = tuple((kind, str(number), fate) for (kind, fate), number in counts.items())
     works = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, Stored
 
     Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]
-    """What a verb asks of an agent."""
+    """Sends the request of a command to an agent."""
 
 FORGET = "Erase them permanently, including copies and anything stored in the meantime?"
 
@@ -266,7 +266,7 @@ def _filters_of(text: str | None) -> dict[str, Any] | None:
 
 
 def _importance_of(text: str | None) -> float | str | None:
-    """Return the number of a text, or the text for the API to check: it knows the names of the levels."""
+    """Convert to a number, or return other texts, for example `high`, for the API to check."""
     try:
         return None if text is None else float(text)
     except ValueError:

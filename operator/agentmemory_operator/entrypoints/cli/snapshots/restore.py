@@ -73,7 +73,7 @@ class Restore:
 
     @property
     def target(self) -> str:
-        """Name of the AgentMemory whose memories are replaced."""
+        """Name of the AgentMemory that the snapshot is restored into."""
         return self.into or self.name
 
     def document(self, namespace: str) -> Json:
