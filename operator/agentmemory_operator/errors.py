@@ -140,8 +140,8 @@ class RequestInvalid(AgentMemoryError):
     def __init__(self, errors: Sequence[FieldError], *, more: int = 0) -> None:
         self.errors = tuple(errors[: self.MAX])
         self.more = more + len(errors) - len(self.errors)
-        told = "; ".join(map(str, self.errors))
-        super().__init__(f"{told}; and {self.more:,} more" if self.more else told)
+        message = "; ".join(map(str, self.errors))
+        super().__init__(f"{message}; and {self.more:,} more" if self.more else message)
 
 
 class NotFound(AgentMemoryError):

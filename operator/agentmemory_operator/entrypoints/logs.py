@@ -30,9 +30,9 @@ class TextFormatter(logging.Formatter):
         """Render a record with control characters escaped."""
         record.message = record.getMessage()
         record.asctime = self.formatTime(record, self.datefmt)
-        told = [self.formatException(record.exc_info)] if record.exc_info else []
-        told += [self.formatStack(record.stack_info)] if record.stack_info else []
-        further = [CONTINUED + printable(line) for block in told for line in block.split("\n")]
+        blocks = [self.formatException(record.exc_info)] if record.exc_info else []
+        blocks += [self.formatStack(record.stack_info)] if record.stack_info else []
+        further = [CONTINUED + printable(line) for block in blocks for line in block.split("\n")]
         return "\n".join([printable(self.formatMessage(record)), *further])
 
 

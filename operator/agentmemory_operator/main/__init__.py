@@ -132,11 +132,11 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
     """Open a client of the retrieval API; its errors are raised as AgentMemoryError."""
     client = import_module("agentmemory_client")
     try:
-        made = client.AsyncClient(url, token=token, retries=1)
+        created = client.AsyncClient(url, token=token, retries=1)
     except ValueError as exc:
         raise AgentMemoryError(str(exc)) from exc
     try:
-        async with made as opened:
+        async with created as opened:
             yield opened
     except client.ApiUnreachable as exc:
         raise AgentMemoryError(f"{exc} `{called_as()} dev` starts one on this machine") from exc

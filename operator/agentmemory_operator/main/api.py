@@ -177,12 +177,12 @@ class Api:
         )
         app = create_app(self.services, guard, self._user_tokens, sources=self.readiness, limits=limits)
         works = (self._identity.run(), self._sweeper.run(), self.readiness.run())
-        beside = [asyncio.create_task(work) for work in works]
+        background = [asyncio.create_task(operation) for operation in works]
         try:
             async with serving(app, host=host, port=port) as url:
                 yield url
         finally:
-            await cancel(*beside)
+            await cancel(*background)
             await self._models.close()
 
 

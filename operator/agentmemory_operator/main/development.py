@@ -78,7 +78,7 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
         )
         folder, api, operator = await _compose(settings, folders, stand_in, stack)
         works = (operator.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
-        tasks = [asyncio.create_task(work) for work in works]
+        tasks = [asyncio.create_task(operation) for operation in works]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(_serving(api, options.port, running))
         _announce(folders, stand_in.url, api_url, running, stack)
@@ -138,9 +138,9 @@ async def _serving(api: Api, port: int, running: RunningStacks) -> AsyncIterator
             if exc.errno != errno.EADDRINUSE:
                 raise
             known = [str(other) for other in running.find() if other.api == f"http://{LOOPBACK}:{port}"]
-            who = known[0] if known else "another program"
+            user = known[0] if known else "another program"
             raise AgentMemoryError(
-                f"port {port} is taken by {who}: give another --port, or 0 for any free one"
+                f"port {port} is taken by {user}: give another --port, or 0 for any free one"
             ) from exc
         yield url
 

@@ -261,7 +261,7 @@ class Operator:
             locks=self._locks,
             open_embedder=self._ports.embedder,
             steps=rebuild_steps(
-                self._locks, *(one.schedule.is_changing for one in (self.cleaning, self.consolidating))
+                self._locks, *(runner.schedule.is_changing for runner in (self.cleaning, self.consolidating))
             ),
             abandon=abandon,
             reports=reports,
@@ -316,8 +316,8 @@ class Operator:
         await self._claims.load()
         queues = self.cleaning.schedule.queue, self.consolidating.schedule.queue, self.webhooks.queue, self.upkeep.queue
         async with asyncio.TaskGroup() as group:
-            for work in (self.queues, self.snapshots, self._claims, *queues, self._rebuilds.queue):
-                group.create_task(work.run())
+            for part in (self.queues, self.snapshots, self._claims, *queues, self._rebuilds.queue):
+                group.create_task(part.run())
             for sweep in (*self._sweepers, self._mirror):
                 group.create_task(sweep.run())
 

@@ -74,8 +74,8 @@ class _Progress:
     @property
     def status(self) -> Json:
         """The webhook's entry in the object's status."""
-        told = {"name": self.name, "cursor": self.cursor, "cleanup": self.cleanup, "message": self.message}
-        kept = {name: value for name, value in told.items() if value is not None}
+        fields = {"name": self.name, "cursor": self.cursor, "cleanup": self.cleanup, "message": self.message}
+        kept = {name: value for name, value in fields.items() if value is not None}
         return kept | {"delivered": self.delivered, "dropped": self.dropped}
 
 
@@ -133,9 +133,9 @@ class Webhooks:
     def _progress(self, key: Key, memory: AgentMemory, hook: Webhook) -> _Progress:
         known = self._known.setdefault((key, memory.metadata.uid), {})
         if hook.name not in known:
-            there: Sequence[Json] = memory.status.get("webhooks") or ()
-            told: Json = next((one for one in there if one.get("name") == hook.name), {})
-            fields = {name: told[name] for name in ("cursor", "cleanup", "delivered", "dropped") if told.get(name)}
+            reported: Sequence[Json] = memory.status.get("webhooks") or ()
+            stored: Json = next((entry for entry in reported if entry.get("name") == hook.name), {})
+            fields = {name: stored[name] for name in ("cursor", "cleanup", "delivered", "dropped") if stored.get(name)}
             known[hook.name] = _Progress(hook.name, **fields)
         return known[hook.name]
 

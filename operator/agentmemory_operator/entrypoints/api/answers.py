@@ -320,12 +320,12 @@ def _match(found: Hit) -> Json:
     return matched | {"evidence": match.evidence, "fused": match.fused}
 
 
-def _candidates(looked: Candidates) -> Json:
+def _candidates(candidates: Candidates) -> Json:
     return {
-        "scored": looked.scored,
-        "below_threshold": looked.below_threshold,
-        "eligible": looked.eligible,
-        "exact": looked.is_exact,
+        "scored": candidates.scored,
+        "below_threshold": candidates.below_threshold,
+        "eligible": candidates.eligible,
+        "exact": candidates.is_exact,
     }
 
 

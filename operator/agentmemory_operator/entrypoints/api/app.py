@@ -126,8 +126,10 @@ def create_app(
         sources: State of the source of objects.
         limits: Limits on concurrent requests and their memory.
     """
-    pressure, beside = Pressure(limits or Limits()), UserTokenGuard(guard, user_tokens)
-    app = _bare_app(partial(Edge, guard=beside, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s))
+    pressure, user_guard = Pressure(limits or Limits()), UserTokenGuard(guard, user_tokens)
+    app = _bare_app(
+        partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s)
+    )
     app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
         # Not `include_router`: the framework would match each route twice, once per level.
@@ -180,11 +182,11 @@ def _bare_app(edge: Callable[[ASGIApp], ASGIApp]) -> FastAPI:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services = app.state.services
-    beside = {
+    background = {
         "writing access counts stopped": services.access_counts.run(),
         "distilling conversations stopped": services.distilling.run(),
     }
-    tasks = [_begin(work, broken) for broken, work in beside.items()]
+    tasks = [_begin(task, failure_message) for failure_message, task in background.items()]
     try:
         yield
     finally:
@@ -192,18 +194,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.mcp.close()
 
 
-def _begin(work: Coroutine[Any, Any, None], broken: str) -> asyncio.Task[None]:
+def _begin(operation: Coroutine[Any, Any, None], failure_message: str) -> asyncio.Task[None]:
     """Start a background task.
 
     Args:
-        broken: Message to log if the task ends with an error.
+        failure_message: Message to log if the task ends with an error.
     """
 
     def report(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            log.error("%s", broken, exc_info=error)
+            log.error("%s", failure_message, exc_info=error)
 
-    task = asyncio.create_task(work)
+    task = asyncio.create_task(operation)
     task.add_done_callback(report)
     return task
 
@@ -304,7 +306,7 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def of_parameters(request: Request, error: RequestValidationError) -> Response:
         # The location starts with the kind of parameter: query, path or header.
-        errors = [one | {"loc": tuple(one["loc"])[1:]} for one in error.errors()]
+        errors = [item | {"loc": tuple(item["loc"])[1:]} for item in error.errors()]
         return problem_of(invalid(errors)).response(request.scope[REQUEST_ID])
 
     @app.exception_handler(HTTPException)

@@ -124,8 +124,8 @@ def not_declared(media_type: str, *, wanted: str) -> ProblemRaised:
     The check also prevents cross-site requests: a web page can send any body to any server, but a body declared as JSON
     only after a preflight request.
     """
-    said = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "Content-Type is missing"
-    return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{said}: send {wanted}"))
+    fault = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "Content-Type is missing"
+    return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{fault}: send {wanted}"))
 
 
 async def hold_parts(request: Request, body: bytes) -> None:
@@ -269,11 +269,11 @@ def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[Field
 
 def invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
     """Convert pydantic's errors to field errors with public names. An error of the whole body may name its field."""
-    told = [
+    reported = [
         FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, known))
         for error in errors[: RequestInvalid.MAX]
     ]
-    return RequestInvalid(told, more=len(errors) - len(told))
+    return RequestInvalid(reported, more=len(errors) - len(reported))
 
 
 def field_name(location: Location) -> str:

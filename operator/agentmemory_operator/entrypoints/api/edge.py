@@ -114,8 +114,8 @@ class Edge:
             demanded: Address | None = "network" if scope["path"] == MCP_PATH else None
             if address := self._guard.serves_anybody_on or demanded:
                 is_local = address == "loopback"
-                if why := why_foreign(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
-                    raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=why))
+                if reason := why_foreign(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
+                    raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=reason))
             serve = self._answer_caller if is_guarded else self._answer_anybody
             await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
@@ -253,6 +253,6 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def _not_utf8(field: str, what: str) -> ProblemRaised:
+def _not_utf8(field: str, source: str) -> ProblemRaised:
     error = FieldError(field, "must be valid UTF-8")
-    return ProblemRaised(Problem(type=BAD_REQUEST, detail=f"{what} is not valid UTF-8: encode it", errors=(error,)))
+    return ProblemRaised(Problem(type=BAD_REQUEST, detail=f"{source} is not valid UTF-8: encode it", errors=(error,)))

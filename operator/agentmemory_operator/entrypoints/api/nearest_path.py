@@ -46,12 +46,12 @@ def _aligned(sent: Parts, template: Parts) -> tuple[float, Parts]:
     for place, part in enumerate(template):
         following: dict[int, tuple[float, Parts]] = {}
         _leave_over(reached, sent)
-        for used, (cost, made) in reached.items():
+        for used, (cost, aligned) in reached.items():
             if place != names[-1]:
-                _offer(following, used, (cost + _MISSING_COST, (*made, part)))
+                _offer(following, used, (cost + _MISSING_COST, (*aligned, part)))
             if used < len(sent):
-                step, told = _step(sent[used], part)
-                _offer(following, used + 1, (cost + step, (*made, told)))
+                step, shown = _step(sent[used], part)
+                _offer(following, used + 1, (cost + step, (*aligned, shown)))
         reached = following
     _leave_over(reached, sent)
     return reached.get(len(sent), (_OTHER_COST, ()))
@@ -61,8 +61,8 @@ def _leave_over(reached: dict[int, tuple[float, Parts]], sent: Parts) -> None:
     """Allow parts of the path to be ignored, at a cost."""
     for used in range(len(sent)):
         if used in reached:
-            cost, made = reached[used]
-            _offer(reached, used + 1, (cost + _LEFT_OVER_COST, made))
+            cost, aligned = reached[used]
+            _offer(reached, used + 1, (cost + _LEFT_OVER_COST, aligned))
 
 
 def _offer(reached: dict[int, tuple[float, Parts]], used: int, way: tuple[float, Parts]) -> None:

@@ -237,5 +237,5 @@ def _problem(status: int) -> dict[str, Any]:
 def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...], *, of: str = "oneOf") -> dict[str, Any]:
     # `anyOf`, because a complete response also matches its partial schema.
     if isinstance(model, tuple):
-        return {of: [_ref(one) for one in model]}
+        return {of: [_ref(alternative) for alternative in model]}
     return {"$ref": REF.format(model=model.__name__)}

@@ -240,7 +240,7 @@ class Problem:
         Args:
             errors_max: Maximum number of invalid fields to list. A smaller limit shortens the detail in proportion.
         """
-        told = self.errors[:errors_max]
+        listed = self.errors[:errors_max]
         return {
             "type": self.type.uri,
             "title": self.type.title,
@@ -248,9 +248,9 @@ class Problem:
             "detail": _clean(self.detail, DETAIL_MAX * errors_max // RequestInvalid.MAX),
             "errors": [
                 {"field": _clean(error.field, FIELD_MAX), "message": _clean(error.message, MESSAGE_MAX)}
-                for error in told
+                for error in listed
             ],
-            "more_errors": self.more_errors + len(self.errors) - len(told),
+            "more_errors": self.more_errors + len(self.errors) - len(listed),
             "request_id": request_id,
         }
 
@@ -280,8 +280,8 @@ def problem_of(error: AgentMemoryError) -> Problem:
 def problem_of_status(status: int, headers: Mapping[str, str] | None, way_out: str = "") -> Problem:
     """Build the problem for a status that the web framework chose."""
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
-    said = f"{way_out}; " if way_out else ""
-    detail = f"{HTTPStatus(status).phrase}: {said}see /openapi.json, or /docs in a browser"
+    remedy = f"{way_out}; " if way_out else ""
+    detail = f"{HTTPStatus(status).phrase}: {remedy}see /openapi.json, or /docs in a browser"
     return Problem(type=type_, detail=detail, headers=dict(headers or {}))
 
 

@@ -39,10 +39,10 @@ def render_table(verbs: Mapping[str, Any]) -> str:
 
 def _row(verb: Any) -> dict[str, Any]:
     """Return the table row of a command or of a group."""
-    said = {"help": verb.help}
+    row = {"help": verb.help}
     if commands := getattr(verb, "commands", None):
-        return said | {"commands": {name: _row(command) for name, command in commands.items()}}
-    return said | {"parameters": [_parameter_row(parameter) for parameter in verb.params]}
+        return row | {"commands": {name: _row(command) for name, command in commands.items()}}
+    return row | {"parameters": [_parameter_row(parameter) for parameter in verb.params]}
 
 
 def _parameter_row(parameter: Any) -> dict[str, Any]:

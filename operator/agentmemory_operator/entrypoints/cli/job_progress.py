@@ -115,8 +115,8 @@ class JobProgress:
         """Show a text, and a bar if the total is known."""
         if not self._bars.disable:
             assert self._task is not None
-            told = f"{self._title}: {text}" if text else self._title
-            self._bars.update(self._task, description=told, completed=done, total=total or None)
+            description = f"{self._title}: {text}" if text else self._title
+            self._bars.update(self._task, description=description, completed=done, total=total or None)
         elif text and text != self._said:
             typer.echo(f"  {text}", err=True)
         self._said = text

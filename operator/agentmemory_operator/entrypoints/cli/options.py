@@ -58,7 +58,7 @@ def take_options(command: Callable[..., None], of: Callable[..., Any], *, after:
     taken = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(of).parameters.values()]
     parameters = [*own[:after], *taken, *own[after:]]
     command.__annotations__ = {part.name: part.annotation for part in parameters}
-    command.__signature__ = Signature(parameters)  # `inspect.signature` prefers this attribute
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # `inspect.signature` prefers this attribute
 
 
 def print_document(document: Any, output: TableJsonOrYaml) -> None:

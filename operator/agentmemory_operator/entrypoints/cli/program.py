@@ -27,11 +27,11 @@ def complete_plugin(words: Sequence[str], run: Callable[[], None]) -> None:
         run: Runs the command line, which prints completions in the format of fish.
     """
     typed = " ".join(_quoted(word) for word in (PROGRAM, *words[:-1]))
-    asked = {COMPLETE: "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    os.environ |= asked | {"_TYPER_COMPLETE_ARGS": f"{typed} {words[-1] if words else ''}"}
-    with redirect_stdout(io.StringIO()) as told, suppress(SystemExit):
+    request = {COMPLETE: "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    os.environ |= request | {"_TYPER_COMPLETE_ARGS": f"{typed} {words[-1] if words else ''}"}
+    with redirect_stdout(io.StringIO()) as output, suppress(SystemExit):
         run()
-    found = [line for line in told.getvalue().splitlines() if line]
+    found = [line for line in output.getvalue().splitlines() if line]
     print("\n".join([*found, NO_FILES if found else FILES]))
 
 

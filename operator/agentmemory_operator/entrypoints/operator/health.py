@@ -39,8 +39,8 @@ def create_health_app(probes: Probes) -> Starlette:
         return _told(stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s")
 
     async def readyz(_: Request) -> Response:
-        why = probes.why_not_ready()
-        return _told(why is None, "ok", printable_lines(why or ""))
+        reason = probes.why_not_ready()
+        return _told(reason is None, "ok", printable_lines(reason or ""))
 
     async def metrics(_: Request) -> Response:
         return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})

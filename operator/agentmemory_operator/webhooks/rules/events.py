@@ -48,8 +48,8 @@ class WebhookEvent:
     @property
     def body(self) -> bytes:
         """The JSON body of the request."""
-        told = {"type": self.name, "timestamp": render_time(self.at_ms), "data": dict(self.data)}
-        return json.dumps(told, separators=(",", ":")).encode()
+        document = {"type": self.name, "timestamp": render_time(self.at_ms), "data": dict(self.data)}
+        return json.dumps(document, separators=(",", ":")).encode()
 
     def headers(self, key: bytes, now_s: int) -> dict[str, str]:
         """Return the headers of the request, with its signature."""
@@ -106,9 +106,9 @@ def is_signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: int) -
     id_, time_s = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not _ID.fullmatch(id_) or not _SECONDS.fullmatch(time_s) or abs(int(time_s) - now_s) > REPLAYED_S:
         return False
-    wanted = signature_of(key, id_, time_s, body).encode()
+    expected = signature_of(key, id_, time_s, body).encode()
     sent = headers.get("webhook-signature", "").encode()[:MAX_SIGNATURES_CHARS].split(b" ")
-    return any(hmac.compare_digest(one, wanted) for one in sent)
+    return any(hmac.compare_digest(signature, expected) for signature in sent)
 
 
 def retry_s(attempts: int) -> float:

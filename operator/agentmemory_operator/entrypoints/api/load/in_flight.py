@@ -49,9 +49,9 @@ class Limits:
     pace: Pace = field(default_factory=Pace)
 
 
-def overloaded(why: str) -> ProblemRaised:
+def overloaded(reason: str) -> ProblemRaised:
     """Build the 429 error of a request that exceeds a limit."""
-    detail = f"{why}: retry in {RETRY_AFTER_S} s"
+    detail = f"{reason}: retry in {RETRY_AFTER_S} s"
     return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
 
 
@@ -152,13 +152,13 @@ class Hold:
         """
         pressure, share = self._pressure, self._share
         if not has_place(len(share.receiving), pressure.receiving, pressure.limits.receiving):
-            most = max(pressure.shares.values(), key=lambda other: len(other.receiving))
-            loses = most if len(most.receiving) > len(share.receiving) + 1 else share
-            slowest = _slowest(loses)
+            busiest = max(pressure.shares.values(), key=lambda other: len(other.receiving))
+            owner = busiest if len(busiest.receiving) > len(share.receiving) + 1 else share
+            slowest = _slowest(owner)
             if slowest is None:
                 raise overloaded(f"{len(share.receiving)} request bodies of this caller are being received")
             slowest.drop(
-                f"{len(loses.receiving)} request bodies of this caller are being received, and this is the slowest"
+                f"{len(owner.receiving)} request bodies of this caller are being received, and this is the slowest"
             )
         share.receiving.add(self)
         pressure.receiving += 1
@@ -171,8 +171,8 @@ class Hold:
         """
         pressure, share = self._pressure, self._share
         if not self._takes_place():
-            told = f"{share.under_way} requests of this caller ({pressure.requests} in total)"
-            raise overloaded(f"{told} are in progress")
+            in_progress = f"{share.under_way} requests of this caller ({pressure.requests} in total)"
+            raise overloaded(f"{in_progress} are in progress")
         if self._must_wait():
             turn = asyncio.Event()
             share.turns.append(turn)
@@ -215,8 +215,8 @@ class Hold:
         share, pressure = self._share, self._pressure
         if share.running >= MOST_RUNNING and pressure.times.takes_too_much(share.key, time.perf_counter()):
             return True
-        held = share.large_under_way
-        return bool(self._large and held) and held + self._large > pressure.limits.body_bytes // 2
+        large_bytes = share.large_under_way
+        return bool(self._large and large_bytes) and large_bytes + self._large > pressure.limits.body_bytes // 2
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -275,20 +275,20 @@ class Hold:
         self._keep(self.body_bytes - body_bytes)
 
     def _make_room(self) -> None:
-        pressure, mine = self._pressure, self._share
+        pressure, own_share = self._pressure, self._share
         victim = self
         for share in sorted(pressure.shares.values(), key=lambda share: share.large_bytes, reverse=True):
-            if share is mine or share.large_bytes < mine.large_bytes:
-                victim = _slowest(mine, large=True, beside=self) or self
+            if share is own_share or share.large_bytes < own_share.large_bytes:
+                victim = _slowest(own_share, large=True, beside=self) or self
                 break
             if slowest := _slowest(share, large=True):
                 victim = slowest
                 break
-        why = f"request bodies of {pressure.large_bytes // MIB} MiB are being received or processed"
+        reason = f"request bodies of {pressure.large_bytes // MIB} MiB are being received or processed"
         if victim is self:
             self._keep(0)
-            raise overloaded(why)
-        victim.drop(f"{why}, and this is the slowest of the caller with the most")
+            raise overloaded(reason)
+        victim.drop(f"{reason}, and this is the slowest of the caller with the most")
 
     def _keep(self, body_bytes: int) -> None:
         large = max(body_bytes - SMALL_BYTES, 0)
@@ -301,7 +301,7 @@ class Hold:
             if self._is_running:
                 self._share.large_under_way += more
 
-    async def waiting(self, work: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
+    async def waiting(self, operation: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
         """Await an operation. The request may be dropped during the wait.
 
         Args:
@@ -314,7 +314,7 @@ class Hold:
         self._since_s = time.monotonic() if is_awaited else None
         try:
             async with asyncio.timeout(seconds) as self._timeout:
-                return await work
+                return await operation
         finally:
             self._timeout = None
             if self._since_s is not None:
@@ -337,9 +337,9 @@ class Hold:
         """True if some of its bytes are counted."""
         return self._large > 0
 
-    def drop(self, why: str) -> None:
+    def drop(self, reason: str) -> None:
         """Release its bytes and its place for receiving, and end its wait. `check` then raises with the reason."""
-        self._dropped = why
+        self._dropped = reason
         if self._timeout is not None:
             self._timeout.reschedule(0)
         self._keep(0)

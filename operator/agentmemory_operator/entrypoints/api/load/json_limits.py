@@ -105,10 +105,10 @@ def few_parts(document: bytes) -> int | None:
     if len(document) > ITEM_MAX_BYTES:
         return None
     opened = document.count(b"[") + document.count(b"{")
-    most = opened + document.count(b'"') // 2
-    if most > ITEM_MAX_PARTS:
+    max_parts = opened + document.count(b'"') // 2
+    if max_parts > ITEM_MAX_PARTS:
         return None
-    return most if opened <= MAX_DEPTH or _is_shallow(document) else None
+    return max_parts if opened <= MAX_DEPTH or _is_shallow(document) else None
 
 
 def _is_shallow(document: bytes) -> bool:

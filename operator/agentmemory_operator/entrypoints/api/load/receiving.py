@@ -90,9 +90,9 @@ class Receiving:
 
 
 @coroutine
-def timed(work: Awaitable[None], times: TimeShares, key: Hashable) -> Generator[Any, Any, None]:
+def timed(operation: Awaitable[None], times: TimeShares, key: Hashable) -> Generator[Any, Any, None]:
     """Await an operation step by step, and add the processor time of its steps to the caller's share."""
-    steps, clock, took_s = work.__await__(), time.perf_counter, 0.0
+    steps, clock, took_s = operation.__await__(), time.perf_counter, 0.0
     began_s = clock()
     try:
         awaited = steps.send(None)

@@ -59,11 +59,11 @@ def addressee_of(request: Request) -> Addressee:
     return Addressee(_only("agent", agent), _only("user", user))
 
 
-def _only(what: str, named: Mapping[str, str | None]) -> str | None:
+def _only(kind: str, named: Mapping[str, str | None]) -> str | None:
     given = {where: canonical(name) for where, name in named.items() if name}
     if len(set(given.values())) > 1:
         places = " and ".join(given)
-        raise NotAddressed(f"{places} name different {what}s: set the {what} in one place")
+        raise NotAddressed(f"{places} name different {kind}s: set the {kind} in one place")
     return next(iter(given.values()), None)
 
 

@@ -84,7 +84,9 @@ def _taken_by(tool: str) -> dict[str, Json]:
     fields: dict[str, Json] = {}
     for model in _REQUESTS[tool]:
         for name, schema in model.model_json_schema()["properties"].items():
-            fields[name] = next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), schema)
+            fields[name] = next(
+                (variant for variant in schema.get("anyOf", ()) if variant.get("type") != "null"), schema
+            )
     return fields
 
 
@@ -135,11 +137,11 @@ def _with_user(tool: Tool) -> Tool:
 
 def _found(document: Json) -> Json:
     answer: Json = {"note": NOTE, "memories": []}
-    left = ANSWER_CHARS
+    remaining_chars = ANSWER_CHARS
     for place, found in enumerate(document["results"]):
         memory = _shown(found)
-        left -= len(json.dumps(memory, ensure_ascii=False))
-        if left < 0:
+        remaining_chars -= len(json.dumps(memory, ensure_ascii=False))
+        if remaining_chars < 0:
             return answer | {"left_out": len(document["results"]) - place}
         answer["memories"].append(memory)
     return answer

@@ -153,15 +153,20 @@ def _message_of(error: Any) -> str:
     return "must not be blank, and must have no control characters in a name"
 
 
-async def _ask(request: Request, asked: ApiRequest) -> tuple[int, dict[str, Any]]:
+async def _ask(request: Request, api_request: ApiRequest) -> tuple[int, dict[str, Any]]:
     """Send a request to the application inside `Edge`, with the caller of this one."""
-    body = json.dumps(asked.body).encode()
+    body = json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     scope = {name: value for name, value in request.scope.items() if name not in _OWN}
-    scope |= {"method": asked.method, "path": asked.path, "raw_path": asked.path.encode(), "headers": headers}
+    scope |= {
+        "method": api_request.method,
+        "path": api_request.path,
+        "raw_path": api_request.path.encode(),
+        "headers": headers,
+    }
     answer = _Answer()
     await ExceptionMiddleware(AsyncExitStackMiddleware(request.app.router), handlers=request.app.exception_handlers)(
-        scope | {"query_string": asked.query.encode()}, _replaying(body), answer
+        scope | {"query_string": api_request.query.encode()}, _replaying(body), answer
     )
     return answer.status, json.loads(answer.body)
 

@@ -44,9 +44,9 @@ class ConversationIn(Body):
 
     def conversation(self, *, stored_by: str | None, idempotency_key: str | None) -> Conversation:
         """Convert to the value of the use case."""
-        said = {name: value for name, value in dict(self).items() if name != _MESSAGES}
+        values = {name: value for name, value in dict(self).items() if name != _MESSAGES}
         turns = tuple(SpokenTurn(**dict(turn)) for turn in self.messages)
-        return Conversation(**said, turns=turns, stored_by=stored_by, idempotency_key=idempotency_key)
+        return Conversation(**values, turns=turns, stored_by=stored_by, idempotency_key=idempotency_key)
 
 
 class ConversationOut(Answer):

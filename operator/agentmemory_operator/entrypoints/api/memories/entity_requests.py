@@ -106,14 +106,14 @@ class EntityViewOut(Answer):
     neighbours: list[NeighbourOut] = Field(description="At most 100; typed relations first, then by strength.")
 
 
-def relation(said: Relation) -> Json:
+def relation(stored: Relation) -> Json:
     """Render a `RelationOut`."""
-    return {"source": said.source, "relation": said.relation, "target": said.target, "strength": said.strength}
+    return {"source": stored.source, "relation": stored.relation, "target": stored.target, "strength": stored.strength}
 
 
 def entities(page: EntityPage) -> Json:
     """Render an `EntitiesOut`."""
-    results = [{"name": one.name, "kind": one.kind, "memories": one.memories} for one in page.results]
+    results = [{"name": entity.name, "kind": entity.kind, "memories": entity.memories} for entity in page.results]
     return {"results": results, "next_cursor": page.next_cursor}
 
 
@@ -126,7 +126,12 @@ def entity(view: EntityView) -> Json:
         "memories": view.memories,
         "memory_ids": view.memory_ids,
         "neighbours": [
-            {"name": one.name, "relation": one.relation, "strength": one.strength, "incoming": one.is_incoming}
-            for one in view.neighbours
+            {
+                "name": neighbour.name,
+                "relation": neighbour.relation,
+                "strength": neighbour.strength,
+                "incoming": neighbour.is_incoming,
+            }
+            for neighbour in view.neighbours
         ],
     }

@@ -40,13 +40,13 @@ async def forget_memories(
     sent = await read_model(request, ForgetIn)
     if sent.user_id is None:
         rights_of(request).check_all_users()
-    wanted = sent.forget_request(idempotency_key)
+    forget_request = sent.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
     if sent.dry_run:
-        preview = await services.forgetting.would_forget(opened, wanted)
+        preview = await services.forgetting.would_forget(opened, forget_request)
         note_records(request, 0)
         return json_response(forget_requests.would_forget(preview))
-    receipt = await services.forgetting.forget(opened, wanted)
+    receipt = await services.forgetting.forget(opened, forget_request)
     note_records(request, receipt.counts.total)
     return json_response(forget_requests.receipt(receipt))
 

@@ -113,8 +113,8 @@ async def store_memory(
     rights = rights_of(request)
     sent = await read_model(request, Body, choose=body_of)
     if isinstance(sent, ConversationIn):
-        said = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
-        return await sessions.store_spoken(request, agent, said, 201)
+        conversation = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
+        return await sessions.store_spoken(request, agent, conversation, 201)
     assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key

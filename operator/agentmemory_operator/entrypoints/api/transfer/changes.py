@@ -50,10 +50,10 @@ async def list_changes(
     """List changes, oldest first: IDs and kinds, no text. `Accept: text/event-stream` streams them as they happen."""
     services = services_of(request)
 
-    async def read(wanted: ChangesRequest) -> ChangePage:
+    async def read(changes_request: ChangesRequest) -> ChangePage:
         verb = Verb.READ if parameters.user_id is not None else Verb.ADMIN
         rights_to(services.directory, agent, caller=caller_of(request), verb=verb)
-        return await read_changes(await services.directory.open(agent), wanted)
+        return await read_changes(await services.directory.open(agent), changes_request)
 
     is_stream = EVENTS in request.headers.get("accept", "")
     if is_stream:

@@ -93,5 +93,5 @@ def render_profile_line(profile: UserProfile | None) -> bytes:
     """Render the line, or nothing if the user has no name."""
     if profile is None:
         return b""
-    said = {"name": profile.name, "created_at": render_time(profile.created_at)}
-    return orjson.dumps({PROFILE_FIELD: said}) + b"\n"
+    document = {"name": profile.name, "created_at": render_time(profile.created_at)}
+    return orjson.dumps({PROFILE_FIELD: document}) + b"\n"

@@ -174,10 +174,10 @@ class LineIn(MemoryIn):
             rights.check_author(author, field="observed_by")
         if self.user_id not in (None, user_id):
             raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
-        said = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
+        values = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
         # A line without an author stays without one if the caller may impersonate; otherwise the caller is its author.
         stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
-        memory = MemoryIn.model_construct(**said).new_memory(default_type=default_type, stored_by=stored_by)
+        memory = MemoryIn.model_construct(**values).new_memory(default_type=default_type, stored_by=stored_by)
         return Line(
             memory=memory,
             id=self.id,
@@ -190,7 +190,9 @@ class LineIn(MemoryIn):
             observed_by=tuple(self.observed_by),
             is_item=self.item,
             changed_at=self.updated_at if self.updated_at is not None else self.created_at,
-            connections=tuple({"id": one.id, "description": one.description} for one in self.connections),
+            connections=tuple(
+                {"id": connection.id, "description": connection.description} for connection in self.connections
+            ),
             is_consolidated=self.consolidated,
             versions=tuple(version.item_version() for version in self.versions),
             item_version=self.version,
@@ -253,8 +255,8 @@ def read_line(
 
 def render_line(exported: Exported, *, embedding: str) -> bytes:
     """Render a memory as a line without null and empty fields."""
-    said = answers.memory(exported.record)
-    line = {name: value for name, value in said.items() if value not in (None, (), [], {})}
+    rendered = answers.memory(exported.record)
+    line = {name: value for name, value in rendered.items() if value not in (None, (), [], {})}
     if exported.sealed is not None:
         line["sealed"] = exported.sealed
     if exported.is_item:
@@ -269,8 +271,8 @@ def render_line(exported: Exported, *, embedding: str) -> bytes:
 
 
 def _version(record: MemoryRecord) -> Json:
-    said = answers.memory(record)
-    return {name: said[name] for name in VersionIn.model_fields if said[name] not in (None, (), [], {})}
+    rendered = answers.memory(record)
+    return {name: rendered[name] for name in VersionIn.model_fields if rendered[name] not in (None, (), [], {})}
 
 
 def render_end(counts: Mapping[str, int]) -> bytes:

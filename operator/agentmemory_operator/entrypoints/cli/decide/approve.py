@@ -64,26 +64,26 @@ def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "approve", Approve, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Approve, place: JobsPlace) -> None:
-    if asked.all:
-        if asked.name or asked.digest or asked.preset not in PRESETS:
+def _run(open_jobs: OpenJobs, options: Approve, place: JobsPlace) -> None:
+    if options.all:
+        if options.name or options.digest or options.preset not in PRESETS:
             known = ", ".join(PRESETS)
             raise typer.BadParameter(f"--all takes --preset ({known}), and no AgentMemory or --digest")
         going_on = "approved plans continue; run the command again to wait for them and approve the rest"
-        in_place(open_jobs, place, partial(_approve_all, asked, place.namespace or EVERYWHERE), going_on=going_on)
+        in_place(open_jobs, place, partial(_approve_all, options, place.namespace or EVERYWHERE), going_on=going_on)
         return
-    if not asked.name or asked.preset or asked.keep_going:
+    if not options.name or options.preset or options.keep_going:
         raise typer.BadParameter("name an AgentMemory, or give --all --preset NAME")
-    document, waiting = in_place(open_jobs, place, partial(_approve, asked))
-    if asked.output is TableJsonOrYaml.TABLE:
+    document, waiting = in_place(open_jobs, place, partial(_approve, options))
+    if options.output is TableJsonOrYaml.TABLE:
         show([_section(document, waiting, place)], Console())
     else:
-        print_document(_told(document, waiting), asked.output)
+        print_document(_told(document, waiting), options.output)
 
 
-async def _approve(asked: Approve, objects: JobObjects, namespace: str) -> tuple[Json, Waiting]:
-    document = await objects.read_object(AGENT_MEMORY, namespace, asked.name)
-    waiting = _checked(document, asked.digest)
+async def _approve(options: Approve, objects: JobObjects, namespace: str) -> tuple[Json, Waiting]:
+    document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
+    waiting = _checked(document, options.digest)
     await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval(waiting.value))
     return document, waiting
 
@@ -99,8 +99,8 @@ def _checked(document: Json, digest: str | None) -> Waiting:
         raise AgentMemoryError(f"{name}: its last edit is not reconciled yet: run the command again")
     if waiting is None:
         in_sync = condition_of(document.get("status"), "InSync")
-        told = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
-        raise AgentMemoryError(f"{name}: no plan is waiting for approval ({told})")
+        state = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
+        raise AgentMemoryError(f"{name}: no plan is waiting for approval ({state})")
     if digest is not None and digest != waiting.value:
         raise AgentMemoryError(
             f"{name}: the plan {digest} is outdated. The current plan is {describe_waiting(waiting)}. Review "
@@ -131,7 +131,7 @@ def _told(document: Json, waiting: Waiting) -> Mapping[str, Any]:
     return {"agent": agent, "approved": waiting.value, "changes": list(waiting.changes), "costs": dict(waiting.costs)}
 
 
-async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) -> None:
+async def _approve_all(options: Approve, where: str, objects: JobObjects, _: str) -> None:
     done: list[ApprovedObject] = []
 
     def begin(one: Chosen) -> None:
@@ -139,27 +139,29 @@ async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) 
 
     def tell(result: ApprovedObject) -> None:
         done.append(result)
-        told = "done" if result.is_done else "FAILED"
-        typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {told}: {result.message}")
+        outcome = "done" if result.is_done else "FAILED"
+        typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {outcome}: {result.message}")
 
-    preset = asked.preset or ""
+    preset = options.preset or ""
     everything = ApproveAll(
         objects=objects,
         preset=preset,
         namespace=where,
         begin=begin,
         tell=tell,
-        at_once=asked.at_once,
-        keeps_going=asked.keep_going,
+        at_once=options.at_once,
+        keeps_going=options.keep_going,
         poll_s=POLL_S,
     )
     chosen = await everything.find()
     under_way = sum(one.waiting is None for one in chosen)
     typer.echo(
         f"{len(chosen) - under_way} AgentMemories wait for approval of a newer revision of preset {preset}, "
-        f"{under_way} are in progress; {asked.at_once} at a time"
+        f"{under_way} are in progress; {options.at_once} at a time"
     )
-    left = await everything.run(chosen)
+    remaining = await everything.run(chosen)
     if failed := [result.agent for result in done if not result.is_done]:
-        rest = f"; {len(left)} were not started: fix the failure, or continue with --keep-going" if left else ""
+        rest = (
+            f"; {len(remaining)} were not started: fix the failure, or continue with --keep-going" if remaining else ""
+        )
         raise AgentMemoryError(f"{len(failed)} of {len(chosen)} failed: {', '.join(sorted(failed))}{rest}")

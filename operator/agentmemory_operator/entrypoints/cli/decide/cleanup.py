@@ -78,17 +78,17 @@ def add_cleanup(cli: typer.Typer, inspection: Inspection) -> None:
     add_verb(cli, "cleanup", AskedCleanup, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, asked: AskedCleanup, place: JobsPlace) -> None:
-    if not asked.dry_run:
-        question = f"Run a cleanup of {asked.name} now? Removed memories cannot be recovered; --dry-run lists them."
-        confirm(question, yes=asked.yes)
-        in_place(inspection.open_objects, place, partial(_ask, asked.name))
-        see = f"`{called_as()} status {asked.name}{place.options}`"
+def _run(inspection: Inspection, options: AskedCleanup, place: JobsPlace) -> None:
+    if not options.dry_run:
+        question = f"Run a cleanup of {options.name} now? Removed memories cannot be recovered; --dry-run lists them."
+        confirm(question, yes=options.yes)
+        in_place(inspection.open_objects, place, partial(_ask, options.name))
+        see = f"`{called_as()} status {options.name}{place.options}`"
         typer.echo(f"cleanup requested; see {see} for the result")
         return
     is_folder = place.manifests is not None
-    draft = in_place(inspection.open_objects, place, partial(_draft, inspection, asked, is_folder))
-    if asked.output is TableOrJson.JSON:
+    draft = in_place(inspection.open_objects, place, partial(_draft, inspection, options, is_folder))
+    if options.output is TableOrJson.JSON:
         print_json(draft_document(draft))
     else:
         show(draft_sections(draft), Console())
@@ -101,15 +101,15 @@ async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
 
 
 async def _draft(
-    inspection: Inspection, asked: AskedCleanup, is_folder: bool, objects: JobObjects, namespace: str
+    inspection: Inspection, options: AskedCleanup, is_folder: bool, objects: JobObjects, namespace: str
 ) -> CleanupDraft:
-    memory = await _memory(objects, asked.name, namespace)
+    memory = await _memory(objects, options.name, namespace)
     if is_folder:
-        endpoint = dev_endpoint(inspection, asked.qdrant)
+        endpoint = dev_endpoint(inspection, options.qdrant)
     else:
         ref = memory.spec.connection_ref
         document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
-        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=asked.qdrant)
+        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=options.qdrant)
     cluster_id = await objects.cluster_id()
     async with inspection.open_points(endpoint) as store:
         return await draft_of(memory, store, cluster_id)

@@ -81,8 +81,8 @@ class ReportedRebuild:
 
     def rate(self, now_ms: int) -> float:
         """Return the average number of points copied per second since the start."""
-        begun = self.told.get("startTime")
-        took_s = (now_ms - parse_time(begun)) / 1000 if begun else 0.0
+        started = self.told.get("startTime")
+        took_s = (now_ms - parse_time(started)) / 1000 if started else 0.0
         return (self.told.get("copied") or 0) / took_s if took_s > 0 else 0.0
 
 
@@ -126,37 +126,37 @@ def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[
         options: Options that make other commands refer to the same object.
     """
     rebuild, metadata = rebuild_of(document), document["metadata"]
-    name, told = f"{metadata['namespace']}/{metadata['name']}", rebuild.told
+    name, status = f"{metadata['namespace']}/{metadata['name']}", rebuild.told
     rows = tuple((label, text) for label, text in _rows(rebuild, now_ms) if text)
     commands = tuple(_commands(rebuild, metadata["name"], options))
-    if not told:
+    if not status:
         return [Section(f"{name} has never been rebuilt", "quiet", rows=rows, commands=commands)]
-    heading = f"{told.get('kind', RebuildKind.REBUILD)} of {name}: {headline_of(told)}"
-    return [Section(heading, _MOODS.get(RebuildState(told["state"]), "busy"), rows=rows, commands=commands)]
+    heading = f"{status.get('kind', RebuildKind.REBUILD)} of {name}: {headline_of(status)}"
+    return [Section(heading, _MOODS.get(RebuildState(status["state"]), "busy"), rows=rows, commands=commands)]
 
 
-def headline_of(told: Json) -> str:
+def headline_of(status: Json) -> str:
     """Describe the state of a rebuild in a few words."""
-    if not is_under_way(told):
-        return str(told.get("state", "")).lower()
-    step = told.get("step")
+    if not is_under_way(status):
+        return str(status.get("state", "")).lower()
+    step = status.get("step")
     if step is None:
-        return str(told["state"]).lower()
+        return str(status["state"]).lower()
     place = f"step {STEPS.index(RebuildStep(step)) + 1} of {len(STEPS)}, {step}" if step in STEPS else f"step {step}"
-    return place if told["state"] == RebuildState.RUNNING else f"{told['state'].lower()} in {place}"
+    return place if status["state"] == RebuildState.RUNNING else f"{status['state'].lower()} in {place}"
 
 
 def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
-    told = rebuild.told
-    yield "said", str(told.get("message") or "")
-    yield "from", str(told.get("source") or "")
-    yield "into", str(told.get("target") or "")
+    status = rebuild.told
+    yield "said", str(status.get("message") or "")
+    yield "from", str(status.get("source") or "")
+    yield "into", str(status.get("target") or "")
     yield "copied", _copied(rebuild, now_ms)
     yield "embedding calls", _calls(rebuild)
-    yield "recall", _recall(told.get("recall") or {})
-    yield "begun", str(told.get("startTime") or "")
-    yield "alias moved", str(told.get("moveTime") or "")
-    yield "ended", str(told.get("endTime") or "")
+    yield "recall", _recall(status.get("recall") or {})
+    yield "begun", str(status.get("startTime") or "")
+    yield "alias moved", str(status.get("moveTime") or "")
+    yield "ended", str(status.get("endTime") or "")
     if rebuild.previous and (until := rebuild.kept_until_ms) is not None:
         yield "kept", f"{rebuild.previous} until {render_time(until)}, for a rollback"
     if rebuild.asked and not rebuild.is_under_way:
@@ -182,8 +182,8 @@ def _seconds_left(rebuild: ReportedRebuild, now_ms: int) -> int | None:
     """Estimate the remaining seconds of the copy from its average rate; None if unknown."""
     is_copying = rebuild.is_under_way and rebuild.told.get("step") == RebuildStep.COPY
     rate = rebuild.rate(now_ms) if is_copying else 0.0
-    left = (rebuild.told.get("total") or 0) - (rebuild.told.get("copied") or 0)
-    return round(left / rate) if rate > 0 else None
+    remaining = (rebuild.told.get("total") or 0) - (rebuild.told.get("copied") or 0)
+    return round(remaining / rate) if rate > 0 else None
 
 
 def _calls(rebuild: ReportedRebuild) -> str:
@@ -194,16 +194,16 @@ def _calls(rebuild: ReportedRebuild) -> str:
     return f"{calls:,}{budget}"
 
 
-def _recall(told: Json) -> str:
+def _recall(recall: Json) -> str:
     """Describe the results of probe searches in both collections, as far as they were measured."""
     pairs = (("found by their own text", "found"), ("by the index", "index"))
     parts = [
-        f"{words} {told[f'{name}Before']:.1%} -> {told[f'{name}After']:.1%}"
+        f"{words} {recall[f'{name}Before']:.1%} -> {recall[f'{name}After']:.1%}"
         for words, name in pairs
-        if f"{name}Before" in told and f"{name}After" in told
+        if f"{name}Before" in recall and f"{name}After" in recall
     ]
-    parts += [f"{told['neighbours']:.1%} of the same nearest"] if "neighbours" in told else []
-    return f"{told.get('probes')} probe searches: {', '.join(parts)}" if parts else ""
+    parts += [f"{recall['neighbours']:.1%} of the same nearest"] if "neighbours" in recall else []
+    return f"{recall.get('probes')} probe searches: {', '.join(parts)}" if parts else ""
 
 
 def spoken(seconds: float) -> str:

@@ -43,16 +43,16 @@ def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "takeover", TakeoverOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: TakeoverOptions, place: JobsPlace) -> None:
-    if asked.every == bool(asked.name):
+def _run(open_jobs: OpenJobs, options: TakeoverOptions, place: JobsPlace) -> None:
+    if options.every == bool(options.name):
         raise typer.BadParameter("give either NAME or --all")
-    if asked.every and not asked.cluster_id:
+    if options.every and not options.cluster_id:
         raise typer.BadParameter("--all needs --cluster-id: the cluster whose collections are taken over")
-    chosen = in_place(open_jobs, place, partial(_take_over, asked, place.namespace))
-    show([_section(chosen, is_done=asked.yes)], Console())
+    chosen = in_place(open_jobs, place, partial(_take_over, options, place.namespace))
+    show([_section(chosen, is_done=options.yes)], Console())
 
 
-async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
+async def _take_over(options: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
     """Return the selected objects; allow their takeover if --yes is given.
 
     Args:
@@ -63,17 +63,17 @@ async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObje
     """
     memories, _ = await objects.list_objects("AgentMemory")
     refused = list(refused_in(memories, await _connections(objects)))
-    if asked.name:
-        chosen = [one for one in refused if one.name == asked.name and one.namespace == namespace]
-        chosen = [one for one in chosen if asked.cluster_id in (None, one.owner.get("clusterId"))]
+    if options.name:
+        chosen = [memory for memory in refused if memory.name == options.name and memory.namespace == namespace]
+        chosen = [memory for memory in chosen if options.cluster_id in (None, memory.owner.get("clusterId"))]
         if not chosen:
-            place = f"{namespace}/{asked.name}"
+            place = f"{namespace}/{options.name}"
             raise NotFound(f"AgentMemory {place} is not blocked by such a collection: see its conditions")
     else:
-        chosen = of_rebuilt_cluster(refused, asked.cluster_id or "")
-        chosen = [one for one in chosen if named in (None, one.namespace)]
-    if asked.yes:
-        await allow_takeover(chosen, objects, cluster_id=asked.cluster_id)
+        chosen = of_rebuilt_cluster(refused, options.cluster_id or "")
+        chosen = [memory for memory in chosen if named in (None, memory.namespace)]
+    if options.yes:
+        await allow_takeover(chosen, objects, cluster_id=options.cluster_id)
     return chosen
 
 
@@ -86,7 +86,7 @@ async def _connections(objects: JobObjects) -> list[Json]:
 
 
 def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
-    rows = tuple((one.namespace, one.name, one.alias, *_told(one)) for one in refused)
+    rows = tuple((item.namespace, item.name, item.alias, *_told(item)) for item in refused)
     section = Section("", columns=COLUMNS if rows else (), rows=rows)
     if not rows:
         return replace(section, heading="No AgentMemory is blocked by a collection of that cluster.")

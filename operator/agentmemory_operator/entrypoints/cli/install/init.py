@@ -57,10 +57,10 @@ def check_names(name: str, namespace: str | None) -> None:
     """
     if len(name) > SLUG_MAX_LENGTH or slug_in(alias_of(name)) != name:
         near = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:SLUG_MAX_LENGTH].strip("-")
-        said = (
+        rule = (
             f"{name[:60]!r} cannot be an agent's name: lower case letters, digits and single '-' between them, at most"
         )
-        raise AgentMemoryError(f"{said} {SLUG_MAX_LENGTH} characters" + (f", as {near}" if near else ""))
+        raise AgentMemoryError(f"{rule} {SLUG_MAX_LENGTH} characters" + (f", as {near}" if near else ""))
     if namespace is not None and not NAMESPACE.fullmatch(namespace):
         raise AgentMemoryError(
             f"{namespace[:60]!r} cannot be a namespace: lower case letters, digits and '-' between them, at most 63"

@@ -90,7 +90,7 @@ async def _uninstall(
 
 def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
     """Render the objects that will be deleted, with the effect on their collections and files."""
-    counts = Counter((one["kind"], fate_of(one, is_released=is_released)) for one in found.objects)
+    counts = Counter((document["kind"], fate_of(document, is_released=is_released)) for document in found.objects)
     rows = tuple((kind, str(number), fate) for (kind, fate), number in counts.items())
     works = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"
     heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {works}"

@@ -62,28 +62,28 @@ def add_orphans(cli: typer.Typer, inspection: Inspection) -> None:
     add_verb(cli, "orphans", Orphans, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, asked: Orphans, place: JobsPlace) -> None:
+def _run(inspection: Inspection, options: Orphans, place: JobsPlace) -> None:
     look = _in_folder if place.manifests else _in_cluster
-    servers = in_place(inspection.open_objects, place, partial(look, inspection, asked))
-    if asked.output is TableOrJson.JSON:
+    servers = in_place(inspection.open_objects, place, partial(look, inspection, options))
+    if options.output is TableOrJson.JSON:
         print_json(orphans_document(servers))
     else:
         show(orphans_sections(servers), Console())
     raise typer.Exit(any(server.findings is None for server in servers))
 
 
-async def _in_folder(inspection: Inspection, asked: Orphans, objects: JobObjects, _: str) -> list[AskedServer]:
-    return [await _asked(inspection, objects, dev_endpoint(inspection, asked.qdrant), None)]
+async def _in_folder(inspection: Inspection, options: Orphans, objects: JobObjects, _: str) -> list[AskedServer]:
+    return [await _asked(inspection, objects, dev_endpoint(inspection, options.qdrant), None)]
 
 
-async def _in_cluster(inspection: Inspection, asked: Orphans, objects: JobObjects, default: str) -> list[AskedServer]:
-    if asked.qdrant and asked.connection is None:
-        return [await _asked(inspection, objects, endpoint_at(inspection, asked.qdrant), None)]
+async def _in_cluster(inspection: Inspection, options: Orphans, objects: JobObjects, default: str) -> list[AskedServer]:
+    if options.qdrant and options.connection is None:
+        return [await _asked(inspection, objects, endpoint_at(inspection, options.qdrant), None)]
     servers: dict[str, AskedServer] = {}
-    for document in await _connections(objects, asked.connection, default):
-        url = asked.qdrant or document["spec"]["url"]
+    for document in await _connections(objects, options.connection, default):
+        url = options.qdrant or document["spec"]["url"]
         if url not in servers:
-            servers[url] = await _through(inspection, objects, document, asked.qdrant)
+            servers[url] = await _through(inspection, objects, document, options.qdrant)
     return list(servers.values())
 
 
@@ -171,8 +171,8 @@ def _sections(server: AskedServer) -> list[Section]:
 
 def _row(orphan: Orphan, entry: dict[str, Any]) -> tuple[str, ...]:
     aliases = ", ".join(entry["aliases"]) or UNKNOWN
-    whose, since = entry["owner"] or UNKNOWN, entry["since"] or UNKNOWN
-    return entry["collection"], aliases, str(entry["points"]), whose, since, WHY[orphan.kind]
+    owner, since = entry["owner"] or UNKNOWN, entry["since"] or UNKNOWN
+    return entry["collection"], aliases, str(entry["points"]), owner, since, WHY[orphan.kind]
 
 
 def _commands(entry: dict[str, Any]) -> Section:
@@ -212,8 +212,8 @@ def adopting_manifest(holding: Holding, connection: tuple[str, str] | None) -> d
     if marker is None and connection:
         namespace = connection[0]
     embedding = _embedding(marker.embedding) if marker else {"provider": "none", "dimensions": holding.size}
-    there, connected = connection or (namespace, ANY_CONNECTION)
-    elsewhere = {"namespace": there} if there != namespace else {}
+    connection_namespace, connected = connection or (namespace, ANY_CONNECTION)
+    elsewhere = {"namespace": connection_namespace} if connection_namespace != namespace else {}
     spec: dict[str, Any] = {"connectionRef": {"name": connected} | elsewhere}
     spec |= {"agent": slug} if slug != name else {}
     spec |= {"embedding": embedding}

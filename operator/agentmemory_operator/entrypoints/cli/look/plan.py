@@ -125,7 +125,9 @@ class _Connections:
     _stores: dict[str, CollectionStore] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._known |= {f"{one.metadata.namespace}/{one.metadata.name}": one for one in self.given}
+        self._known |= {
+            f"{connection.metadata.namespace}/{connection.metadata.name}": connection for connection in self.given
+        }
 
     async def of(self, memory: AgentMemory) -> Reached:
         """Return the store of an object's connection, and the connection.
@@ -165,8 +167,8 @@ def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, An
 
 def _objects_of(documents: list[dict[str, Any]]) -> tuple[list[AgentMemory], list[QdrantConnection]]:
     """Parse the AgentMemories and QdrantConnections."""
-    memories = [parse_agent_memory(one) for one in documents if one["kind"] == AGENT_MEMORY]
-    return memories, [parse_connection(one) for one in documents if one["kind"] == QDRANT_CONNECTION]
+    memories = [parse_agent_memory(document) for document in documents if document["kind"] == AGENT_MEMORY]
+    return memories, [parse_connection(document) for document in documents if document["kind"] == QDRANT_CONNECTION]
 
 
 def _placed(document: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -238,11 +240,11 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     if not preview.draft.plan.changes:
         return document
     status = plan_status(preview.draft.plan, preview.draft.refusal)
-    told = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
-    why = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
+    rendered = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
+    reason_field = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
     is_new = any(isinstance(change, CreateCollection) for change in preview.draft.plan.changes)
-    told = {"physical": preview.draft.plan.physical} | told | why
-    return document | told | {"notes": notes_of(memory, is_new=is_new)}
+    rendered = {"physical": preview.draft.plan.physical} | rendered | reason_field
+    return document | rendered | {"notes": notes_of(memory, is_new=is_new)}
 
 
 def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
@@ -253,8 +255,8 @@ def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
     """
     desired = desired_collection(memory, cluster_id="")
     layout = layout_of(desired)
-    made = layout_text(desired) if is_new else None
-    texts = (made, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
+    layout_note = layout_text(desired) if is_new else None
+    texts = (layout_note, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
     return [text for text in texts if text]
 
 
@@ -271,16 +273,17 @@ def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section
 
 
 def _section(preview: PassPreview) -> Section:
-    told = _document(preview)
-    named = f"AgentMemory {told['namespace']}/{told['name']}, collection {told.get('physical', told['alias'])}"
-    digest = f", digest {told['digest']}" if "digest" in told else ""
-    rows = change_rows(told["changes"])
+    document = _document(preview)
+    physical = document.get("physical", document["alias"])
+    named = f"AgentMemory {document['namespace']}/{document['name']}, collection {physical}"
+    digest = f", digest {document['digest']}" if "digest" in document else ""
+    rows = change_rows(document["changes"])
     return Section(
         f"{named}: {preview.outcome}{digest}",
         MOODS[preview.outcome],
         PLAN_COLUMNS if rows else (),
         rows,
-        notes=(*((told["refusal"],) if "refusal" in told else ()), *told.get("notes", ())),
+        notes=(*((document["refusal"],) if "refusal" in document else ()), *document.get("notes", ())),
     )
 
 
@@ -290,7 +293,7 @@ def _sizes(preview: PassPreview) -> list[dict[str, Any]]:
     if wish is None:
         return []
     rows = estimates(wish, effective_tuning(preview.memory).expected_memories)
-    return [{"profile": profile, "sizes": [_size(*one) for one in sizes.items()]} for profile, sizes in rows.items()]
+    return [{"profile": profile, "sizes": [_size(*item) for item in sizes.items()]} for profile, sizes in rows.items()]
 
 
 def _size(memories: int, size: Estimate) -> dict[str, int]:
@@ -307,9 +310,11 @@ def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
         rows = json.loads(text)
         if not rows:
             continue
-        told = ", ".join(names[:SIZES_NAMED]) + (f" and {len(names) - SIZES_NAMED} more" if names[SIZES_NAMED:] else "")
+        listed = ", ".join(names[:SIZES_NAMED]) + (
+            f" and {len(names) - SIZES_NAMED} more" if names[SIZES_NAMED:] else ""
+        )
         columns = ("PROFILE", *(f"{size['memories']:,} MEMORIES" for size in rows[0]["sizes"]))
-        yield Section(f"Size of one copy, estimated: {told}", "", columns, tuple(map(_size_row, rows)))
+        yield Section(f"Size of one copy, estimated: {listed}", "", columns, tuple(map(_size_row, rows)))
 
 
 def _size_row(row: dict[str, Any]) -> tuple[str, ...]:

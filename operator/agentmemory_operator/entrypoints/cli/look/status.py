@@ -32,12 +32,12 @@ def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "status", Status, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Status, place: JobsPlace) -> None:
-    document = in_place(open_jobs, place, partial(_read, asked.name))
-    if asked.output is TableJsonOrYaml.TABLE:
-        show(status_sections(document, options=place.options, kubectl=_kubectl(place), is_full=asked.full), Console())
+def _run(open_jobs: OpenJobs, options: Status, place: JobsPlace) -> None:
+    document = in_place(open_jobs, place, partial(_read, options.name))
+    if options.output is TableJsonOrYaml.TABLE:
+        show(status_sections(document, options=place.options, kubectl=_kubectl(place), is_full=options.full), Console())
     else:
-        print_document(status_document(document), asked.output)
+        print_document(status_document(document), options.output)
 
 
 async def _read(name: str, objects: JobObjects, namespace: str) -> Json:

@@ -96,11 +96,11 @@ def _replicas(replicas: Json) -> str | None:
     """Summarise the replicas in one line; None for a single server."""
     if not replicas:
         return None
-    wanted = replicas.get("wanted")
-    told = [f"{replicas['active']}{f' of {wanted}' if wanted else ''} active, {replicas['shards']} shards"]
-    told += [f"on {replicas['peers']} peers"]
-    told += [f"copying {replicas['copying']}"] if replicas.get("copying") else []
-    return ", ".join([*told, *filter(None, [replicas.get("inactive")])])
+    required = replicas.get("wanted")
+    parts = [f"{replicas['active']}{f' of {required}' if required else ''} active, {replicas['shards']} shards"]
+    parts += [f"on {replicas['peers']} peers"]
+    parts += [f"copying {replicas['copying']}"] if replicas.get("copying") else []
+    return ", ".join([*parts, *filter(None, [replicas.get("inactive")])])
 
 
 def _state(document: Json, status: Json) -> tuple[str, str]:
@@ -120,14 +120,19 @@ def _state(document: Json, status: Json) -> tuple[str, str]:
 
 def _rebuild(document: Json, status: Json) -> Section | None:
     """Summarise the last rebuild."""
-    told, metadata = status.get("rebuild"), document["metadata"]
-    if not told:
+    rebuild, metadata = status.get("rebuild"), document["metadata"]
+    if not rebuild:
         return None
-    said = "" if _is_told(status, told.get("message")) else told.get("message")
-    rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target"), "said": said}
+    message = "" if _is_told(status, rebuild.get("message")) else rebuild.get("message")
+    rows = {
+        "stands": headline_of(rebuild),
+        "from": rebuild.get("source"),
+        "into": rebuild.get("target"),
+        "said": message,
+    }
     shown = tuple((name, value) for name, value in rows.items() if value)
     more = f"more: {called_as()} rebuild {metadata['name']} -n {metadata['namespace']}"
-    return Section(str(told.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
+    return Section(str(rebuild.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
 
 
 def _snapshots(status: Json) -> Section | None:
@@ -144,8 +149,10 @@ def _snapshots(status: Json) -> Section | None:
 
 
 def _last_snapshot(last: Json) -> str:
-    told = [last.get("time"), last.get("name"), VERIFIED[last.get("verified")]]
-    return ", ".join([*(str(item) for item in told if item), f"taken by Qdrant {last.get('qdrantVersion', 'unknown')}"])
+    parts = [last.get("time"), last.get("name"), VERIFIED[last.get("verified")]]
+    return ", ".join(
+        [*(str(item) for item in parts if item), f"taken by Qdrant {last.get('qdrantVersion', 'unknown')}"]
+    )
 
 
 def _answer(state: Json | None) -> str | None:

@@ -64,10 +64,10 @@ class CheckedManifests:
     wrong: int = 0
 
     def __str__(self) -> str:
-        told = f"{count_of(len(self.ours) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
-        told += count_of(len(self.findings), "error")
+        summary = f"{count_of(len(self.ours) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
+        summary += count_of(len(self.findings), "error")
         skipped = count_of(len(self.paths.skipped), "subfolder")
-        return f"{told}; {skipped} skipped: -R includes them" if self.paths.skipped else told
+        return f"{summary}; {skipped} skipped: -R includes them" if self.paths.skipped else summary
 
     @property
     def is_nothing(self) -> bool:
@@ -114,7 +114,7 @@ def _check(path: Path, found: CheckedManifests) -> None:
         manifests, misread = [], [exc.misread]
     except OSError as exc:
         manifests, misread = [], [Misread(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
-    findings = [ManifestFinding(path, one.line, one.error) for one in misread]
+    findings = [ManifestFinding(path, item.line, item.error) for item in misread]
     found.wrong += len(misread)
     for manifest in manifests:
         document = manifest.document

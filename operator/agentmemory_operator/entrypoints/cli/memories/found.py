@@ -37,9 +37,9 @@ def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
 def _because(explain: Mapping[str, Any]) -> str:
     """Render the terms of a score in one line, without a boost of 1."""
     known = {name: explain.get(name) for name in TERMS} | (explain.get("terms") or {}) | (explain.get("evidence") or {})
-    told = [f"{name} {_figure(value)}" for name, value in known.items() if value is not None]
-    told = [one for one in told if one != "boost 1"]
-    return ", ".join([*told, f"{_figure(explain.get('age_days'))} days old"])
+    parts = [f"{name} {_figure(value)}" for name, value in known.items() if value is not None]
+    parts = [part for part in parts if part != "boost 1"]
+    return ", ".join([*parts, f"{_figure(explain.get('age_days'))} days old"])
 
 
 def _figure(value: object) -> str:
@@ -49,9 +49,9 @@ def _figure(value: object) -> str:
 def _gates(answer: "SearchResult") -> str:
     """Describe the thresholds in effect, which older APIs do not report."""
     score, similarity = answer.threshold, answer.min_similarity
-    told = [] if score is None else [f"the threshold {score:g}"]
-    told += [] if similarity is None else [f"the similarity {similarity:g}"]
-    return " or ".join(told) or "a threshold"
+    parts = [] if score is None else [f"the threshold {score:g}"]
+    parts += [] if similarity is None else [f"the similarity {similarity:g}"]
+    return " or ".join(parts) or "a threshold"
 
 
 def _ways_out(answer: "SearchResult") -> Iterator[str]:

@@ -28,12 +28,12 @@ SENT_BYTES = 256 << 10
 
 def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
     """Add the commands to the command line."""
-    reached = AskedApi(asking, inspection)
-    _add_export(cli, reached)
-    _add_import(cli, reached)
+    api = AskedApi(asking, inspection)
+    _add_export(cli, api)
+    _add_import(cli, api)
 
 
-def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
+def _add_export(cli: typer.Typer, api: AskedApi) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
         ctx: typer.Context,
@@ -57,13 +57,13 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
-            async with reached.of(name, options) as agent:
+            async with api.of(name, options) as agent:
                 return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
 
 
-def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
+def _add_import(cli: typer.Typer, api: AskedApi) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
         ctx: typer.Context,
@@ -83,7 +83,7 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
-            async with reached.of(name, options) as agent:
+            async with api.of(name, options) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)
@@ -130,8 +130,8 @@ def _tell(answer: "Imported") -> None:
     typer.echo(
         f"{answer.lines} lines: {answer.imported} imported, {answer.present} there already, {answer.failed} failed"
     )
-    for one in answer.errors:
-        typer.echo(f"line {one.line}: {_reason(one.error)}", err=True)
+    for item in answer.errors:
+        typer.echo(f"line {item.line}: {_reason(item.error)}", err=True)
     if answer.more_errors:
         typer.echo(f"and {answer.more_errors} more", err=True)
     if answer.failed:

@@ -37,17 +37,17 @@ def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(snapshots, "delete", Delete, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Delete, place: JobsPlace) -> None:
-    found = in_place(open_jobs, place, partial(_find, asked))
+def _run(open_jobs: OpenJobs, options: Delete, place: JobsPlace) -> None:
+    found = in_place(open_jobs, place, partial(_find, options))
     where = places_of(found.get("status") or {})
-    confirm(f"Delete {titled(found)} and its bytes ({where})?", yes=asked.yes)
+    confirm(f"Delete {titled(found)} and its bytes ({where})?", yes=options.yes)
     going_on = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
     in_place(open_jobs, place, partial(_delete, found), going_on=going_on)
     typer.echo(f"deleted {titled(found)} and its bytes ({where})")
 
 
-async def _find(asked: Delete, objects: JobObjects, namespace: str) -> Json:
-    return await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
+async def _find(options: Delete, objects: JobObjects, namespace: str) -> Json:
+    return await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
 
 
 async def _delete(found: Json, objects: JobObjects, _: str) -> None:

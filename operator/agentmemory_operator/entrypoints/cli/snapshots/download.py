@@ -51,18 +51,18 @@ def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Downloa
     add_verb(snapshots, "download", SnapshotDownload, partial(_download, open_jobs, downloads))
 
 
-def _download(open_jobs: OpenJobs, downloads: Downloads, asked: SnapshotDownload, place: JobsPlace) -> None:
+def _download(open_jobs: OpenJobs, downloads: Downloads, options: SnapshotDownload, place: JobsPlace) -> None:
     is_folder = place.manifests is not None
 
     async def work(objects: JobObjects, namespace: str) -> str:
-        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
-        url = asked.qdrant or (downloads.qdrant_url if is_folder else None)
+        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
+        url = options.qdrant or (downloads.qdrant_url if is_folder else None)
         source = _Source(downloads, objects, document, url, is_folder)
-        with JobProgress(f"{titled(document)} to {asked.file}") as progress:
-            return await save(source, asked.file, progress)
+        with JobProgress(f"{titled(document)} to {options.file}") as progress:
+            return await save(source, options.file, progress)
 
-    said = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is unchanged")
-    typer.echo(f"{asked.file}: {said}")
+    summary = in_place(open_jobs, place, work, going_on=f"interrupted: {options.file} is unchanged")
+    typer.echo(f"{options.file}: {summary}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class _Source:
         place, namespace = self.place(), self.document["metadata"]["namespace"]
         if place["type"] == S3:
             copies = Copies(Storages(self._secrets, self.downloads.open_objects))
-            wanted = object_at(place, sha256=self.status.get("sha256"))
-            async with copies.open(wanted, namespace=namespace) as (content, _):
+            copy = object_at(place, sha256=self.status.get("sha256"))
+            async with copies.open(copy, namespace=namespace) as (content, _):
                 yield aiter(content)
             return
         endpoint = await self._endpoint()

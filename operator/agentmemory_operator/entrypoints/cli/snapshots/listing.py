@@ -55,8 +55,8 @@ def _newest_first(documents: Sequence[Json]) -> list[Json]:
 
 def time_of(document: Json) -> str:
     """Return the start time of a snapshot, or its creation time before that."""
-    begun = (document.get("status") or {}).get("startTime")
-    return str(begun or document["metadata"].get("creationTimestamp") or "")
+    started = (document.get("status") or {}).get("startTime")
+    return str(started or document["metadata"].get("creationTimestamp") or "")
 
 
 def _entry(document: Json, listed: Listed) -> dict[str, Any]:
