@@ -35,7 +35,7 @@ def open_folders(settings: Settings, options: DevOptions) -> DevFolders:
     Raises:
         AgentMemoryError: If a folder cannot be created, or there is no data directory. Name one with --data.
     """
-    data = options.data or _usual_data(settings, options)
+    data = options.data or _default_data(settings, options)
     folders = DevFolders((options.manifests or data / MANIFESTS).absolute(), data.absolute())
     try:
         if not data.exists():
@@ -51,7 +51,7 @@ def open_folders(settings: Settings, options: DevOptions) -> DevFolders:
     return folders
 
 
-def _usual_data(settings: Settings, options: DevOptions) -> Path:
+def _default_data(settings: Settings, options: DevOptions) -> Path:
     if options.manifests is not None:
         return DATA
     if settings.place is None:

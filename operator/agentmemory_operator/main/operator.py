@@ -111,22 +111,22 @@ class Operator:
         self.meter = OperatorMeter(self.table, tracer=tracer)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, place_of=self.table.place_of)
         self.queues = Queues(self.queue, WorkQueue(self._pass, place_of=self.table.place_of))
-        self.handover = self._hand_over(ports.handover_store) if ports.handover_store else None
+        self.handover = self._make_handover(ports.handover_store) if ports.handover_store else None
         self.signing_key = ports.signing_key
-        self._claims = self._keep_claims(publish)
+        self._claims = self._make_claims(publish)
         self._asking = TakeoverRequests(self.table)
         storages = Storages(secrets, ports.objects, shared=ports.shared_buckets, namespace_of=self.table.namespace_of)
         copies = Copies(storages)
         self.snapshot_passes, self.snapshots = self._make_snapshots(copies)
-        self._mirror, restored = self._mirror_erasures(storages)
+        self._mirror, restored = self._make_mirror(storages)
         self._make_restores(copies, restored)
         self._sweepers = self._make_sweepers(restored)
         reports = RebuildReports(self.table, cluster, self._clock)
         self._stores = PointStores(self.table, secrets, ports.points, namespaces=cluster)
-        self.cleaning = self._clean_up(reports)
-        self.webhooks = self._tell_webhooks()
-        self.upkeep, self.consolidating = self._look_after_keys(), self._consolidate(reports)
-        self._rebuilds = self._rebuild(reports)
+        self.cleaning = self._make_cleaning(reports)
+        self.webhooks = self._make_webhooks()
+        self.upkeep, self.consolidating = self._make_upkeep(), self._make_consolidation(reports)
+        self._rebuilds = self._make_rebuilds(reports)
         self._passes = self._make_passes()
         self.feed = OperatorFeed(
             *(self.table, self.queues, self._forget_connection), heard=self.snapshots.heard, gone=self._claims.heard
@@ -145,13 +145,13 @@ class Operator:
         )
         return connections, servers
 
-    def _hand_over(self, store: HandoverStore) -> Handover:
+    def _make_handover(self, store: HandoverStore) -> Handover:
         return Handover(
             *(store, self._ports.secrets, self.connections, QdrantTokens(), self._clock),
             notices=SecretNotices(self.table, self._cluster),
         )
 
-    def _keep_claims(self, publish: Callable[[ClaimSet], None]) -> Claims:
+    def _make_claims(self, publish: Callable[[ClaimSet], None]) -> Claims:
         return Claims(
             *(self._ports.claim_store, self.table, self.connections, self._cluster.cluster_id, self.queues.request),
             publish=publish,
@@ -166,7 +166,7 @@ class Operator:
             scratch=self._scratch,
             asking=self._asking,
         )
-        self._work_on(MEMORY_SNAPSHOT, passes.run, width=self._settings.snapshots_at_once)
+        self._add_queue(MEMORY_SNAPSHOT, passes.run, width=self._settings.snapshots_at_once)
         schedule = SnapshotSchedule(self.table, self._cluster, self._clock, self.queues.request, passes.removal)
         return passes, schedule
 
@@ -177,7 +177,7 @@ class Operator:
             PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored.erasures),
         )
 
-    def _mirror_erasures(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:
+    def _make_mirror(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:
         """Build the mirror, which copies each erasure to object storage, and its replay after restores."""
         erasures = Erasures(self._clock)
         mirror = ErasureMirror(
@@ -196,7 +196,7 @@ class Operator:
             erasures=restored,
             asking=self._asking,
         )
-        self._work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
+        self._add_queue(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
 
     async def _open_agent(self, settings: AgentSettings) -> Agent:
         """Open an agent to read and write its points. Its embedder only accepts vectors and is not used."""
@@ -209,7 +209,7 @@ class Operator:
         # The change log is complete only up to the start of the longest write; writers of the API set this limit.
         return replace(agent, write_s=self._stores.timeout_of(settings) + TIMES.most_wait_s)
 
-    def _clean_up(self, reports: RebuildReports) -> Cleaning:
+    def _make_cleaning(self, reports: RebuildReports) -> Cleaning:
         """Build cleanups; none starts while the object is being rebuilt."""
         return Cleaning(
             *(self.table, self._open_agent, self._cluster, self._clock),
@@ -218,7 +218,7 @@ class Operator:
             is_rebuilding=reports.is_under_way,
         )
 
-    def _consolidate(self, reports: RebuildReports) -> Consolidating:
+    def _make_consolidation(self, reports: RebuildReports) -> Consolidating:
         """Build consolidations, which merge memories with a language model; none starts during a rebuild."""
         ports, clock = self._ports, self._clock
         parts = ConsolidationParts(
@@ -235,13 +235,13 @@ class Operator:
             is_rebuilding=reports.is_under_way,
         )
 
-    def _tell_webhooks(self) -> Webhooks:
+    def _make_webhooks(self) -> Webhooks:
         return Webhooks(
             *(self.table, self._open_agent, self._ports.secrets, HttpWebhookSender(self._ports.egress), self._clock),
             request=self.queues.request,
         )
 
-    def _look_after_keys(self) -> KeyUpkeep:
+    def _make_upkeep(self) -> KeyUpkeep:
         """Build the upkeep of zone keys: it creates missing ones and rewraps them for a new wrapping key."""
         return KeyUpkeep(
             *(self.table, self._cluster, self._clock, self.queues.request, self._ports.secrets),
@@ -250,7 +250,7 @@ class Operator:
             settled_s=self.periods.keys_settle_s,
         )
 
-    def _rebuild(self, reports: RebuildReports) -> Rebuilds:
+    def _make_rebuilds(self, reports: RebuildReports) -> Rebuilds:
         """Build rebuilds; no alias moves while a cleanup or consolidation changes the object's memories."""
         return Rebuilds(
             table=self.table,
@@ -287,7 +287,7 @@ class Operator:
             rebuilds=self._rebuilds,
         )
 
-    def _work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
+    def _add_queue(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
         """Register the passes of another kind.
 
         Args:

@@ -150,16 +150,16 @@ class Webhooks:
         before = [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]
         agent = await self.open_agent(effective_settings(memory))
         for hook in memory.spec.webhooks:
-            await self._tell(agent, memory, hook, self._progress(key, memory, hook))
+            await self._deliver_to(agent, memory, hook, self._progress(key, memory, hook))
         if before != [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]:
             self.request(key, after_s=WRITTEN_S)
         return jittered(LOOK_S)
 
-    async def _tell(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:
+    async def _deliver_to(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:
         if self.clock.now_ms() < progress.due_ms:
             return
         try:
-            failure = await self._send_on(agent, memory, hook, progress)
+            failure = await self._send_pending(agent, memory, hook, progress)
         except (LeadershipLost, TransientError):
             raise
         except AgentMemoryError as error:
@@ -171,7 +171,7 @@ class Webhooks:
         progress.due_ms = self.clock.now_ms() + round(retry_s(progress.attempts) * 1000)
         progress.message = failure[:1024]
 
-    async def _send_on(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
+    async def _send_pending(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
         """Deliver all pending events of a webhook; return the message of a failure, else None."""
         slug, until_ms = memory.slug, self.clock.now_ms() + MOST_MS
         if progress.cursor is None:

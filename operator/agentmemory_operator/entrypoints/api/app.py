@@ -186,7 +186,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         "writing access counts stopped": services.access_counts.run(),
         "distilling conversations stopped": services.distilling.run(),
     }
-    tasks = [_begin(task, failure_message) for failure_message, task in background.items()]
+    tasks = [_start_task(task, failure_message) for failure_message, task in background.items()]
     try:
         yield
     finally:
@@ -194,7 +194,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.mcp.close()
 
 
-def _begin(operation: Coroutine[Any, Any, None], failure_message: str) -> asyncio.Task[None]:
+def _start_task(operation: Coroutine[Any, Any, None], failure_message: str) -> asyncio.Task[None]:
     """Start a background task.
 
     Args:

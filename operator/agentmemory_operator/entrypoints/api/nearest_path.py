@@ -45,7 +45,7 @@ def _aligned(sent: Parts, template: Parts) -> tuple[float, Parts]:
     reached: dict[int, tuple[float, Parts]] = {0: (0.0, ())}
     for place, part in enumerate(template):
         following: dict[int, tuple[float, Parts]] = {}
-        _leave_over(reached, sent)
+        _skip_parts(reached, sent)
         for used, (cost, aligned) in reached.items():
             if place != names[-1]:
                 _offer(following, used, (cost + _MISSING_COST, (*aligned, part)))
@@ -53,11 +53,11 @@ def _aligned(sent: Parts, template: Parts) -> tuple[float, Parts]:
                 step, shown = _step(sent[used], part)
                 _offer(following, used + 1, (cost + step, (*aligned, shown)))
         reached = following
-    _leave_over(reached, sent)
+    _skip_parts(reached, sent)
     return reached.get(len(sent), (_OTHER_COST, ()))
 
 
-def _leave_over(reached: dict[int, tuple[float, Parts]], sent: Parts) -> None:
+def _skip_parts(reached: dict[int, tuple[float, Parts]], sent: Parts) -> None:
     """Allow parts of the path to be ignored, at a cost."""
     for used in range(len(sent)):
         if used in reached:

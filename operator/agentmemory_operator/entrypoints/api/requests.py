@@ -118,7 +118,7 @@ class MemoryIn(Body):
     def new_memory(
         self, *, default_type: str | None, stored_by: str | None = None, idempotency_key: str | None = None
     ) -> IncomingMemory:
-        """Convert to the value of the use case."""
+        """Convert to the `IncomingMemory` of the use case."""
         values = self.__dict__ | {"stored_by": stored_by, "idempotency_key": idempotency_key}
         if self.type is None:
             values["type"] = default_type
@@ -226,7 +226,7 @@ class SearchIn(Body, Shown):
         return self
 
     def search_request(self, *, default_scopes: tuple[str, ...]) -> SearchRequest:
-        """Convert to the value of the use case.
+        """Convert to the `SearchRequest` of the use case.
 
         Raises:
             RequestInvalid: If `filters` are invalid.
@@ -323,7 +323,7 @@ class WorkingIn(Body):
     )
 
     def new_memory(self, *, user_id: str, session_id: str, stored_by: str | None) -> IncomingMemory:
-        """Convert to the value of the use case."""
+        """Convert to the `IncomingMemory` of the use case."""
         return IncomingMemory(**dict(self), user_id=user_id, session_id=session_id, stored_by=stored_by)
 
 
@@ -353,7 +353,7 @@ class TreeParameters(UserParameters):
     limit: int = Field(default=100, ge=1, le=LIST_LIMIT_MAX, description="Maximum number of descendants.")
 
     def tree_request(self) -> TreeRequest:
-        """Convert to the value of the use case."""
+        """Convert to the `TreeRequest` of the use case."""
         return TreeRequest(user_id=self.user_id, depth=self.depth, limit=self.limit)
 
 
@@ -386,7 +386,7 @@ class ListParameters(Parameters, Shown):
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
     def list_request(self) -> ListRequest:
-        """Convert to the value of the use case."""
+        """Convert to the `ListRequest` of the use case."""
         selection = Selection(
             user_id=self.user_id,
             scopes=tuple(self.include_scopes),

@@ -36,11 +36,13 @@ def create_health_app(probes: Probes) -> Starlette:
     async def healthz(_: Request) -> Response:
         # A response proves that the event loop runs.
         stuck_s = probes.stuck_s()
-        return _told(stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s")
+        return _probe_response(
+            stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s"
+        )
 
     async def readyz(_: Request) -> Response:
         reason = probes.why_not_ready()
-        return _told(reason is None, "ok", printable_lines(reason or ""))
+        return _probe_response(reason is None, "ok", printable_lines(reason or ""))
 
     async def metrics(_: Request) -> Response:
         return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
@@ -49,5 +51,5 @@ def create_health_app(probes: Probes) -> Starlette:
     return Starlette(routes=[Route(path, answer) for path, answer in routes])
 
 
-def _told(holds: bool, good: str, bad: str) -> Response:
+def _probe_response(holds: bool, good: str, bad: str) -> Response:
     return PlainTextResponse((good if holds else bad) + "\n", 200 if holds else 503)

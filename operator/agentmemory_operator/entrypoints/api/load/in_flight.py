@@ -170,7 +170,7 @@ class Hold:
             ProblemRaised: If the caller has too many requests under way, or the wait takes more than `TURN_S`.
         """
         pressure, share = self._pressure, self._share
-        if not self._takes_place():
+        if not self._try_reserve():
             in_progress = f"{share.under_way} requests of this caller ({pressure.requests} in total)"
             raise overloaded(f"{in_progress} are in progress")
         if self._must_wait():
@@ -200,7 +200,7 @@ class Hold:
             self.check()
             raise overloaded(f"other requests of this caller took {TURN_S:.0f} s") from None
 
-    def _takes_place(self) -> bool:
+    def _try_reserve(self) -> bool:
         """Reserve a place under way; return whether one was free."""
         pressure, share = self._pressure, self._share
         if not has_place(share.under_way, pressure.requests, pressure.limits.requests):
@@ -226,7 +226,7 @@ class Hold:
             ProblemRaised: If the wait takes more than `TURN_S`.
         """
         until_s = time.monotonic() + TURN_S
-        while self._must_wait() or not self._takes_place():
+        while self._must_wait() or not self._try_reserve():
             if time.monotonic() >= until_s:
                 raise overloaded(f"other requests of this caller took {TURN_S:.0f} s")
             await asyncio.sleep(LOOK_S)

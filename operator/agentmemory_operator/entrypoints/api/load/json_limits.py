@@ -180,9 +180,9 @@ class _Cutter:
     _kept_start: int = 0
     _item: _Count = field(default_factory=_Count)
     _around: _Count = field(default_factory=_Count)
-    # `_made` counts parts of items that will be parsed, `_seen` all parts.
-    _made: int = 0
-    _seen: int = 0
+    # `_accepted_parts` counts parts of items that will be parsed, `_total_parts` all parts.
+    _accepted_parts: int = 0
+    _total_parts: int = 0
 
     def take(self, start: int, end: int) -> None:
         """Process the next token."""
@@ -200,8 +200,8 @@ class _Cutter:
         count = self._item if self._is_inside else self._around
         count.parts += not is_closing
         count.depth = max(count.depth, self._depth - 2 * self._is_inside)
-        self._seen += not is_closing
-        if self._seen > SEEN_MAX_PARTS:
+        self._total_parts += not is_closing
+        if self._total_parts > SEEN_MAX_PARTS:
             raise TooMuch(f"has more than {SEEN_MAX_PARTS:,} strings, lists and objects: send less")
         if self._around.parts > ITEM_MAX_PARTS:
             raise TooMuch(self._around.fault)
@@ -219,7 +219,7 @@ class _Cutter:
         if sum(end - start for start, end in kept) > ITEM_MAX_BYTES:
             raise TooMuch(f"has more than {ITEM_MAX_BYTES // MIB} MiB besides {self.name!r}")
         rest = b"".join(self.document[start:end] for start, end in kept)
-        return Cut(rest, self._items, self._made + self._around.parts)
+        return Cut(rest, self._items, self._accepted_parts + self._around.parts)
 
     def _begins_list(self, start: int) -> bool:
         """Return whether the bracket opens the value of the key `name`."""
@@ -250,9 +250,9 @@ class _Cutter:
         if end - self._item_start > ITEM_MAX_BYTES:
             fault = f"is larger than {ITEM_MAX_BYTES // MIB} MiB"
         self._items.append(ItemSpan(self._item_start, end, fault))
-        self._made += 0 if fault else self._item.parts
+        self._accepted_parts += 0 if fault else self._item.parts
         self._item = _Count()
-        if self._made > BATCH_MAX_PARTS:
+        if self._accepted_parts > BATCH_MAX_PARTS:
             raise TooMuch(f"has more than {BATCH_MAX_PARTS:,} strings, lists and objects: send several batches")
         if len(self._items) > self.max_items:
             raise TooMuch(f"has more than {self.max_items:,} items: send several batches", field=self.name)

@@ -99,7 +99,7 @@ async def _list_tools(context: Any, _: Any) -> Any:
 async def _call_tool(context: Any, sent: Any) -> Any:
     types = import_module("mcp_types")
     try:
-        answer = await _called(context.request, sent.name, sent.arguments or {})
+        answer = await _run_tool(context.request, sent.name, sent.arguments or {})
     except AgentMemoryError as error:
         return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
     text = json.dumps(answer, ensure_ascii=False)
@@ -110,7 +110,7 @@ class ToolRefused(AgentMemoryError):
     """A tool call that is invalid or that the API rejects. The message is for the model."""
 
 
-async def _called(request: Request, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+async def _run_tool(request: Request, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     addressee = addressee_of(request)
     if addressee.agent is None:
         raise no_agent()
@@ -119,7 +119,7 @@ async def _called(request: Request, name: str, arguments: Mapping[str, Any]) -> 
     if addressee.user_id is None and not addressee.lets_model_name_user(rights):
         raise no_user()
     _check_arguments(tool, arguments)
-    status, document = await _ask(request, request_of(tool, arguments, addressee, addressee.agent))
+    status, document = await _send_request(request, request_of(tool, arguments, addressee, addressee.agent))
     if status >= 400:
         raise ToolRefused(refusal_of(document))
     return answer_of(tool, document)
@@ -153,7 +153,7 @@ def _message_of(error: Any) -> str:
     return "must not be blank, and must have no control characters in a name"
 
 
-async def _ask(request: Request, api_request: ApiRequest) -> tuple[int, dict[str, Any]]:
+async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int, dict[str, Any]]:
     """Send a request to the application inside `Edge`, with the caller of this one."""
     body = json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

@@ -43,7 +43,7 @@ class ConversationIn(Body):
     )
 
     def conversation(self, *, stored_by: str | None, idempotency_key: str | None) -> Conversation:
-        """Convert to the value of the use case."""
+        """Convert to the `Conversation` of the use case."""
         values = {name: value for name, value in dict(self).items() if name != _MESSAGES}
         turns = tuple(SpokenTurn(**dict(turn)) for turn in self.messages)
         return Conversation(**values, turns=turns, stored_by=stored_by, idempotency_key=idempotency_key)

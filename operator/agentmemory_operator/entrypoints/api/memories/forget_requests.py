@@ -72,7 +72,7 @@ class ForgetIn(Body):
         return self
 
     def forget_request(self, idempotency_key: str | None) -> ForgetRequest:
-        """Convert to the value of the use case.
+        """Convert to the `ForgetRequest` of the use case.
 
         Raises:
             RequestInvalid: If `filters` are invalid.

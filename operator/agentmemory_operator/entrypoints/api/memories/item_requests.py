@@ -47,7 +47,7 @@ class ItemIn(Body):
     )
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
-        """Convert to the value of the use case."""
+        """Convert to the `ItemContent` of the use case."""
         given = {name: getattr(self, name) for name in ItemIn.model_fields} | {"tags": tuple(self.tags)}
         return ItemContent(**given, author=author, idempotency_key=idempotency_key)
 

@@ -31,7 +31,7 @@ class ChangesParameters(Parameters):
     limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Entries per page.")
 
     def changes_request(self, *, cursor: str | None) -> ChangesRequest:
-        """Convert to the value of the use case."""
+        """Convert to the `ChangesRequest` of the use case."""
         return ChangesRequest(limit=self.limit, cursor=cursor, user_id=self.user_id)
 
 

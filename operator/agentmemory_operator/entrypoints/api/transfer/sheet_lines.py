@@ -48,7 +48,7 @@ class ToldSheet(Body):
     aliases: list[ToldAlias] = Field(default=[], max_length=ALIASES_MAX)
 
     def sheet(self) -> EntitySheet:
-        """Convert to the value of the use case."""
+        """Convert to the `EntitySheet` of the use case."""
         relations = [Relation(one.source, one.relation, one.target, one.strength) for one in self.relations]
         aliases = [Alias(one.alias, one.name) for one in self.aliases]
         return EntitySheet({one.key: one for one in relations}, {fold(one.alias): one for one in aliases})
@@ -85,7 +85,7 @@ class ProfileLine(Body):
     user: ExportedProfile
 
     def profile(self) -> UserProfile:
-        """Convert to the value of the use case."""
+        """Convert to the `UserProfile` of the use case."""
         return UserProfile(self.user.name, self.user.created_at)
 
 

@@ -82,7 +82,7 @@ class VersionIn(Body):
     version: Whole | None = Field(default=None, ge=1, le=2**53, description="Its number.")
 
     def item_version(self) -> ItemVersion:
-        """Convert to the value of the use case."""
+        """Convert to the `ItemVersion` of the use case."""
         return ItemVersion(**dict(self) | {"tags": tuple(self.tags)})
 
 
@@ -163,7 +163,7 @@ class LineIn(MemoryIn):
         return self
 
     def line(self, user_id: str, *, default_type: str | None, rights: AgentRights) -> Line:
-        """Convert to the value of the use case.
+        """Convert to the `Line` of the use case.
 
         Raises:
             Forbidden: If it names an author that the caller may not name.

@@ -167,7 +167,7 @@ class _Import:
                 [(number, facts) for number, facts in read if isinstance(facts, EntitySheet | UserProfile)]
             )
         except TransientError as error:
-            raise _broken_off(error, batch.first - 1) from error
+            raise _interrupted(error, batch.first - 1) from error
         self.seen = batch.first + len(batch.lines) - 1
         for (number, _), outcome in zip(memories, outcomes, strict=True):
             if isinstance(outcome, AgentMemoryError):
@@ -179,7 +179,7 @@ class _Import:
         """Return the error of an import that is rejected midway; it is unchanged if nothing was imported yet."""
         if not self.seen:
             return refusal
-        return _broken_off(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.seen)
+        return _interrupted(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.seen)
 
     def told(self) -> dict[str, Any]:
         """Render an `ImportedOut`."""
@@ -292,7 +292,7 @@ async def _split(stream: AsyncIterator[bytes], give_back: Callable[[int], None])
         yield None if is_too_long else bytes(rest)
 
 
-def _broken_off(error: TransientError, lines: int) -> TransientError:
+def _interrupted(error: TransientError, lines: int) -> TransientError:
     """Build the error of an import that stops midway."""
     message = f"the first {lines} lines are imported, and possibly some of the next; send all lines again: {error}"
     # Never CollectionMoved, because that would repeat the request, whose body is already consumed.

@@ -78,17 +78,17 @@ def _run(open_jobs: OpenJobs, options: Approve, place: JobsPlace) -> None:
     if options.output is TableJsonOrYaml.TABLE:
         show([_section(document, waiting, place)], Console())
     else:
-        print_document(_told(document, waiting), options.output)
+        print_document(_document(document, waiting), options.output)
 
 
 async def _approve(options: Approve, objects: JobObjects, namespace: str) -> tuple[Json, Waiting]:
     document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
-    waiting = _checked(document, options.digest)
+    waiting = _find_pending(document, options.digest)
     await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval(waiting.value))
     return document, waiting
 
 
-def _checked(document: Json, digest: str | None) -> Waiting:
+def _find_pending(document: Json, digest: str | None) -> Waiting:
     """Return the pending approval of an object.
 
     Raises:
@@ -125,7 +125,7 @@ def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
     )
 
 
-def _told(document: Json, waiting: Waiting) -> Mapping[str, Any]:
+def _document(document: Json, waiting: Waiting) -> Mapping[str, Any]:
     metadata = document["metadata"]
     agent = {"namespace": metadata["namespace"], "name": metadata["name"]}
     return {"agent": agent, "approved": waiting.value, "changes": list(waiting.changes), "costs": dict(waiting.costs)}

@@ -88,7 +88,7 @@ def _run(open_jobs: OpenJobs, options: Options, place: JobsPlace) -> None:
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in options.actions)}")
     going_on = f"the rebuild continues; `{called_as()} rebuild {options.name}{place.options}` shows it"
     if options.rollback:
-        _confirm(in_place(open_jobs, place, partial(_way_back, options)), options)
+        _confirm(in_place(open_jobs, place, partial(_describe_rollback, options)), options)
     document = in_place(open_jobs, place, partial(_act, options), going_on=going_on)
     _print(document, options, place)
 
@@ -112,7 +112,7 @@ async def _read(options: Options, objects: JobObjects, namespace: str) -> Json:
     return await objects.read_object(AGENT_MEMORY, namespace, options.name)
 
 
-async def _way_back(options: Options, objects: JobObjects, namespace: str) -> str:
+async def _describe_rollback(options: Options, objects: JobObjects, namespace: str) -> str:
     """Describe the effect of a rollback.
 
     Raises:
@@ -120,14 +120,14 @@ async def _way_back(options: Options, objects: JobObjects, namespace: str) -> st
     """
     document = await _read(options, objects, namespace)
     rebuild = rebuild_of(document)
-    _check_way_back(document, rebuild)
+    _check_rollback(document, rebuild)
     return (
         f"{titled(document)}: {rebuild.previous} becomes live again instead of {rebuild.live}, with everything"
         f" written since then. Searches and writes continue."
     )
 
 
-def _check_way_back(document: Json, rebuild: ReportedRebuild) -> None:
+def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
     name, until = titled(document), rebuild.kept_until_ms
     if rebuild.is_under_way:
         raise AgentMemoryError(f"{name}: a {rebuild.told['kind']} is in progress: --cancel stops it before the switch")
@@ -189,7 +189,7 @@ def _cancel(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str 
 
 
 def _roll_back(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
-    _check_way_back(document, rebuild)
+    _check_rollback(document, rebuild)
     return {ROLLBACK_REBUILD: rebuild.live}, f"rollback to {rebuild.previous} requested"
 
 
@@ -244,7 +244,7 @@ def _line(document: Json) -> str:
     rebuild, status = rebuild_of(document), rebuild_of(document).told
     if not rebuild.is_under_way:
         return (
-            f"plan {rebuild.asked} is waiting for approval: {_held(document)}"
+            f"plan {rebuild.asked} is waiting for approval: {_pending_reason(document)}"
             if rebuild.is_held
             else "waits for the operator"
         )
@@ -254,7 +254,7 @@ def _line(document: Json) -> str:
     return f"{text}: {status['message']}" if status.get("message") else text
 
 
-def _held(document: Json) -> str:
+def _pending_reason(document: Json) -> str:
     status = document.get("status") or {}
     found: Json = next((item for item in status.get("conditions") or [] if item["type"] == "InSync"), {})
     return str(found.get("reason", "AwaitingApproval"))

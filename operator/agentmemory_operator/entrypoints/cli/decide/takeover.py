@@ -86,7 +86,7 @@ async def _connections(objects: JobObjects) -> list[Json]:
 
 
 def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
-    rows = tuple((item.namespace, item.name, item.alias, *_told(item)) for item in refused)
+    rows = tuple((item.namespace, item.name, item.alias, *_owner_columns(item)) for item in refused)
     section = Section("", columns=COLUMNS if rows else (), rows=rows)
     if not rows:
         return replace(section, heading="No AgentMemory is blocked by a collection of that cluster.")
@@ -94,7 +94,7 @@ def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
     return replace(section, notes=(done if is_done else LATER,))
 
 
-def _told(refused: Refused) -> tuple[str, str, str, str]:
+def _owner_columns(refused: Refused) -> tuple[str, str, str, str]:
     """Return the collection's owner, its cluster and uid, and the object that allows the takeover."""
     owner = refused.owner
     named = "/".join(filter(None, (owner.get("namespace"), owner.get("name"))))

@@ -73,12 +73,12 @@ def _run(inspection: Inspection, options: Orphans, place: JobsPlace) -> None:
 
 
 async def _in_folder(inspection: Inspection, options: Orphans, objects: JobObjects, _: str) -> list[AskedServer]:
-    return [await _asked(inspection, objects, dev_endpoint(inspection, options.qdrant), None)]
+    return [await _query(inspection, objects, dev_endpoint(inspection, options.qdrant), None)]
 
 
 async def _in_cluster(inspection: Inspection, options: Orphans, objects: JobObjects, default: str) -> list[AskedServer]:
     if options.qdrant and options.connection is None:
-        return [await _asked(inspection, objects, endpoint_at(inspection, options.qdrant), None)]
+        return [await _query(inspection, objects, endpoint_at(inspection, options.qdrant), None)]
     servers: dict[str, AskedServer] = {}
     for document in await _connections(objects, options.connection, default):
         url = options.qdrant or document["spec"]["url"]
@@ -100,12 +100,12 @@ async def _through(inspection: Inspection, objects: JobObjects, document: Json, 
     url = qdrant or document["spec"]["url"]
     try:
         endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=qdrant)
-        return await _asked(inspection, objects, endpoint, name)
+        return await _query(inspection, objects, endpoint, name)
     except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
         return AskedServer(url, name, False, None, f"{exc}; if it has another address from here, set --qdrant URL")
 
 
-async def _asked(
+async def _query(
     inspection: Inspection, objects: JobObjects, endpoint: Endpoint, connection: tuple[str, str] | None
 ) -> AskedServer:
     async with inspection.open_store(endpoint) as store:

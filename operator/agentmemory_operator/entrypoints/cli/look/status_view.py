@@ -123,7 +123,7 @@ def _rebuild(document: Json, status: Json) -> Section | None:
     rebuild, metadata = status.get("rebuild"), document["metadata"]
     if not rebuild:
         return None
-    message = "" if _is_told(status, rebuild.get("message")) else rebuild.get("message")
+    message = "" if _is_reported(status, rebuild.get("message")) else rebuild.get("message")
     rows = {
         "stands": headline_of(rebuild),
         "from": rebuild.get("source"),
@@ -141,8 +141,8 @@ def _snapshots(status: Json) -> Section | None:
     rows = {
         "last": _last_snapshot(last) if last else None,
         "next": status.get("nextSnapshotTime"),
-        "fresh": _answer(states.get("SnapshotFresh")),
-        "verified": _answer(states.get("SnapshotVerified")),
+        "fresh": _condition_summary(states.get("SnapshotFresh")),
+        "verified": _condition_summary(states.get("SnapshotVerified")),
     }
     shown = tuple((name, value) for name, value in rows.items() if value is not None)
     return Section("Snapshots", rows=shown) if shown else None
@@ -155,7 +155,7 @@ def _last_snapshot(last: Json) -> str:
     )
 
 
-def _answer(state: Json | None) -> str | None:
+def _condition_summary(state: Json | None) -> str | None:
     if state is None:
         return None
     word = {"True": "yes", "False": "no"}.get(state["status"], "not known")
@@ -203,12 +203,12 @@ def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Se
     if not plan:
         return None
     rows = change_rows(plan.get("changes") or [])
-    notes = () if _is_told(status, plan.get("refusal")) else (plan["refusal"],)
+    notes = () if _is_reported(status, plan.get("refusal")) else (plan["refusal"],)
     commands = tuple(_ways_on(document, plan, options, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
 
 
-def _is_told(status: Json, text: str | None) -> bool:
+def _is_reported(status: Json, text: str | None) -> bool:
     """Return whether the text is empty or the message of a condition."""
     return not text or any(item["message"] == text for item in status.get("conditions") or [])
 

@@ -85,10 +85,10 @@ def _add_import(cli: typer.Typer, api: AskedApi) -> None:
         async def work() -> "Imported":
             async with api.of(name, options) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
-                    lines = _told(content, progress)
+                    lines = _read_chunks(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)
 
-        _tell(run_verb(work()))
+        _print_result(run_verb(work()))
 
 
 async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
@@ -114,7 +114,7 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
     return count
 
 
-def _told(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
+def _read_chunks(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
     """Yield the content of a file and show the progress. The API reads on when it has imported the last batch."""
     total, sent, told_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
     while chunk := content.read(SENT_BYTES):
@@ -125,7 +125,7 @@ def _told(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
             told_s = time.monotonic()
 
 
-def _tell(answer: "Imported") -> None:
+def _print_result(answer: "Imported") -> None:
     """Print the result of an import; exit with status 1 if a line failed."""
     typer.echo(
         f"{answer.lines} lines: {answer.imported} imported, {answer.present} there already, {answer.failed} failed"

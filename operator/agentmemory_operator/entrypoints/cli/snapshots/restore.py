@@ -173,11 +173,11 @@ async def _wait_rolled_back(options: Restore, objects: JobObjects, before: Json)
 
 def last_restore(documents: list[Json], target: str) -> Json | None:
     """Return the most recent restore into an AgentMemory that can be rolled back, or None."""
-    candidates = [found for found in documents if found["spec"]["target"]["name"] == target and _can_go_back(found)]
+    candidates = [found for found in documents if found["spec"]["target"]["name"] == target and _can_roll_back(found)]
     return max(candidates, key=lambda found: str(found["status"].get("endTime", "")), default=None)
 
 
-def _can_go_back(document: Json) -> bool:
+def _can_roll_back(document: Json) -> bool:
     status = document.get("status") or {}
     conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
     previous = status.get("previousCollection") or {}

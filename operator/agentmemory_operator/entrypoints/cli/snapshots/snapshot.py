@@ -92,7 +92,7 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -
     snapshots = typer.Typer(no_args_is_help=True, help="Create, list, verify, download and delete snapshots.")
     add_verb(snapshots, "create", Create, partial(_create, open_jobs))
     add_verb(snapshots, "list", List, partial(_list, open_jobs))
-    add_verb(snapshots, "verify", Prove, partial(_prove, open_jobs))
+    add_verb(snapshots, "verify", Prove, partial(_verify, open_jobs))
     add_download(snapshots, open_jobs, downloads)
     add_delete(snapshots, open_jobs)
     cli.add_typer(snapshots, name="snapshot")
@@ -149,10 +149,10 @@ async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
     return version
 
 
-def _prove(open_jobs: OpenJobs, options: Prove, place: JobsPlace) -> None:
+def _verify(open_jobs: OpenJobs, options: Prove, place: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.snapshot)
-        _check_provable(document, options.name)
+        _check_verifiable(document, options.name)
         request = render_time(SystemClock().now_ms())
         metadata = Metadata.model_validate(document["metadata"])
         await objects.annotate(MEMORY_SNAPSHOT, metadata, {VERIFY_REQUESTED_AT: request})
@@ -170,7 +170,7 @@ def _prove(open_jobs: OpenJobs, options: Prove, place: JobsPlace) -> None:
     print_object(document, options.output)
 
 
-def _check_provable(document: Json, name: str) -> None:
+def _check_verifiable(document: Json, name: str) -> None:
     owner = document["spec"]["agentMemoryRef"]["name"]
     if owner != name:
         raise AgentMemoryError(f"{titled(document)} is of {owner}, not of {name}")
