@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 AGENTS_AT_ONCE = 8
 LOOK_S, SOON_S = 10.0, 1.0
 PAGE = 100
-# Time limit for one webhook; the agent's other webhooks wait.
+# Time after which no further event of a webhook is sent in this turn; the agent's other webhooks wait for it.
 MOST_MS = 20_000
 # Delay before a cursor is written to the status, so that one write covers several events.
 WRITTEN_S = 5.0

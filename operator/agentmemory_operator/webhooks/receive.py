@@ -52,7 +52,8 @@ class Hooks:
         raise NotFound(f"there is no hook {name[:64]!r} of an agent {slug[:64]!r}: see spec.hooks of its object")
 
     async def check(self, settings: AgentSettings, hook: Hook, headers: Mapping[str, str], body: bytes) -> None:
-        """Raise unless a request was signed with the hook's key less than five minutes ago.
+        """Raise unless a request has a valid signature of the hook's key, and a timestamp at most five minutes from
+        now.
 
         Raises:
             Unauthenticated: If the signature is invalid or outdated, or the hook has no usable key.

@@ -92,7 +92,7 @@ def _find_pending(document: Json, digest: str | None) -> Waiting:
     """Return the pending approval of an object.
 
     Raises:
-        AgentMemoryError: If nothing waits, or `digest` is not the pending plan.
+        AgentMemoryError: If the last edit is not reconciled yet, nothing waits, or `digest` is not the pending plan.
     """
     name, waiting = titled(document), waiting_of(document)
     if not is_seen(document):
