@@ -52,11 +52,11 @@ class Hooks:
         raise NotFound(f"there is no hook {name[:64]!r} of an agent {slug[:64]!r}: see spec.hooks of its object")
 
     async def check(self, settings: AgentSettings, hook: Hook, headers: Mapping[str, str], body: bytes) -> None:
-        """Raise unless a request has a valid signature of the hook's key, and a timestamp at most five minutes from
-        now.
+        """Raise unless a request has a valid signature of the hook's key and a recent timestamp.
 
         Raises:
-            Unauthenticated: If the signature is invalid or outdated, or the hook has no usable key.
+            Unauthenticated: If the signature is invalid, the time is more than five minutes from now, or the hook has
+                no usable key.
         """
         key = await self._key(settings, hook)
         if key is None or not is_signed(key, headers, body, self.clock.now_ms() // 1000):

@@ -8,6 +8,7 @@ those of one caller, `Hold` those of one request.
   caller has at least two more than this one; otherwise it is one of this caller.
 - Places under way: a caller may have as many as are free, except for a reserve (`has_place`).
 - Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
+- Large bodies of one caller wait for each other if they would exceed half of the byte limit together.
 - Processor time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
 """
 
