@@ -22,7 +22,7 @@ ERASE_A_USER = "to erase the whole user, send everything: true and no condition"
 
 
 class ForgetIn(Body):
-    """What to erase for a user: the memories that a condition selects, or with `everything` the whole user.
+    """Memories to erase for a user: those that a condition selects, or with `everything` the whole user.
 
     The conditions are `filters`, `older_than` and `zone`. A condition that is present and empty is an error.
     """

@@ -32,7 +32,7 @@ FORGET = "Erase them permanently, including copies and anything stored in the me
 
 
 class TagsMatch(StrEnum):
-    """How many of the given tags a memory must have."""
+    """Match modes for the given tags: a memory must have any or all of them."""
 
     ANY = "any"
     ALL = "all"

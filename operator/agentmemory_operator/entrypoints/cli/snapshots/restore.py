@@ -39,7 +39,7 @@ SAME_ANSWER_S = 10.0
 
 
 class Mode(StrEnum):
-    """How the memories are replaced."""
+    """Modes of replacing the memories."""
 
     SWAP = "Swap"
     IN_PLACE = "InPlace"

@@ -46,7 +46,7 @@ Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
 
 
 class Verify(StrEnum):
-    """How a snapshot is verified."""
+    """Verification levels of a snapshot."""
 
     FULL = "Full"
     CHECKSUM = "Checksum"
