@@ -1,4 +1,4 @@
-"""`python -m agentmemory_operator`."""
+"""Run the command line as `python -m agentmemory_operator`."""
 
 from agentmemory_operator.main import run
 

@@ -1,7 +1,7 @@
-"""The one table from errors to the reasons of conditions and events, and to the problems of the HTTP API.
+"""Map each error to a condition reason and a problem type of the HTTP API. This table is the only such mapping.
 
-An error without a row has the row of its nearest ancestor. Errors that no pass over an object raises have the reason of
-their ancestor, and errors that no request raises its problem.
+An error class without a row uses the row of its nearest ancestor. Some errors never occur in a pass, others never in a
+request; the unused column of their row repeats the ancestor's value.
 """
 
 from collections.abc import Mapping
@@ -44,18 +44,18 @@ ERROR_REASONS: Mapping[type[e.AgentMemoryError], tuple[Reason, str]] = {
     e.ModelUnavailable: (Reason.MODEL_UNAVAILABLE, "unavailable"),
     e.OutcomeUnknown: (Reason.QDRANT_UNAVAILABLE, "outcome-unknown"),
 }
-"""Reason, name of the problem. SpecInvalid and NotOwned have a reason of their own, which counts instead."""
+"""Condition reason and problem name of each error. The own `reason` of SpecInvalid and NotOwned takes precedence."""
 
 _RETRIED = (e.TransientError, e.RestoreUnderWay, e.NotFound)
 
 
 def reason_of(exc: e.AgentMemoryError) -> tuple[str, bool]:
-    """Return the reason of conditions and events, and whether only a person can resolve the error."""
+    """Return the condition reason of an error, and True if only a person can resolve it."""
     needs_person = isinstance(exc, e.StoreUntrusted) or not isinstance(exc, _RETRIED)
     own = exc.reason if isinstance(exc, e.SpecInvalid | e.NotOwned) else None
     return own or row_of(exc)[0], needs_person
 
 
 def row_of(exc: e.AgentMemoryError) -> tuple[Reason, str]:
-    """Return the row of an error: a reason, and the name of a problem."""
+    """Return the table row of an error: condition reason and problem name."""
     return next(ERROR_REASONS[cls] for cls in type(exc).__mro__ if cls in ERROR_REASONS)

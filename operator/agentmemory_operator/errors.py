@@ -1,48 +1,51 @@
-"""The whole exception tree.
+"""All exceptions of the package.
 
 AgentMemoryError
-├── SpecInvalid                the author of an object must change it; never retried
-│   ├── SecretMissing          a referenced Secret or its key does not exist
-│   └── SecretNotUsable        a referenced Secret does not list the host that its value would go to
-├── NotOwned                   the collection or slug belongs to another object; says whose it is
-├── RequestInvalid             fields of a request; HTTP 422
-├── Unauthenticated            the token is none, expired, or for somebody else; HTTP 401
-├── NotFound                   unknown agent or memory, or another user's; HTTP 404
-│   └── CollectionNotFound     Qdrant answers, and has no collection, and no alias, of that name
-├── Forbidden                  the caller may see the agent, but not do this; HTTP 403
+├── SpecInvalid                an object is wrong and its author must change it; never retried
+│   ├── SecretMissing          a referenced Secret, or the key in it, does not exist
+│   └── SecretNotUsable        a Secret does not list the host that its value would be sent to
+├── NotOwned                   the collection or slug belongs to another object
+├── RequestInvalid             invalid fields of a request; HTTP 422
+├── Unauthenticated            the token is missing, expired or invalid; HTTP 401
+├── NotFound                   agent or memory does not exist, or belongs to another user; HTTP 404
+│   └── CollectionNotFound     Qdrant responds and has neither a collection nor an alias of the name
+├── Forbidden                  the caller may read the agent, but lacks a right; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
-├── RestoreUnderWay            a collection comes with a restore, and no empty one is made meanwhile
-├── RebuildPaused              a rebuild is to stand still for a while
-├── RebuildUnwanted            a rebuild is not to be gone on with; says why, and its target goes
-├── StoreRejected              the engine refused a call for good (its message, its status)
-│   └── StorageRejected        the object storage did
-├── ServerFull                 a new agent gets no collection: the server's process nears a limit of its own
-├── NamespaceFull              nor where its namespace has as many as the connection allows it
+├── RestoreUnderWay            a restore is going to create the collection, so no empty one is created
+├── RebuildPaused              a rebuild is paused by its object, or until a person fixes a problem
+├── RebuildHeld                a rebuild is complete and waits for an approval before it moves the alias
+├── RebuildUnwanted            a rebuild is cancelled; the collection that it created is removed
+├── StoreRejected              Qdrant rejected a call permanently
+│   └── StorageRejected        the object storage rejected a call permanently
+├── ServerFull                 no collection for a new agent: the Qdrant process is near one of its limits
+├── NamespaceFull              no collection for a new agent: its namespace has reached the connection's limit
 ├── NamespaceEnding            an object cannot be created: its namespace is being deleted
-├── Unreadable                 sealed bytes do not open with a key: they were changed, or are another place's
-├── ModelAnswerInvalid         a language model answered nothing that can be used; the same again may be no better
-├── BytesDiffer                bytes are not those that were recorded; nothing was made of them
-└── TransientError             try again after `retry_after_s`
-    ├── StoreUnavailable       Qdrant is away; nothing was written
-    │   ├── StoreUntrusted     its certificate is none that we trust; nothing was sent
-    │   ├── NoAnswer           no answer came in time: the server may go on with what it was asked
-    │   ├── RecoveryUnended    no answer came to a recovery: the server may still make the collection
-    │   ├── NotServed          an agent's collection is not there, or is another owner's; says no more
-    │   │   └── CollectionGone an agent was being served, and Qdrant has its collection, or its alias, no more
-    │   ├── AgentClosed        a snapshot is being restored into the agent's collection itself
-    │   ├── CollectionMoved    the alias leads to another collection than the agent was opened for: open it again
-    │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
-    ├── ServerFullForNow       a restore, a rebuild or a verification waits for room on the server
-    ├── StorageUnavailable     the object storage is away; nothing was stored
-    ├── KeysUnavailable        the keys of a privacy zone are away: nothing of it is read or written; HTTP 503
-    │   └── KeysDamaged        what is kept of some of them is no keys: a person brings them back
-    ├── EmbedderUnavailable    the embedding provider is away; nothing was written
-    ├── ModelUnavailable       the language model is away; nothing was made of what it was to read
-    ├── RerankerUnavailable    a search is answered in the order of its scores
-    ├── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
-    └── LeadershipLost         another operator may lead; nothing was written, and the process ends
+├── Unreadable                 decryption failed: the bytes were changed, or encrypted with another key or context
+├── ModelAnswerInvalid         the output of a language model is unusable; a retry may fail in the same way
+├── BytesDiffer                size or checksum differs from the recorded one; the bytes were not used
+└── TransientError             a retry after `retry_after_s` may succeed
+    ├── StoreUnavailable       Qdrant is unavailable; nothing was written
+    │   ├── StoreUntrusted     TLS failed, for example an untrusted certificate; nothing was sent
+    │   ├── NoAnswer           response timeout: the server may still execute the call
+    │   ├── RecoveryUnended    response timeout of a snapshot recovery: the server may still complete it
+    │   ├── NotServed          an agent's collection does not exist, or has another owner
+    │   │   └── CollectionGone a served agent's collection or alias no longer exists in Qdrant
+    │   ├── AgentClosed        a snapshot is being restored into the agent's collection
+    │   ├── CollectionMoved    the alias points to another collection than when the agent was opened: open it again
+    │   └── DeletionWaiting    the deletion of an object waits for Qdrant
+    ├── ServerFullForNow       a restore, rebuild or verification waits for capacity of the server
+    ├── StorageUnavailable     the object storage is unavailable; nothing was stored
+    ├── KeysUnavailable        the keys of a privacy zone are unavailable; nothing was read or written; HTTP 503
+    │   └── KeysDamaged        a stored key shard is malformed; a person must restore it
+    ├── EmbedderUnavailable    the embedding provider is unavailable; nothing was written
+    │   └── EmbedderFailed     the provider responded with an internal error
+    │       └── EmbedderAnswerInvalid  the provider returned vectors that cannot be stored
+    ├── ModelUnavailable       the language model is unavailable; its input was not processed
+    ├── RerankerUnavailable    reranking failed; the search returns its results in score order
+    ├── OutcomeUnknown         a write may have taken effect; HTTP 504
+    └── LeadershipLost         another operator may lead; nothing was written and the process exits
 
-Adapters raise these `from` the vendor's error; only entrypoints translate them.
+Adapters raise these errors `from` the vendor's error. Entrypoints convert them to conditions, problems or messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,12 +53,12 @@ from dataclasses import dataclass
 
 
 class AgentMemoryError(Exception):
-    """Base of everything this package raises on purpose.
+    """Base of all errors that this package raises deliberately.
 
-    Its message may stand in a log, an event or a status: it repeats nothing that a server said of memories.
+    The message may be logged or written to events and statuses. So it never quotes a server's response about memories.
 
     Attributes:
-        words: what a server said of a request that asks for memories, for the one alone who sent it.
+        words: Text of a server's response to a request for memories. Only the caller of that request may see it.
     """
 
     words: str = ""
@@ -63,7 +66,7 @@ class AgentMemoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One wrong field: its path in the outside names, and what is wrong with the way out."""
+    """One invalid field: its public path, and a message with the remedy."""
 
     field: str
     message: str
@@ -73,11 +76,11 @@ class FieldError:
 
 
 class SpecInvalid(AgentMemoryError):
-    """An object cannot be carried out as it stands.
+    """An object cannot be reconciled as written.
 
     Args:
-        reason: a value of the closed set of condition reasons.
-        message: names the field, the value and the way out.
+        reason: One of the condition reasons.
+        message: Names the field, the value and the remedy.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -96,10 +99,10 @@ class SecretMissing(SpecInvalid):
 
 
 class SecretNotUsable(SpecInvalid):
-    """A referenced Secret does not list the host that its value would be sent to, or no request can carry the value.
+    """The Secret does not list the host that its value would be sent to, or the value cannot be sent in a request.
 
     Args:
-        message: has the command that lists it, or says how to write the value.
+        message: Contains the command that lists the host, or the required form of the value.
     """
 
     def __init__(self, message: str) -> None:
@@ -107,13 +110,13 @@ class SecretNotUsable(SpecInvalid):
 
 
 class NotOwned(AgentMemoryError):
-    """The collection, or the slug, belongs to somebody else.
+    """The collection or the slug belongs to another object.
 
     Args:
-        reason: a value of the closed set of condition reasons.
-        message: the way out; names the owner only where that is of the same namespace.
-        owner: clusterId, namespace, name and uid, and the connection, as far as they are known; not for who is refused.
-        is_same_tenant: the owner is of the same namespace of the same cluster.
+        reason: One of the condition reasons.
+        message: The remedy. Names the owner only if it is in the same namespace.
+        owner: Known fields of clusterId, namespace, name, uid and connection. Not shown to the object that is refused.
+        is_same_tenant: True if the owner is in the same namespace of the same cluster.
     """
 
     def __init__(
@@ -126,10 +129,10 @@ class NotOwned(AgentMemoryError):
 
 
 class RequestInvalid(AgentMemoryError):
-    """A request names wrong fields; told are the first of them, and how many more there are.
+    """A request has invalid fields. The message lists the first `MAX` of them and the number of the remaining ones.
 
     Args:
-        more: how many errors are not even given.
+        more: Number of further errors that are not in `errors`.
     """
 
     MAX = 50
@@ -137,27 +140,27 @@ class RequestInvalid(AgentMemoryError):
     def __init__(self, errors: Sequence[FieldError], *, more: int = 0) -> None:
         self.errors = tuple(errors[: self.MAX])
         self.more = more + len(errors) - len(self.errors)
-        told = "; ".join(map(str, self.errors))
-        super().__init__(f"{told}; and {self.more:,} more" if self.more else told)
+        message = "; ".join(map(str, self.errors))
+        super().__init__(f"{message}; and {self.more:,} more" if self.more else message)
 
 
 class NotFound(AgentMemoryError):
-    """There is no such thing, or the caller may not see it."""
+    """The resource does not exist, or the caller may not see it."""
 
 
 class CollectionNotFound(NotFound):
-    """Qdrant answers, and has no collection and no alias of that name."""
+    """Qdrant responds, and has neither a collection nor an alias of the name."""
 
 
 class Unauthenticated(AgentMemoryError):
-    """Nobody knows who the caller is; says what is wrong with the token."""
+    """The caller could not be authenticated. The message names the fault of the token."""
 
 
 class Forbidden(AgentMemoryError):
-    """The caller may do other things with this agent.
+    """The caller may use this agent, but not for this operation.
 
     Args:
-        field: of the request, that says what it may not.
+        field: Field of the request with the forbidden value; empty if no field is at fault.
     """
 
     def __init__(self, message: str, *, field: str = "") -> None:
@@ -170,27 +173,27 @@ class Conflict(AgentMemoryError):
 
 
 class RestoreUnderWay(AgentMemoryError):
-    """An agent's collection is being made of a snapshot; says by which restore."""
+    """A restore creates the agent's collection. The message names the restore."""
 
 
 class RebuildPaused(AgentMemoryError):
-    """A rebuild stands still: the object says so, or a person has to mend something; says what."""
+    """A rebuild is paused by its object, or until a person fixes the problem that the message names."""
 
 
 class RebuildHeld(AgentMemoryError):
-    """A rebuild is ready and moves nothing before somebody has approved what it found; says what, and how."""
+    """A rebuild is ready to switch the alias, but its findings need an approval. The message has the findings."""
 
 
 class RebuildUnwanted(AgentMemoryError):
-    """A rebuild is not to be gone on with: what it made is removed."""
+    """A rebuild is cancelled. The collection that it created is removed."""
 
 
 class StoreRejected(AgentMemoryError):
-    """The engine refused a call for good.
+    """Qdrant rejected a call permanently.
 
     Args:
-        status: the engine's HTTP status, 400..499 or 501.
-        message: the engine's own words.
+        status: HTTP status, 400..499 or 501.
+        message: Error message of Qdrant.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -199,12 +202,12 @@ class StoreRejected(AgentMemoryError):
 
 
 class StorageRejected(StoreRejected):
-    """The object storage refuses a call for good.
+    """The object storage rejected a call permanently.
 
     Args:
-        status: its HTTP status.
-        code: its name for what is wrong; empty where it gave none.
-        message: what to mend; holds no secret.
+        status: HTTP status.
+        code: Error code of the storage; empty if it sent none.
+        message: What has to be corrected. Contains no secret.
     """
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -213,31 +216,32 @@ class StorageRejected(StoreRejected):
 
 
 class ServerFull(AgentMemoryError):
-    """A new agent gets no collection: the server's process would come too near a limit of its own."""
+    """A new agent gets no collection, because the Qdrant process would get too close to one of its limits."""
 
 
 class NamespaceFull(AgentMemoryError):
-    """A new agent gets no collection: its namespace has as many on the server as the connection allows."""
+    """A new agent gets no collection, because its namespace has as many as the connection allows."""
 
 
 class NamespaceEnding(AgentMemoryError):
-    """An object cannot be created any more: its namespace is being deleted."""
+    """An object cannot be created, because its namespace is being deleted."""
 
 
 class BytesDiffer(AgentMemoryError):
-    """Size or SHA-256 of a snapshot's bytes are not those that were recorded."""
+    """Size or SHA-256 of a snapshot differ from the recorded ones."""
 
 
 class Unreadable(AgentMemoryError):
-    """Sealed bytes do not open: they were changed, or sealed with another key, or for another place."""
+    """Decryption failed: the bytes were changed, or encrypted with another key or for another context."""
 
 
 class ModelAnswerInvalid(AgentMemoryError):
-    """A language model's answer is no JSON, or not what was asked for, or cut off, or a refusal.
+    """The output of a language model is not JSON, does not match the schema, is truncated, or is a refusal.
 
     Args:
-        message: says which; repeats nothing of the answer.
-        tokens_in, tokens_out: what the call used all the same.
+        message: Names the fault without quoting the output.
+        tokens_in: Input tokens of the failed call.
+        tokens_out: Output tokens of the failed call.
     """
 
     def __init__(self, message: str, *, tokens_in: int = 0, tokens_out: int = 0) -> None:
@@ -250,8 +254,8 @@ class TransientError(AgentMemoryError):
     """A later attempt may succeed.
 
     Args:
-        retry_after_s: for how long the other side asked to be left alone; 0 where it did not say.
-        is_disk_full: it says that it has no room left on its disk.
+        retry_after_s: Minimum delay that the server requested, in seconds; 0 if it requested none.
+        is_disk_full: True if the server reports that its disk is full.
     """
 
     def __init__(self, message: str, *, retry_after_s: float = 0.0, is_disk_full: bool = False) -> None:
@@ -261,38 +265,38 @@ class TransientError(AgentMemoryError):
 
 
 class ServerFullForNow(TransientError):
-    """What needs another collection for an agent that has one waits: the server's process nears a limit of its own."""
+    """An existing agent needs a second collection, and the Qdrant process is near one of its limits."""
 
 
 class StoreUnavailable(TransientError):
-    """Qdrant cannot be reached or answers 5xx or 429; the call had no effect."""
+    """Qdrant is unreachable or responded with 5xx or 429. The call had no effect."""
 
 
 class StoreUntrusted(StoreUnavailable):
-    """No TLS connection comes about: the server's certificate is not trusted, or it speaks no TLS."""
+    """The TLS connection failed: the server's certificate is not trusted, or the server does not use TLS."""
 
 
 class NoAnswer(StoreUnavailable):
-    """No answer came in time: the server may go on with what it was asked, and do it any time later."""
+    """The response timed out. The server may still execute the call at any later time."""
 
 
 class RecoveryUnended(StoreUnavailable):
-    """No answer came to a recovery: the server may go on with it, and make or replace the collection any time later."""
+    """The response to a snapshot recovery timed out. The server may still create or replace the collection later."""
 
 
 class NotServed(StoreUnavailable):
-    """An agent's collection is not there, or another owner's: nothing of it is read or written for this agent."""
+    """The agent's collection does not exist or has another owner. Nothing is read or written for the agent."""
 
 
 class CollectionGone(NotServed):
-    """An agent was being served, and Qdrant has its collection, or the alias that leads to it, no more."""
+    """A served agent's collection, or the alias that points to it, no longer exists in Qdrant."""
 
 
 class AgentClosed(StoreUnavailable):
-    """A snapshot is being restored into the agent's collection: it is neither read nor written.
+    """A snapshot is being restored into the agent's collection, which is neither read nor written until then.
 
     Attributes:
-        until: number of the epoch that it is opened with; 0 where that is not known.
+        until: Epoch number with which the collection reopens; 0 if unknown.
     """
 
     def __init__(self, message: str, *, until: int = 0, retry_after_s: float = 0.0) -> None:
@@ -301,37 +305,37 @@ class AgentClosed(StoreUnavailable):
 
 
 class CollectionMoved(StoreUnavailable):
-    """An agent's alias leads to another collection than the one that it was opened for; with it nothing was written."""
+    """The alias points to another collection than when the agent was opened. Nothing was written through that agent."""
 
 
 class DeletionWaiting(StoreUnavailable):
-    """An object's collection is to be deleted and Qdrant is away."""
+    """An object's collection has to be deleted, and Qdrant is unavailable."""
 
 
 class StorageUnavailable(TransientError):
-    """The object storage cannot be reached, or answers 5xx or 429; no object was changed."""
+    """The object storage is unreachable or responded with 5xx or 429. No object was changed."""
 
 
 class KeysUnavailable(TransientError):
-    """The data keys of a privacy zone, or the wrapping key that they are under, cannot be had for now."""
+    """The data keys of a privacy zone, or the wrapping key that encrypts them, are unavailable."""
 
 
 class KeysDamaged(KeysUnavailable):
-    """A shard of data keys holds none as this version writes them; it is never written over."""
+    """A stored shard of data keys does not have the format of this version. It is never overwritten."""
 
 
 class EmbedderUnavailable(TransientError):
-    """The embedding provider cannot be reached, or fails on this request for now.
+    """The embedding provider is unreachable, or cannot process this request at present.
 
     Attributes:
-        may_be_one_text: True if one of several texts can be the cause, so that the others may succeed without it.
+        may_be_one_text: True if a single text may cause the error, so that the other texts may succeed without it.
     """
 
     may_be_one_text = False
 
 
 class EmbedderFailed(EmbedderUnavailable):
-    """The provider responded, but with an internal error in place of vectors."""
+    """The provider responded with an internal error instead of vectors."""
 
     may_be_one_text = True
 
@@ -341,16 +345,16 @@ class EmbedderAnswerInvalid(EmbedderFailed):
 
 
 class ModelUnavailable(TransientError):
-    """The language model's service cannot be reached, throttles, or does not answer in time."""
+    """The service of the language model is unreachable, throttles calls, or does not respond in time."""
 
 
 class RerankerUnavailable(TransientError):
-    """A cross-encoder is being loaded, fails or takes too long; met within a search, which goes on without."""
+    """A cross-encoder is loading, failed or took too long. The search continues without it."""
 
 
 class OutcomeUnknown(TransientError):
-    """A write was sent and its answer lost: it may have taken effect."""
+    """A write was sent and its response was lost, so it may have taken effect."""
 
 
 class LeadershipLost(TransientError):
-    """This operator may not write any more; whoever leads finishes what it began."""
+    """This process may no longer write, because another operator may lead. The leader completes its work."""

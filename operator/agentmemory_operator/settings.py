@@ -1,4 +1,4 @@
-"""Settings from the environment, read once at the start. What they mean for users: `docs/settings.md`."""
+"""Settings from the environment, read once at startup. `docs/settings.md` describes them for users."""
 
 import re
 from collections.abc import Mapping
@@ -19,45 +19,48 @@ IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
 DEFAULT_API_URL = "http://127.0.0.1:8080"
-# As uids of Kubernetes are, and names that people give.
+# The first matches Kubernetes uids and names that users choose.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Of one connection; each keeps a disk busy, and its verification another time.
+# Limits for one connection. A snapshot keeps a disk busy while it is created, and again while it is verified.
 SNAPSHOTS_AT_ONCE = 4
-# Of one connection; each reads and writes a whole collection, and the engine indexes it.
+# A rebuild reads and writes a whole collection, which the engine then indexes.
 REBUILDS_AT_ONCE = 1
 
 
 class SettingInvalid(ValueError):
-    """An environment variable cannot be used; names it, its value and the way out."""
+    """An environment variable is invalid. The message names it, its value and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the environment decides.
+    """Values of the environment variables, with defaults.
 
     Attributes:
-        qdrant_url: None leaves it to the QdrantConnection objects.
-        max_requests, max_body_mib: of the retrieval API, under way at once.
-        embedding_cache_mib: of vectors that the retrieval API remembers.
-        max_caller_rate: requests a second of one caller; 0 is any number.
-        max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
-        max_rebuild_gib: of disk that one Rebuild may take; 0 leaves it to the size of the server's disk.
-        shared_buckets: those that are opened with the operator's own identity.
-        allowed_hosts: what tenants may have connected to, as `connections.rules.egress` reads it; empty is everything
-            but what is never connected to.
-        api_server: host and port of the cluster's API server; None outside a pod.
-        snapshots_at_once: snapshots under way at once, of the agents of one connection.
-        rebuilds_at_once: rebuilds, likewise.
-        cluster_id: stands for the cluster in markers; None leaves it to kube-system's uid, in development to a file.
-        zone_keys_namespace: where the data keys of privacy zones are kept; empty is nowhere, and zones are refused.
-        exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
-        models: folder of the models of provider fastembed and of the cross-encoders.
-        api_url: the retrieval API that `search` and `remember` ask; None: a development stack that runs here, else
+        qdrant_url: Server for all connections in development. None uses the URLs of the QdrantConnection objects.
+        max_requests: Maximum number of requests that the retrieval API processes at a time.
+        max_body_mib: Maximum size of all request bodies in memory, in MiB.
+        embedding_cache_mib: Size of the API's embedding cache in MiB.
+        max_caller_rate: Requests per second and caller; 0 is unlimited.
+        max_scratch_gib: Size above which snapshots are not verified by a restore; 0 is unlimited.
+        max_rebuild_gib: Disk space that one rebuild may use; 0 leaves only the server's disk as the limit.
+        shared_buckets: Buckets that the operator opens with its own identity.
+        allowed_hosts: Hosts that tenants may name, in the syntax of `connections.rules.egress`. If empty, all hosts are
+            allowed except those that are always forbidden.
+        api_server: Host and port of the cluster's API server; None outside a pod.
+        snapshots_at_once: Maximum number of concurrent snapshots of one connection.
+        rebuilds_at_once: Maximum number of concurrent rebuilds of one connection.
+        cluster_id: Cluster id in ownership markers. None uses the uid of kube-system, in development a file.
+        zone_keys_namespace: Namespace of the data keys of privacy zones. If empty, zones are refused.
+        exports_traces: True if the OTEL_* variables name a collector. The OpenTelemetry SDK reads the other OTEL_*
+            variables.
+        models: Folder with the models of provider fastembed and the cross-encoders.
+        api_url: Retrieval API of `search` and `remember`. None uses a running development stack, else
             `DEFAULT_API_URL`.
-        place: folder for what `agentmemory dev` keeps of this person's; None where neither HOME nor XDG_DATA_HOME says.
-        secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
-        is_in_cluster: decides the defaults of `auth`, `log_format` and `secret_hosts`.
+        place: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is set.
+        secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
+        is_in_cluster: True in a pod. Decides the defaults of `auth`, `max_caller_rate`, `log_format` and
+            `secret_hosts`.
     """
 
     qdrant_url: str | None = None
@@ -91,11 +94,11 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> "Settings":
-        """The settings; a variable that is empty counts as not set.
+        """Read the settings; an empty variable counts as unset.
 
         Raises:
-            SettingInvalid: a value is none of those allowed, one that another demands is missing, or a name is nearly
-                that of a setting.
+            SettingInvalid: If a value is not allowed, a value that another setting requires is missing, or the name of
+                an unknown variable is close to that of a setting.
         """
         _check_names(environ)
         settings = cls._read(environ)
@@ -152,7 +155,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One line of the table in `docs/settings.md`; the defaults are outside and in a cluster."""
+    """A row of the table in `docs/settings.md`, with the defaults outside and inside a cluster."""
 
     name: str
     default: str = ""
@@ -198,7 +201,7 @@ _NEAR = 0.8
 
 
 def _check_names(environ: Mapping[str, str]) -> None:
-    """Refuse typing errors; what is near none is another's, as what Kubernetes sets for each Service."""
+    """Reject misspelt names. Other unknown names pass, for example those that Kubernetes sets for each Service."""
     known = [name.removeprefix(_PREFIX) for name in _BY_NAME if name.startswith(_PREFIX)]
     for name in sorted(environ):
         if name.startswith(_PREFIX) and name not in _BY_NAME:
@@ -234,7 +237,7 @@ def _names(environ: Mapping[str, str], name: str) -> frozenset[str]:
 
 
 def is_cluster_id(value: str) -> bool:
-    """Whether a text can stand for a cluster in markers."""
+    """Return whether a text is valid as a cluster id."""
     return _CLUSTER_ID.fullmatch(value) is not None
 
 
@@ -259,7 +262,7 @@ def _zone_keys_namespace(environ: Mapping[str, str]) -> str:
 
 
 def _exports_traces(environ: Mapping[str, str]) -> bool:
-    """Whether traces are wanted, by the variables as OpenTelemetry defines them."""
+    """Evaluate the variables as OpenTelemetry defines them."""
     exporter = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     ends = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if (environ.get("OTEL_SDK_DISABLED") or "").lower() == "true" or exporter == "none":
@@ -287,7 +290,7 @@ def _api_server(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _place(environ: Mapping[str, str]) -> Path | None:
-    """As the XDG Base Directory Specification has it: a relative path counts as not set."""
+    """Follow the XDG Base Directory Specification: a relative path counts as unset."""
     for value, below in ((environ.get("XDG_DATA_HOME"), ""), (environ.get("HOME"), ".local/share")):
         if value and Path(value).is_absolute():
             return Path(value, below, "agentmemory")

@@ -1,1 +1,1 @@
-"""Where the outside comes in: Kubernetes events, HTTP, the command line."""
+"""Entry points: the retrieval API over HTTP, the command line, and the operator's handlers of Kubernetes events."""

@@ -1,4 +1,7 @@
-"""Composition root. What a verb needs is imported when it runs: vendor packages take a second and tens of MB."""
+"""Composition root: wires each command to the function that runs it.
+
+The modules of a command are imported when it runs, because vendor packages take about a second and tens of MB.
+"""
 
 import gc
 import io
@@ -56,14 +59,14 @@ def _check_arguments() -> None:
 
 
 def complete_for_kubectl() -> None:
-    """Tell kubectl what may follow a plugin's words; the entry point of `kubectl_complete-agentmemory`."""
+    """Print completions in the form that kubectl expects; the entry point of `kubectl_complete-agentmemory`."""
     sys.argv[0] = PROGRAM
     complete_plugin(sys.argv[1:], run)
 
 
 @contextmanager
 def _ending_at_a_setting() -> Iterator[None]:
-    """End the process in one line where a setting cannot be used."""
+    """Convert SettingInvalid to a one-line message and exit."""
     try:
         yield
     except SettingInvalid as exc:
@@ -71,7 +74,7 @@ def _ending_at_a_setting() -> Iterator[None]:
 
 
 def _prepare(settings: Settings) -> None:
-    """What every verb needs that does more than print."""
+    """Check the egress settings and configure logging; every command that does more than print calls this first."""
     with _ending_at_a_setting():
         _room("egress").policy_of(settings)
     logs = import_module("agentmemory_operator.entrypoints.logs")
@@ -126,14 +129,14 @@ def _verbs(settings: Settings) -> Verbs:
 
 @asynccontextmanager
 async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient]":
-    """Open the client of the API; its errors become ours."""
+    """Open a client of the retrieval API; its errors are raised as AgentMemoryError."""
     client = import_module("agentmemory_client")
     try:
-        made = client.AsyncClient(url, token=token, retries=1)
+        created = client.AsyncClient(url, token=token, retries=1)
     except ValueError as exc:
         raise AgentMemoryError(str(exc)) from exc
     try:
-        async with made as opened:
+        async with created as opened:
             yield opened
     except client.ApiUnreachable as exc:
         raise AgentMemoryError(f"{exc} `{called_as()} dev` starts one on this machine") from exc
@@ -142,9 +145,10 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
 
 
 def _room(name: str) -> ModuleType:
-    """Import what a verb runs.
+    """Import the module of `main` that runs a command.
 
-    What is imported stays. Looking for garbage in it takes a fifth of a start, and is of no use later either.
+    The imported objects stay for the life of the process. Garbage collection among them would take a fifth of the
+    startup time, and later collections need not visit them either.
     """
     gc.disable()
     try:
@@ -155,6 +159,6 @@ def _room(name: str) -> ModuleType:
 
 
 def has_kubernetes(settings: Settings) -> bool:
-    """Whether there is a cluster or a kubeconfig."""
+    """Return whether the process runs in a cluster, or a kubeconfig file exists."""
     kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return settings.is_in_cluster or any(Path(part).is_file() for part in kubeconfig.split(os.pathsep))

@@ -1,4 +1,4 @@
-"""`agentmemory api`."""
+"""Compose the retrieval API, and run it on a cluster for `agentmemory api`."""
 
 import asyncio
 import contextlib
@@ -60,17 +60,17 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.receive import Hooks
 
 API_SERVICE = "agentmemory-api"
-# Where two find the same, the library's says of which kind it is.
+# The library's rules come first: if two rules match the same text, the first names the type of the secret.
 SECRET_RULES = (*library_rules(), *OWN_RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """Where the API runs.
+    """Environment of an API process.
 
     Attributes:
-        signing_keys: where what signs user tokens is kept.
-        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
+        signing_keys: Stores the signing key of user tokens.
+        key_shards: Stores the data keys of privacy zones; None if zones are not supported.
     """
 
     signing_keys: SigningKeys
@@ -79,11 +79,11 @@ class Outside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InCluster(Outside):
-    """A cluster, and what only that has.
+    """Environment of an API process in a cluster.
 
     Attributes:
-        reviews: who knows the tokens of ServiceAccounts.
-        handover_store: where the operator puts what is needed of Secrets.
+        reviews: Validates tokens of ServiceAccounts.
+        handover_store: Contains the Secrets that the operator has copied for the API.
     """
 
     reviews: TokenReviews
@@ -91,14 +91,14 @@ class InCluster(Outside):
 
 
 class Api:
-    """The retrieval half: directory and use cases.
+    """The serving part of a process: agent directory, use cases and HTTP server.
 
     Args:
-        cluster: where API keys, labels of namespaces and the cluster's id are read.
-        open_store: makes the store of an endpoint.
-        meter: what is measured of it and of its stores.
-        place: where it runs; outside of a cluster Secrets are read themselves.
-        namespaces: whose objects are read; none is all.
+        cluster: Reads Secrets, namespace labels and the cluster id.
+        open_store: Opens the points of an endpoint.
+        meter: Measures requests and calls to the stores.
+        place: Environment of the process. Only `InCluster` reads the copied Secrets instead of the original ones.
+        namespaces: Namespaces whose objects are served; empty serves all.
     """
 
     def __init__(
@@ -177,17 +177,17 @@ class Api:
         )
         app = create_app(self.services, guard, self._user_tokens, sources=self.readiness, limits=limits)
         works = (self._identity.run(), self._sweeper.run(), self.readiness.run())
-        beside = [asyncio.create_task(work) for work in works]
+        background = [asyncio.create_task(operation) for operation in works]
         try:
             async with serving(app, host=host, port=port) as url:
                 yield url
         finally:
-            await cancel(*beside)
+            await cancel(*background)
             await self._models.close()
 
 
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
-    """Run the retrieval API on the objects of a cluster."""
+    """Run the retrieval API on the objects of a cluster, until SIGTERM or SIGINT."""
     configuration = await load_configuration(API)
     async with AsyncExitStack() as stack:
         cluster = KubernetesCluster(configuration, cluster_id=settings.cluster_id)

@@ -1,4 +1,4 @@
-"""`agentmemory api --source files`."""
+"""Run the retrieval API on a folder of manifests, for `agentmemory api --source files`."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -21,10 +21,10 @@ from agentmemory_operator.settings import Settings
 
 
 async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path, data: Path) -> None:
-    """Run the retrieval API on a folder of manifests; their collections exist already.
+    """Run the retrieval API on a folder of manifests. It creates no collections: another process must have done so.
 
     Args:
-        data: the folder of who made them, whose id their markers name.
+        data: Data folder of that process. It contains the cluster id in the collections' markers.
     """
     async with AsyncExitStack() as stack:
         identify = partial(find_cluster_id, data)

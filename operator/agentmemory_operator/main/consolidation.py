@@ -1,4 +1,4 @@
-"""What consolidates memories: with one agent's points alone, its own embedder and its own model."""
+"""Open the resources of a consolidation: the points of one agent, its embedder and its language model."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,10 +34,10 @@ OpenLanguageModel = Callable[[ModelSettings, tuple[str, str], Secrets], Awaitabl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationParts:
-    """Opens what a run works with.
+    """Opens the resources of a consolidation run.
 
     Attributes:
-        secrets: where the keys of models and embedders are read, each for its own service.
+        secrets: Reads the keys of models and embedders. Each key is only sent to the hosts that its Secret lists.
     """
 
     points: PointsOnly
@@ -50,7 +50,7 @@ class ConsolidationParts:
 
     @asynccontextmanager
     async def open_store(self, memory: AgentMemory) -> AsyncIterator[OpenNow]:
-        """What opens the agent as it now is, as long as the block runs."""
+        """Open the agent's points; yield a function that opens the agent as it is now, valid inside the block."""
         async with self.points.store_of(memory) as store:
 
             async def open_now() -> Agent:
@@ -59,7 +59,7 @@ class ConsolidationParts:
             yield open_now
 
     async def open_model(self, memory: AgentMemory, settings: ConsolidationSettings) -> LanguageModel:
-        """The model that an object names."""
+        """Open the language model that the settings name."""
         return await self.language_model(settings.model, (memory.metadata.namespace, memory.slug), self.secrets)
 
     async def _open(self, memory: AgentMemory, store: PointStore) -> Agent:
@@ -86,7 +86,7 @@ class ConsolidationParts:
 
 
 def open_models(settings: Settings, stack: AsyncExitStack) -> OpenLanguageModel:
-    """What opens language models, until the stack is closed."""
+    """Return a function that opens language models. The models are closed with the stack."""
     models = Models(settings)
     stack.push_async_callback(models.close)
     return models.open
@@ -94,6 +94,6 @@ def open_models(settings: Settings, stack: AsyncExitStack) -> OpenLanguageModel:
 
 @cache
 def _secret_rules() -> Sequence[SecretRule]:
-    """What is taken out of what is stored; loaded where something is."""
+    """Load the rules for secrets in texts once, and only if an object uses them."""
     library = import_module("agentmemory_operator.adapters.detect_secrets_rules")
     return (*library.library_rules(), *OWN_RULES)

@@ -1,4 +1,4 @@
-"""The folders of `agentmemory dev`: those that are named, else one outside of whatever folder it is started in."""
+"""Choose and create the folders of `agentmemory dev`: the named ones, else folders in the user's data directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +18,24 @@ FIRST_AGENT = "assistant"
 
 @dataclass(frozen=True, slots=True)
 class DevFolders:
-    """Where a stack finds what is declared, and keeps what it makes of it."""
+    """Folders of a development stack.
+
+    Attributes:
+        manifests: Folder of the watched manifests.
+        data: Folder of everything that the stack stores.
+    """
 
     manifests: Path
     data: Path
 
 
 def open_folders(settings: Settings, options: DevOptions) -> DevFolders:
-    """The folders of a stack; those that nobody names are made, the first time with an agent.
+    """Return the folders of a stack; create missing ones, and a first agent in a new manifest folder.
 
     Raises:
-        AgentMemoryError: they cannot be; says the way out.
+        AgentMemoryError: If a folder cannot be created, or there is no data directory. Name one with --data.
     """
-    data = options.data or _usual_data(settings, options)
+    data = options.data or _default_data(settings, options)
     folders = DevFolders((options.manifests or data / MANIFESTS).absolute(), data.absolute())
     try:
         if not data.exists():
@@ -46,7 +51,7 @@ def open_folders(settings: Settings, options: DevOptions) -> DevFolders:
     return folders
 
 
-def _usual_data(settings: Settings, options: DevOptions) -> Path:
+def _default_data(settings: Settings, options: DevOptions) -> Path:
     if options.manifests is not None:
         return DATA
     if settings.place is None:
@@ -57,7 +62,7 @@ def _usual_data(settings: Settings, options: DevOptions) -> Path:
 
 
 def _make_manifests(folder: Path) -> None:
-    # Under its own name only when it is whole: a kill leaves no folder without an agent.
+    # Rename it when it is complete, so that a killed process leaves no folder without an agent.
     draft = folder.with_name(f".{folder.name}.new")
     draft.mkdir(parents=True, exist_ok=True)
     write_file(draft / CONNECTION_FILE, connection_text())
@@ -66,14 +71,14 @@ def _make_manifests(folder: Path) -> None:
 
 
 def check_free(folders: DevFolders, running: tuple[RunningStack, ...]) -> None:
-    """Refuse folders that another stack works on.
+    """Raise if another running stack uses one of the folders.
 
     Raises:
-        AgentMemoryError: says which, and the way out.
+        AgentMemoryError: If one does. The message names the stack and the remedy.
     """
-    ours = {folders.manifests.resolve(), folders.data.resolve()}
+    own_folders = {folders.manifests.resolve(), folders.data.resolve()}
     for stack in running:
-        if ours & {stack.manifests.resolve(), stack.data.resolve()}:
+        if own_folders & {stack.manifests.resolve(), stack.data.resolve()}:
             raise AgentMemoryError(
                 f"{stack} works on {folders.data} or {folders.manifests}: ask that one, stop it, or name other folders"
                 " with --data and --manifests"

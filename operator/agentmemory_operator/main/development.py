@@ -1,4 +1,4 @@
-"""`agentmemory dev` and `agentmemory devserver`."""
+"""Run `agentmemory dev` (dev Qdrant, operator and API in one process) and `agentmemory devserver`."""
 
 import asyncio
 import errno
@@ -45,17 +45,17 @@ from agentmemory_operator.spec.printable import printable
 
 log = logging.getLogger(__name__)
 
-# Of each call before anything is served.
+# Timeout of each call before anything is served, in seconds.
 DEADLINE_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """The server in the place of every connection's.
+    """The Qdrant server that replaces the servers of all connections.
 
     Attributes:
-        name: what it is, for people.
-        is_ours: the dev Qdrant, that only this data folder's collections are expected on.
+        name: Description for output.
+        is_ours: True for the dev Qdrant, which should only contain collections of this data folder.
     """
 
     name: str
@@ -65,10 +65,10 @@ class StandIn:
 
 
 async def run_dev(settings: Settings, options: DevOptions) -> None:
-    """Run dev Qdrant, reconcile of a folder and API in one process, until it is told to stop.
+    """Run the dev Qdrant, the operator on a folder and the API in one process, until SIGTERM or SIGINT.
 
     Raises:
-        AgentMemoryError: the folders cannot be made, or another stack works on them.
+        AgentMemoryError: If the folders cannot be created or another stack uses them, or the port is in use.
     """
     folders, running = open_folders(settings, options), RunningStacks(settings.place)
     check_free(folders, running.find())
@@ -78,12 +78,11 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
         )
         folder, api, operator = await _compose(settings, folders, stand_in, stack)
         works = (operator.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
-        tasks = [asyncio.create_task(work) for work in works]
+        tasks = [asyncio.create_task(operation) for operation in works]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(_serving(api, options.port, running))
         _announce(folders, stand_in.url, api_url, running, stack)
         say_where(folders, stand_in.name, stand_in.url, api_url)
-        # Not waited for: what it cannot say ends nothing.
         telling = asyncio.create_task(say_first_calls(api, api_url, folders, settings.auth))
         stack.push_async_callback(cancel, telling)
         await until_stopped(*tasks)
@@ -92,13 +91,13 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
 async def _compose(
     settings: Settings, folders: DevFolders, stand_in: StandIn, stack: AsyncExitStack
 ) -> tuple[ManifestFolder, Api, Operator]:
-    """The folder in Kubernetes' place, and both halves over it."""
+    """Build the manifest folder, which replaces the Kubernetes API, and the API and the operator on it."""
     data = folders.data
     cluster_id = settings.cluster_id or keep_cluster_id(data)
     tracer = open_tracer(settings, stack, service="agentmemory-dev")
     meter = ApiMeter(tracer)
     folder = ManifestFolder(folders.manifests, implies_connections=True, identify=lambda: cluster_id)
-    # Nobody else writes here, and nobody asks for the counts: what is wanted are the traces.
+    # No lease is needed, because no other process writes here. Nothing reads the call counts: only traces are used.
     watch = CallWatch(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
     egress = egress_of(settings)
     stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
@@ -130,7 +129,7 @@ async def _serving(api: Api, port: int, running: RunningStacks) -> AsyncIterator
     """Serve the API on loopback; yield its URL.
 
     Raises:
-        AgentMemoryError: the port is taken; says by whom where that is known.
+        AgentMemoryError: If the port is in use. The message names the stack that uses it, if known.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -139,15 +138,15 @@ async def _serving(api: Api, port: int, running: RunningStacks) -> AsyncIterator
             if exc.errno != errno.EADDRINUSE:
                 raise
             known = [str(other) for other in running.find() if other.api == f"http://{LOOPBACK}:{port}"]
-            who = known[0] if known else "another program"
+            user = known[0] if known else "another program"
             raise AgentMemoryError(
-                f"port {port} is taken by {who}: give another --port, or 0 for any free one"
+                f"port {port} is taken by {user}: give another --port, or 0 for any free one"
             ) from exc
         yield url
 
 
 def _announce(folders: DevFolders, qdrant: str, api: str, running: RunningStacks, stack: AsyncExitStack) -> None:
-    """Let other commands find what runs; where nothing can be written, they have to be told."""
+    """Register the stack for other commands. If that fails, log that they need --url or --manifests."""
     found = RunningStack(api=api, qdrant=qdrant, manifests=folders.manifests, data=folders.data, pid=os.getpid())
     try:
         stack.enter_context(running.announced(found))
@@ -156,7 +155,7 @@ def _announce(folders: DevFolders, qdrant: str, api: str, running: RunningStacks
 
 
 async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> StandIn:
-    """The server that is named, else the dev Qdrant, begun for as long as the stack is open."""
+    """Return the named server; without one, start the dev Qdrant, which runs until the stack is closed."""
     if url:
         return StandIn("your own server", url, api_key, is_ours=False)
     app = import_devserver().create_app(data)
@@ -165,7 +164,7 @@ async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack
 
 
 async def _warn_of_others(stores: Stores, endpoint: Endpoint, cluster_id: str) -> None:
-    """Log the other clusters that own collections of the dev Qdrant, and how to serve these again."""
+    """Log other clusters that own collections of the dev Qdrant, and how to serve these collections again."""
     server = stores.server(endpoint)
     try:
         names = [name for name in await server.snapshots.collections() if name.startswith(ALIAS_PREFIX)]
@@ -185,10 +184,10 @@ async def _warn_of_others(stores: Stores, endpoint: Endpoint, cluster_id: str) -
 
 
 async def run_devserver(data: Path, port: int, version: str) -> None:
-    """Run only the dev Qdrant server, until it is told to stop.
+    """Run only the dev Qdrant server, until SIGTERM or SIGINT.
 
     Raises:
-        AgentMemoryError: it does not answer as that version, or is not installed.
+        AgentMemoryError: If it cannot emulate the version, or is not installed.
     """
     devserver = import_devserver()
     server = asyncio.create_task(devserver.serve(data, port=port, qdrant_version=version))
@@ -201,10 +200,10 @@ async def run_devserver(data: Path, port: int, version: str) -> None:
 
 
 def import_devserver() -> ModuleType:
-    """Import the dev Qdrant server, a distribution of its own: only the two verbs that need it do.
+    """Import the dev Qdrant server, a separate distribution that only `dev` and `devserver` need.
 
     Raises:
-        AgentMemoryError: it is not installed; says how to get it.
+        AgentMemoryError: If it is not installed. The message has the remedy.
     """
     try:
         return importlib.import_module("qdrant_devserver.server")
@@ -222,7 +221,7 @@ USER, SAID, ASKED = "ada", "Ada drinks tea, never coffee", "what does she drink?
 
 
 def say_where(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str) -> None:
-    """Say where everything is."""
+    """Print folders and URLs."""
     say(f"Manifests {printable(str(folders.manifests))}, watched; the status of each object in .status there")
     say(f"Data {printable(str(folders.data))}")
     say(f"{stand_in} is used for every QdrantConnection, whatever its URL")
@@ -231,7 +230,7 @@ def say_where(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str)
 
 
 async def say_first_calls(api: Api, api_url: str, folders: DevFolders, auth: AuthMode) -> None:
-    """Once an agent answers, say how it is asked; where none is declared, how one is. Then wait for ever."""
+    """Print example calls once an agent is ready, after a hint if none is declared. Then wait until cancelled."""
     while api.readiness.why_not_ready() is not None:
         await asyncio.sleep(LOOK_S)
     if not api.services.directory.list():
@@ -246,11 +245,11 @@ async def say_first_calls(api: Api, api_url: str, folders: DevFolders, auth: Aut
 
 
 async def _first_agent(directory: AgentDirectory) -> str:
-    """The first agent by name that answers, and makes vectors of texts itself."""
+    """Wait for the first agent, by name, that can be opened and embeds texts itself; return its slug."""
     look_s = LOOK_S
     while True:
         for settings in directory.list():
-            # Not yet, or not as its object stands: the log says why.
+            # Not ready, or its object is invalid. The log has the reason.
             with suppress(AgentMemoryError):
                 if not (await directory.open(settings.slug)).takes_vectors:
                     return settings.slug
@@ -259,7 +258,7 @@ async def _first_agent(directory: AgentDirectory) -> str:
 
 
 def first_calls(agent_url: str, *, has_token: bool) -> list[str]:
-    """Two calls for a shell: one that stores a memory, one that finds it."""
+    """Return two shell commands: the first stores a memory, the second finds it."""
     headers = "-H 'Content-Type: application/json'"
     if has_token:
         headers += ' -H "Authorization: Bearer $AGENTMEMORY_TOKEN"'

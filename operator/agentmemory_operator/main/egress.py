@@ -1,4 +1,4 @@
-"""Where this process may connect: one policy for every URL that a tenant can write."""
+"""Build the policy for outgoing connections, which covers every URL that a tenant can write."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -10,15 +10,15 @@ from agentmemory_operator.settings import SettingInvalid, Settings
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.http.egress import Egress
 
-# What the cluster's own name server calls the API server, whatever address pods are told.
+# DNS name of the API server inside the cluster. Pods reach it in addition to the address in their environment.
 API_NAME, API_PORT = "kubernetes.default.svc", 443
 
 
 def policy_of(settings: Settings) -> EgressPolicy:
-    """The policy that the environment asks for.
+    """Build the policy from the settings.
 
     Raises:
-        SettingInvalid: an entry of AGENTMEMORY_ALLOWED_HOSTS is none.
+        SettingInvalid: If an entry of AGENTMEMORY_ALLOWED_HOSTS is malformed.
     """
     try:
         allowed = parse_allowed(settings.allowed_hosts)
@@ -28,10 +28,10 @@ def policy_of(settings: Settings) -> EgressPolicy:
 
 
 def egress_of(settings: Settings) -> "Egress":
-    """What decides where clients connect."""
+    """Build the check that clients apply to each host before they connect."""
     api_servers = [settings.api_server] if settings.api_server else []
     api_servers += [(API_NAME, API_PORT)] if settings.is_in_cluster else []
-    # Verbs that connect nowhere do not load the client.
+    # Imported here, so that commands without connections do not load the HTTP client.
     egress: Egress = import_module("agentmemory_operator.adapters.http.egress").Egress(
         policy_of(settings), api_servers=tuple(dict.fromkeys(api_servers))
     )
@@ -39,10 +39,10 @@ def egress_of(settings: Settings) -> "Egress":
 
 
 def beside_api_server(settings: Settings, url: str) -> Settings:
-    """The settings of a process that talks to an API server, to which nothing else of it connects.
+    """Return the settings with the API server's host and port, to which no tenant URL may connect.
 
     Args:
-        url: of the API server, as the kubeconfig or the pod has it.
+        url: URL of the API server from the kubeconfig or the pod.
     """
     place_of = import_module("agentmemory_operator.adapters.http.egress").place_of
     return replace(settings, api_server=place_of("the API server's URL", url))

@@ -1,4 +1,4 @@
-"""Embedders, opened with the keys that their sources name."""
+"""Open embedders with the API keys that their sources name."""
 
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -17,10 +17,10 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, Emb
 
 @runtime_checkable
 class ClosableEmbedder(Protocol):
-    """An embedder with connections."""
+    """An embedder with open connections."""
 
     async def aclose(self) -> None:
-        """Close them."""
+        """Close the connections."""
         ...
 
 
@@ -28,7 +28,7 @@ class Embedders:
     """Opens embedders.
 
     Args:
-        meter: measures their calls.
+        meter: Measures their calls.
     """
 
     def __init__(self, settings: Settings, meter: EmbeddingMeter) -> None:
@@ -37,24 +37,25 @@ class Embedders:
         self._own_key = None if settings.is_in_cluster else settings.openai_api_key
         self._meter = meter
         self._egress = egress_of(settings)
-        # Those whose Secret has changed are no more.
+        # Weak references: an embedder is dropped when its key changes.
         self._built: WeakSet[ClosableEmbedder] = WeakSet()
 
     async def close(self) -> None:
-        """Close the connections of all that were opened."""
+        """Close the connections of all embedders."""
         for embedder in list(self._built):
             await embedder.aclose()
 
     async def open(
         self, source: EmbeddingSource, settings: EmbeddingSettings, *, namespace: str, secrets: Secrets
     ) -> Embedder:
-        """The embedder of a source.
+        """Open the embedder of a source. It reads its key again when the service rejects the key.
 
         Args:
-            namespace: where the Secret lies that the source may name.
+            namespace: Namespace of the Secret that the source may name.
 
         Raises:
-            SpecInvalid: its key is not there, or not for the service, or the provider has no such model or size.
+            SpecInvalid: If the key does not exist, its Secret does not list the host, or the provider lacks the model
+                or size.
         """
 
         def make(api_key: str | None) -> Embedder:

@@ -1,4 +1,4 @@
-"""Language models, opened with the keys that their objects name."""
+"""Open language models with the API keys that their objects name."""
 
 from functools import partial
 from importlib import import_module
@@ -24,9 +24,9 @@ Owner = tuple[str, str]
 
 
 class Models:
-    """Opens language models; one that was opened serves later calls of its agent, with its connections.
+    """Opens language models, and caches up to `MAX_OPEN` of them by agent and settings.
 
-    Connections are closed by themselves a few seconds after their last use.
+    Connections close by themselves a few seconds after their last use.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -34,24 +34,24 @@ class Models:
         self._own_key = None if settings.is_in_cluster else settings.openai_api_key
         self._egress = egress_of(settings)
         self._opened: LRUCache[tuple[Owner, ModelSettings], LanguageModel] = LRUCache(MAX_OPEN)
-        # Those whose Secret has changed are no more.
+        # Weak references: a model is dropped when its key changes.
         self._built: WeakSet[OpenAIChat] = WeakSet()
 
     async def close(self) -> None:
-        """Close the connections of all that were opened."""
+        """Close the connections of all models."""
         self._opened.clear()
         for model in list(self._built):
             await model.aclose()
 
     async def open(self, settings: ModelSettings, owner: Owner, secrets: Secrets) -> LanguageModel:
-        """The model of an agent.
+        """Open the language model of an agent.
 
         Args:
-            secrets: where its key is read, for its service alone.
+            secrets: Reads the key. It is only sent to the hosts that its Secret lists.
 
         Raises:
-            SpecInvalid: its key is not there, or not for the service, or none is named where one is needed.
-            TransientError: the key cannot be read now.
+            SpecInvalid: If the key does not exist, its Secret does not list the host, or a required key is not named.
+            TransientError: If the key cannot be read now.
         """
         place = owner, settings
         if found := self._opened.get(place):
@@ -61,7 +61,7 @@ class Models:
 
     async def _open(self, settings: ModelSettings, namespace: str, secrets: Secrets) -> LanguageModel:
         def make(api_key: str | None) -> LanguageModel:
-            # The client library takes a second to import: only who uses it pays.
+            # The client library takes a second to import, so only its users do.
             chat = import_module("agentmemory_operator.adapters.language_model.openai_chat")
             options = chat.ChatOptions(
                 model=settings.model, api_key=api_key, base_url=settings.base_url, timeout_s=settings.timeout_s

@@ -1,4 +1,4 @@
-"""`agentmemory operator`."""
+"""Compose the operator from its parts, and run it for `agentmemory operator`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -78,18 +78,18 @@ from agentmemory_operator.webhooks.deliver import Webhooks
 from agentmemory_operator.zones.upkeep import KeyUpkeep
 
 HEALTH_PORT = 8081
-# Of one namespace on one connection; each keeps a disk busy.
+# For one namespace on one connection. Each restore keeps a disk busy.
 RESTORES_AT_ONCE = 4
 
 
 class Operator:
-    """The reconcile half: table, queues and passes over one cluster.
+    """The reconciling part of a process: object table, work queues and passes for one cluster.
 
     Args:
-        settings: how much is done at once, and of what size.
-        periods: when what is looked at again.
-        tracer: traces passes.
-        publish: told of the claims after each change.
+        settings: Limits on concurrency and sizes.
+        periods: Intervals between passes and probes.
+        tracer: Traces the passes.
+        publish: Called with all claims after each change of them.
     """
 
     def __init__(
@@ -111,29 +111,29 @@ class Operator:
         self.meter = OperatorMeter(self.table, tracer=tracer)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, place_of=self.table.place_of)
         self.queues = Queues(self.queue, WorkQueue(self._pass, place_of=self.table.place_of))
-        self.handover = self._hand_over(ports.handover_store) if ports.handover_store else None
+        self.handover = self._make_handover(ports.handover_store) if ports.handover_store else None
         self.signing_key = ports.signing_key
-        self._claims = self._keep_claims(publish)
+        self._claims = self._make_claims(publish)
         self._asking = TakeoverRequests(self.table)
         storages = Storages(secrets, ports.objects, shared=ports.shared_buckets, namespace_of=self.table.namespace_of)
         copies = Copies(storages)
         self.snapshot_passes, self.snapshots = self._make_snapshots(copies)
-        self._mirror, restored = self._mirror_erasures(storages)
+        self._mirror, restored = self._make_mirror(storages)
         self._make_restores(copies, restored)
         self._sweepers = self._make_sweepers(restored)
         reports = RebuildReports(self.table, cluster, self._clock)
         self._stores = PointStores(self.table, secrets, ports.points, namespaces=cluster)
-        self.cleaning = self._clean_up(reports)
-        self.webhooks = self._tell_webhooks()
-        self.upkeep, self.consolidating = self._look_after_keys(), self._consolidate(reports)
-        self._rebuilds = self._rebuild(reports)
+        self.cleaning = self._make_cleaning(reports)
+        self.webhooks = self._make_webhooks()
+        self.upkeep, self.consolidating = self._make_upkeep(), self._make_consolidation(reports)
+        self._rebuilds = self._make_rebuilds(reports)
         self._passes = self._make_passes()
         self.feed = OperatorFeed(
             *(self.table, self.queues, self._forget_connection), heard=self.snapshots.heard, gone=self._claims.heard
         )
 
     def _connect(self) -> tuple[Connections, Servers]:
-        """Reach stores, and whole servers, as snapshots and restores need them."""
+        """Build the openers of stores, and of whole servers for snapshots and restores."""
         connections = Connections(self.table, self._ports.secrets, self._ports.collections, namespaces=self._cluster)
         connections.capacity.fresh_s = self.periods.capacity_s
         connections.most_rebuild_bytes = self._settings.max_rebuild_gib << 30 or None
@@ -145,22 +145,20 @@ class Operator:
         )
         return connections, servers
 
-    def _hand_over(self, store: HandoverStore) -> Handover:
-        """Give the retrieval API what it needs of Secrets."""
+    def _make_handover(self, store: HandoverStore) -> Handover:
         return Handover(
             *(store, self._ports.secrets, self.connections, QdrantTokens(), self._clock),
             notices=SecretNotices(self.table, self._cluster),
         )
 
-    def _keep_claims(self, publish: Callable[[ClaimSet], None]) -> Claims:
-        """Write down which namespace a slug belongs to."""
+    def _make_claims(self, publish: Callable[[ClaimSet], None]) -> Claims:
         return Claims(
             *(self._ports.claim_store, self.table, self.connections, self._cluster.cluster_id, self.queues.request),
             publish=publish,
         )
 
     def _make_snapshots(self, copies: Copies) -> tuple[SnapshotPasses, SnapshotSchedule]:
-        """Make snapshots, on a schedule too, and remove those that no rule keeps."""
+        """Build snapshot passes, and the schedule with its retention rules."""
         passes = SnapshotPasses(
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
             prover=Verification(self._scratch, self._settings.max_scratch_gib << 30 or None, copies.open_copy),
@@ -168,19 +166,19 @@ class Operator:
             scratch=self._scratch,
             asking=self._asking,
         )
-        self._work_on(MEMORY_SNAPSHOT, passes.run, width=self._settings.snapshots_at_once)
+        self._add_queue(MEMORY_SNAPSHOT, passes.run, width=self._settings.snapshots_at_once)
         schedule = SnapshotSchedule(self.table, self._cluster, self._clock, self.queues.request, passes.removal)
         return passes, schedule
 
     def _make_sweepers(self, restored: RestoredErasures) -> tuple[ScratchSweeper, PreviousSweeper]:
-        """Remove what nobody needs any more: scratch collections, and what restores replaced."""
+        """Build the sweepers of scratch collections and of collections that restores have replaced."""
         return (
             ScratchSweeper(self.table, self.servers, self._scratch),
             PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored.erasures),
         )
 
-    def _mirror_erasures(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:
-        """Keep a copy of every erasure; return what does, and what makes them again in what is restored."""
+    def _make_mirror(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:
+        """Build the mirror, which copies each erasure to object storage, and its replay after restores."""
         erasures = Erasures(self._clock)
         mirror = ErasureMirror(
             *(self.table, self.servers, storages, erasures, self._clock), cluster_id=self._cluster.cluster_id
@@ -188,7 +186,6 @@ class Operator:
         return mirror, RestoredErasures(self.table, self.servers, erasures, mirror)
 
     def _make_restores(self, copies: Copies, restored: RestoredErasures) -> None:
-        """Restore snapshots."""
         restores = RestorePasses(
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
             sources=RestoreSources(self.table, self.servers, copies, HttpsFiles(self._ports.egress)),
@@ -199,22 +196,21 @@ class Operator:
             erasures=restored,
             asking=self._asking,
         )
-        self._work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
+        self._add_queue(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
 
     async def _open_agent(self, settings: AgentSettings) -> Agent:
-        """An agent of which only the collection is used."""
-        # Nothing embeds here.
+        """Open an agent to read and write its points. Its embedder only accepts vectors and is not used."""
         embedder = CallerVectors(settings.embedding.dimensions)
         store = await self._stores.store_for(settings)
         least_epoch = self.table.claims.least_epoch(settings.slug)
         agent = await open_collection(
             store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, least_epoch=least_epoch
         )
-        # The API's writers set how long a write may take.
+        # The change log is complete only up to the start of the longest write; writers of the API set this limit.
         return replace(agent, write_s=self._stores.timeout_of(settings) + TIMES.most_wait_s)
 
-    def _clean_up(self, reports: RebuildReports) -> Cleaning:
-        """Make cleanups; of what is being rebuilt none begins."""
+    def _make_cleaning(self, reports: RebuildReports) -> Cleaning:
+        """Build cleanups; none starts while the object is being rebuilt."""
         return Cleaning(
             *(self.table, self._open_agent, self._cluster, self._clock),
             cleanup=Cleanup(self._clock),
@@ -222,8 +218,8 @@ class Operator:
             is_rebuilding=reports.is_under_way,
         )
 
-    def _consolidate(self, reports: RebuildReports) -> Consolidating:
-        """Make fewer and better memories of many, where a model is named."""
+    def _make_consolidation(self, reports: RebuildReports) -> Consolidating:
+        """Build consolidations, which merge memories with a language model; none starts during a rebuild."""
         ports, clock = self._ports, self._clock
         parts = ConsolidationParts(
             points=PointsOnly(self.connections, ports.points, QdrantTokens(), clock),
@@ -239,15 +235,14 @@ class Operator:
             is_rebuilding=reports.is_under_way,
         )
 
-    def _tell_webhooks(self) -> Webhooks:
-        """Tell webhooks what happened."""
+    def _make_webhooks(self) -> Webhooks:
         return Webhooks(
             *(self.table, self._open_agent, self._ports.secrets, HttpWebhookSender(self._ports.egress), self._clock),
             request=self.queues.request,
         )
 
-    def _look_after_keys(self) -> KeyUpkeep:
-        """See that the keys of privacy zones are there, and under the wrapping key in force."""
+    def _make_upkeep(self) -> KeyUpkeep:
+        """Build the upkeep of zone keys: it creates missing ones and rewraps them for a new wrapping key."""
         return KeyUpkeep(
             *(self.table, self._cluster, self._clock, self.queues.request, self._ports.secrets),
             shards=self._ports.key_shards,
@@ -255,8 +250,8 @@ class Operator:
             settled_s=self.periods.keys_settle_s,
         )
 
-    def _rebuild(self, reports: RebuildReports) -> Rebuilds:
-        """Carry out rebuilds; of what is being cleaned up no alias moves."""
+    def _make_rebuilds(self, reports: RebuildReports) -> Rebuilds:
+        """Build rebuilds; no alias moves while a cleanup or consolidation changes the object's memories."""
         return Rebuilds(
             table=self.table,
             servers=self.servers,
@@ -266,7 +261,7 @@ class Operator:
             locks=self._locks,
             open_embedder=self._ports.embedder,
             steps=rebuild_steps(
-                self._locks, *(one.schedule.is_changing for one in (self.cleaning, self.consolidating))
+                self._locks, *(runner.schedule.is_changing for runner in (self.cleaning, self.consolidating))
             ),
             abandon=abandon,
             reports=reports,
@@ -292,19 +287,19 @@ class Operator:
             rebuilds=self._rebuilds,
         )
 
-    def _work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
-        """Work on another kind too.
+    def _add_queue(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
+        """Register the passes of another kind.
 
         Args:
-            run: does one pass over an object of the kind; as the handler of a WorkQueue.
-            width: passes at a time of the objects of one namespace on one connection.
+            run: Runs one pass over an object of the kind, as the handler of a WorkQueue.
+            width: Maximum number of concurrent passes of one namespace on one connection.
         """
         passes = partial(self.meter.measure, run=run)
         self.queues.add(kind, WorkQueue(passes, place_of=self.table.place_of, width=width))
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """All collectors of the operator."""
         return [
             *self.meter.metrics(self.queue),
             *self.cleaning.meter.metrics,
@@ -317,12 +312,12 @@ class Operator:
         ]
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Load the claims, then run all queues and sweepers until cancelled."""
         await self._claims.load()
         queues = self.cleaning.schedule.queue, self.consolidating.schedule.queue, self.webhooks.queue, self.upkeep.queue
         async with asyncio.TaskGroup() as group:
-            for work in (self.queues, self.snapshots, self._claims, *queues, self._rebuilds.queue):
-                group.create_task(work.run())
+            for part in (self.queues, self.snapshots, self._claims, *queues, self._rebuilds.queue):
+                group.create_task(part.run())
             for sweep in (*self._sweepers, self._mirror):
                 group.create_task(sweep.run())
 
@@ -335,7 +330,7 @@ class Operator:
 
 
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
-    """Run the operator until it is told to stop, or loses the lease."""
+    """Run the operator until SIGTERM or SIGINT, or until it loses the lease."""
     configuration = await load_configuration(OPERATOR)
     settings = beside_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:
@@ -377,7 +372,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
 
 
 async def _serve_health(probes: Probes, settings: Settings, options: OperatorOptions, stack: AsyncExitStack) -> None:
-    """Serve probes and metrics in a cluster, and wherever a port is named."""
+    """Serve probes and metrics if the process runs in a cluster or a port is set."""
     port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port
     if port is not None:
         app = create_health_app(probes)

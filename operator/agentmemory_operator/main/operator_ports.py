@@ -1,4 +1,4 @@
-"""What an operator has of the outside, and what it opens of its cluster: it writes only while it leads."""
+"""Declare the outside services that an operator uses, and open the ones that require the leader lease for writes."""
 
 import socket
 from collections.abc import Callable
@@ -32,24 +32,24 @@ from agentmemory_operator.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPorts:
-    """What an operator has of the outside.
+    """Outside services of an operator.
 
     Attributes:
-        cluster: where status, finalizers and events are written.
-        secrets: where API keys are read.
-        claim_store: where it is written down which namespace a slug belongs to.
-        handover_store: where the retrieval API finds what it needs of Secrets; None where it reads them itself.
-        signing_key: what makes the key of user tokens; None where the API makes it itself.
-        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
-        collections: makes the store of an endpoint.
-        points: makes the store of an endpoint's points.
-        server: opens the server of an endpoint.
-        objects: opens a bucket of an object storage.
-        shared_buckets: that this process's own identity opens for whoever has no Secret, each namespace its own keys;
-            None is all of them, and every key.
-        embedder: opens what embeds for rebuilds and consolidations.
-        language_model: opens what reads memories.
-        egress: what objects may name that is connected to.
+        cluster: Writes statuses, finalizers and events.
+        secrets: Reads API keys.
+        claim_store: Stores which namespace each slug belongs to.
+        handover_store: Stores the Secrets that the retrieval API needs; None if the API reads the original Secrets.
+        signing_key: Creates the signing key of user tokens; None if the API creates it.
+        key_shards: Stores the data keys of privacy zones; None if zones are not supported.
+        collections: Opens the collections of an endpoint.
+        points: Opens the points of an endpoint.
+        server: Opens the whole server of an endpoint.
+        objects: Opens a bucket of an object storage.
+        shared_buckets: Buckets that namespaces may use without a Secret, through the identity of this process. Each
+            namespace has its own key prefix. None allows all buckets and keys, for development.
+        embedder: Opens embedders for rebuilds and consolidations.
+        language_model: Opens the language models of consolidations.
+        egress: Policy for connections to hosts that objects name.
     """
 
     cluster: Cluster
@@ -69,7 +69,7 @@ class OperatorPorts:
 
 
 def open_leadership(configuration: Configuration, options: OperatorOptions, stack: AsyncExitStack) -> Leadership:
-    """The leadership by the lease, under a name that no other process has."""
+    """Create the leadership on the Lease, with an identity that no other process has."""
     lease = KubernetesLease(configuration, options.lease_namespace or own_namespace())
     stack.push_async_callback(lease.close)
     return Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
@@ -83,7 +83,7 @@ def open_led_cluster(
     options: OperatorOptions,
     stack: AsyncExitStack,
 ) -> KubernetesCluster:
-    """The cluster's objects."""
+    """Open the cluster; each write requires the lease."""
     cluster = KubernetesCluster(
         configuration,
         before_write=leadership.check,
@@ -98,14 +98,14 @@ def open_led_cluster(
 def open_led_transport(
     configuration: Configuration, leadership: Leadership, stack: AsyncExitStack
 ) -> KubernetesTransport:
-    """What Secrets and claims are written through."""
+    """Open the transport that writes Secrets and claims; each write requires the lease."""
     transport = KubernetesTransport(configuration, before_write=leadership.check, writing=leadership.writing)
     stack.push_async_callback(transport.close)
     return transport
 
 
 def led_calls(leadership: Leadership, calls: Counter, tracer: Tracer) -> CallWatch:
-    """What is done around each control call to Qdrant."""
+    """Return the hooks around control calls to Qdrant: lease checks, a call counter and traces."""
     return CallWatch(
         before_write=leadership.check,
         count_call=lambda method, outcome: calls.labels(method, outcome).inc(),

@@ -1,4 +1,4 @@
-"""What every verb that serves shares: how it ends, where it listens, what it says and traces."""
+"""Shared parts of the commands that run a server: shutdown, listen address, output and traces."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 
 
 async def until_stopped(*tasks: asyncio.Task[None]) -> None:
-    """Wait for SIGTERM or SIGINT; a task that ends before is an error and ends the process."""
+    """Wait for SIGTERM or SIGINT. If a task ends before, re-raise its error, or return if it has none."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -26,24 +26,24 @@ async def until_stopped(*tasks: asyncio.Task[None]) -> None:
 
 
 def default_host(settings: Settings) -> str:
-    """Every address in a cluster, loopback elsewhere."""
+    """Return all interfaces in a cluster, loopback elsewhere."""
     return EVERYWHERE if settings.is_in_cluster else LOOPBACK
 
 
 def say(line: str) -> None:
-    """Print a line that people, and scripts that start us, wait for."""
+    """Print a line to stdout and flush it; users and scripts wait for these lines."""
     print(line, flush=True)
 
 
 def open_tracer(settings: Settings, stack: AsyncExitStack, *, service: str) -> Tracer:
-    """What makes traces, closed with the stack.
+    """Open the tracer, which is closed with the stack. It does nothing unless traces are configured.
 
     Raises:
-        AgentMemoryError: Traces are wanted, but the SDK is not installed.
+        AgentMemoryError: If traces are configured and the OpenTelemetry SDK is not installed.
     """
     if not settings.exports_traces:
         return NO_TRACES
-    # The SDK is imported only where traces are wanted.
+    # Import the SDK only if it is used.
     try:
         from agentmemory_operator.adapters.otlp_tracer import OtlpTracer
     except ModuleNotFoundError as exc:

@@ -1,4 +1,4 @@
-"""What carries rebuilds out: their steps, and what embeds for them."""
+"""Wire rebuilds: the steps, and the embedders of their targets."""
 
 from collections.abc import Callable
 
@@ -27,10 +27,10 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 
 
 class RebuildEmbedders:
-    """Opens what embeds for rebuilds; what was opened once serves every later run, with its connections.
+    """Opens embedders for rebuilds. An opened embedder and its connections are reused until `close`.
 
     Args:
-        secrets: where keys are read, in the namespace of their object, for their service alone.
+        secrets: Reads the keys, in the namespace of the object. A key is only sent to the hosts that its Secret lists.
     """
 
     def __init__(self, settings: Settings, secrets: Secrets) -> None:
@@ -41,10 +41,10 @@ class RebuildEmbedders:
         self.close = self._embedders.close
 
     async def open(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
-        """The embedder of a rebuild's target.
+        """Open the embedder of a rebuild's target collection.
 
         Raises:
-            RebuildPaused: it cannot be opened before somebody has mended something.
+            RebuildPaused: If the object or its Secret must be corrected first.
         """
         settings, namespace = effective_embedding(memory), memory.metadata.namespace
         opened = self._opened.get((namespace, source, settings))
@@ -66,10 +66,11 @@ class RebuildEmbedders:
 
 
 def rebuild_steps(locks: AliasLocks, *is_changed: Callable[[Key], bool]) -> dict[RebuildStep, StepWork]:
-    """What is done in each step but the first.
+    """Return the operation of each step except the first.
 
     Args:
-        is_changed: each tells whether memories of an object are being removed or merged: no alias moves meanwhile.
+        is_changed: Functions that return whether an object's memories are being removed or merged. Until that ends, the
+            alias is not moved.
     """
     converge = Convergence()
     move = Move(locks, lambda task: any(is_busy(key_of_memory(task.memory)) for is_busy in is_changed))
@@ -86,5 +87,5 @@ def rebuild_steps(locks: AliasLocks, *is_changed: Callable[[Key], bool]) -> dict
 
 
 async def abandon(server: Server, record: RebuildRecord) -> None:
-    """Take back what a rebuild that is given up did to its source."""
+    """Undo the changes that a cancelled rebuild has made to its source collection."""
     await restore_source(server, record.source)

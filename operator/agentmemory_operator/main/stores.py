@@ -1,4 +1,4 @@
-"""Stores and clusters, opened for as long as a verb runs."""
+"""Open stores and clusters for the time that a command runs."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 
 class Stores:
-    """Opens stores and closes them all at the end.
+    """Opens stores, and closes them all with the stack.
 
     Args:
-        url, api_key: a server in the place of every connection's, for development.
-        watch: what is done around each control call; what it does before a write, it does for points too.
-        meter: told of each call for points.
-        egress: says what connections and buckets may name; the server in their place is not of an object.
+        url: Server that replaces those of all connections, for development.
+        api_key: API key of that server.
+        watch: Hooks around control calls. Its checks before a write apply to point calls too.
+        meter: Measures calls to points.
+        egress: Policy for the hosts of connections and buckets. It does not apply to `url`, which no object names.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class Stores:
         meter: EngineMeter | None = None,
         egress: Egress = USUAL,
     ) -> None:
-        # Those whose connection has changed are closed by whoever used them, and are no more.
+        # Weak references: the owner of a store closes and drops it when its connection changes.
         self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots | QdrantShardSnapshots] = WeakSet()
-        # By URL, for as long as a store of it is open.
+        # Keyed by URL; shared by all open stores of the server.
         self._retries: WeakValueDictionary[str, ReadRetries] = WeakValueDictionary()
         stack.push_async_callback(self._close)
         self._url = url
@@ -62,8 +63,8 @@ class Stores:
         self._egress, self._qdrant_egress = egress, UNCHECKED if url else egress
 
     def collections(self, endpoint: Endpoint) -> "QdrantCollections":
-        """The control store of an endpoint."""
-        # Qdrant's client takes 90 MiB and a second: the API, which has no use for it, does without (docs/adr/0004).
+        """Open the control store of an endpoint."""
+        # Import here: Qdrant's client takes 90 MiB and a second, and the API never calls this (docs/adr/0004).
         from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 
         place = self._place(endpoint)
@@ -74,7 +75,7 @@ class Stores:
         return store
 
     def points(self, endpoint: Endpoint) -> PointStore:
-        """The point store of an endpoint."""
+        """Open the point store of an endpoint."""
         place = self._place(endpoint)
         before_write = self._watch.before_write if self._watch else lambda: None
         store = QdrantPoints(
@@ -92,7 +93,7 @@ class Stores:
         return store
 
     def server(self, endpoint: Endpoint) -> Server:
-        """Everything of an endpoint's server."""
+        """Open collections, snapshots and points of an endpoint."""
         place = self._place(endpoint)
         snapshots = _snapshots(place, self._qdrant_egress)
         if self._watch is not None:
@@ -101,7 +102,7 @@ class Stores:
         return Server(place, self.collections(endpoint), snapshots, self.points(endpoint))
 
     def objects(self, bucket: Bucket) -> ObjectStore:
-        """A bucket, which whoever opened it closes."""
+        """Open a bucket; the caller closes it."""
         before_write = self._watch.before_write if self._watch else lambda: None
         return open_objects(bucket, before_write=before_write, egress=self._egress)
 
@@ -114,7 +115,7 @@ class Stores:
 
 
 def load_control_stores() -> None:
-    """Import Qdrant's client, for a thread: it takes seconds, in which a leader's lease would not be renewed."""
+    """Import Qdrant's client. This takes seconds: call it in a thread, so that the lease can be renewed."""
     for store in ("collections", "shard_snapshots"):
         import_module(f"agentmemory_operator.adapters.qdrant.{store}")
 
@@ -133,7 +134,7 @@ def _options(place: Endpoint, egress: Egress) -> "ControlOptions":
 
 
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:
-    """What opens the stores of a verb: of an object's server, or of the one that the environment names."""
+    """Create the stores of a command. Egress is not checked for the server that the environment names."""
     return Stores(stack, egress=UNCHECKED if endpoint.url == settings.qdrant_url else egress_of(settings))
 
 
@@ -159,15 +160,15 @@ async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterato
 
 
 def open_bucket(settings: Settings, bucket: Bucket) -> ObjectStore:
-    """Open a bucket for a verb, which closes it."""
+    """Open a bucket for a command; the caller closes it."""
     return open_objects(bucket, egress=egress_of(settings))
 
 
 def open_objects(
     bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = USUAL
 ) -> ObjectStore:
-    """Open a bucket, which whoever opens it closes."""
-    # 10 MiB of memory that most have no use for.
+    """Open a bucket; the caller closes it."""
+    # Import here: the client takes 10 MiB of memory, and most processes use no bucket.
     from agentmemory_operator.adapters.s3.objects import S3Objects
 
     return S3Objects(bucket, before_write=before_write, egress=egress)
@@ -177,7 +178,7 @@ def open_objects(
 async def open_cluster(
     context: str | None, cluster_id: str | None = None
 ) -> AsyncIterator[tuple[KubernetesCluster, str]]:
-    """Open the cluster of a context, with the context's namespace; `cluster_id` stands for kube-system's uid."""
+    """Open the cluster of a context; yield it and the context's namespace. `cluster_id` replaces kube-system's uid."""
     configuration, namespace = await load_context(context)
     cluster = KubernetesCluster(configuration, cluster_id=cluster_id)
     try:
@@ -201,7 +202,7 @@ async def open_installed(context: str | None) -> AsyncIterator[KubernetesInstall
 async def open_jobs(
     context: str | None, manifests: Path | None, cluster_id: str | None = None
 ) -> AsyncIterator[tuple[JobObjects, str]]:
-    """Open the objects of a folder, else of a context, with the namespace that is meant where none is named."""
+    """Open the objects of a folder or a context; yield them and the default namespace."""
     if manifests is not None:
         # What serves in a cluster reads no folder.
         from agentmemory_operator.adapters.folder.edits import ManifestFiles

@@ -1,4 +1,4 @@
-"""Where operator and API find the keys of privacy zones."""
+"""Open the stores of the data keys of privacy zones, for the operator and the API."""
 
 from collections.abc import Callable
 
@@ -18,17 +18,17 @@ from agentmemory_operator.zones.wrapping import WrappingKeys, read_wrapping_keys
 
 
 def open_key_shards(transport: KubernetesTransport, settings: Settings) -> KeyShards | None:
-    """The shards in a cluster; None where no namespace is named for them."""
+    """Open the key shards of a cluster; None if the settings name no namespace for them."""
     namespace = settings.zone_keys_namespace
     return KubernetesKeyShards(transport, namespace) if namespace else None
 
 
 def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[[str], Secrets]) -> ZoneKeysOf:
-    """What gives the directory of agents their keys.
+    """Return a function that builds the zone keys of an agent.
 
     Args:
-        shards: where they lie; None is nowhere, and no agent has any.
-        secrets_of: where the wrapping key of an agent is read, by its slug.
+        shards: Store of the data keys. None means that no agent has zone keys.
+        secrets_of: Returns the Secrets of the agent with a slug, which contain its wrapping key.
     """
     if shards is None:
         return lambda *_: None

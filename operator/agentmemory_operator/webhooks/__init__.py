@@ -1,1 +1,1 @@
-"""What happened to an agent's memories, sent to whoever its object names; and who has signed what comes in."""
+"""Outgoing webhooks report events of an agent's memories. Incoming hooks authenticate signed requests."""

@@ -1,9 +1,15 @@
-"""Tells webhooks what happened: by the operator that leads, from each agent's change log.
+"""Deliver events from each agent's change log, and its cleanups, to the webhooks that its object declares.
 
-Nothing is queued: what is to be told is read from the log when it is sent. So a URL that is away costs no memory, and
-who is forgotten meanwhile is told to nobody. How far a webhook has come lies in the object's status, which a pass
-writes; what was sent since is sent again by the next operator, under the same ids. A status is the tenant's to forge,
-and says only which of the tenant's own events are sent again, or not.
+Only the leading operator delivers. For each webhook it repeats:
+1. Post an event for the last cleanup in the status, unless it was reported before.
+2. Read the next page of the agent's change log after the webhook's cursor.
+3. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
+4. Request a pass over the object, which writes the cursor into its status.
+
+There is no queue of events, so an unreachable URL costs no memory, and events of an erased user are no longer sent. If
+the process ends before step 4, the next operator sends the same events again, with the same ids.
+
+Tenants can forge the status. A forged cursor only decides which of the tenant's own events are skipped or sent again.
 """
 
 import logging
@@ -34,22 +40,26 @@ log = logging.getLogger(__name__)
 AGENTS_AT_ONCE = 8
 LOOK_S, SOON_S = 10.0, 1.0
 PAGE = 100
-# Of one webhook at a time: others of the agent wait meanwhile.
+# Time after which no further event of a webhook is sent in this turn; the agent's other webhooks wait for it.
 MOST_MS = 20_000
-# What was sent is written down this much later, with what follows it.
+# Delay before a cursor is written to the status, so that one write covers several events.
 WRITTEN_S = 5.0
 
 OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
-"""Gives an agent whose log is read."""
+"""Opens an agent to read its change log."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far one webhook has come.
+    """Delivery state of one webhook.
 
     Attributes:
-        cursor: None before its first look, which begins with what happens from then on.
-        due_ms: no attempt is made before, Unix milliseconds.
+        cursor: Position in the change log. None before the first read, which starts at the current end of the log.
+        cleanup: Time of the last cleanup that was reported, as in `status.lastCleanup`.
+        dropped: Number of events that became too old to be delivered.
+        message: Last failure, None after a success.
+        attempts: Number of consecutive failures.
+        due_ms: Time before which no attempt is made, in Unix milliseconds.
     """
 
     name: str
@@ -63,14 +73,14 @@ class _Progress:
 
     @property
     def status(self) -> Json:
-        """As the object's status tells it."""
-        told = {"name": self.name, "cursor": self.cursor, "cleanup": self.cleanup, "message": self.message}
-        kept = {name: value for name, value in told.items() if value is not None}
+        """The webhook's entry in the object's status."""
+        fields = {"name": self.name, "cursor": self.cursor, "cleanup": self.cleanup, "message": self.message}
+        kept = {name: value for name, value in fields.items() if value is not None}
         return kept | {"delivered": self.delivered, "dropped": self.dropped}
 
 
 class WebhookMeter:
-    """Counts what is sent."""
+    """Counts deliveries and dropped events."""
 
     def __init__(self) -> None:
         self.deliveries = Counter(
@@ -82,16 +92,16 @@ class WebhookMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """All collectors of the meter."""
         return [self.deliveries, self.dropped]
 
 
 @dataclass(slots=True)
 class Webhooks:
-    """Tells the webhooks of all objects, each agent's one after the other.
+    """Delivers the events of all agents. The webhooks of one agent are processed one after the other.
 
     Args:
-        request: asks for a pass over an object, which writes down how far its webhooks have come.
+        request: Requests a pass over an object, which writes the delivery state into its status.
     """
 
     table: ObjectTable
@@ -108,7 +118,7 @@ class Webhooks:
         self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
 
     def note(self, key: Key, memory: AgentMemory) -> Json:
-        """Take in an object as a pass saw it; return what its status says of webhooks."""
+        """Schedule delivery for an object that a pass has read; return the `webhooks` field of its status."""
         hooks = memory.spec.webhooks or ()
         if not hooks:
             self._forget(key)
@@ -123,14 +133,14 @@ class Webhooks:
     def _progress(self, key: Key, memory: AgentMemory, hook: Webhook) -> _Progress:
         known = self._known.setdefault((key, memory.metadata.uid), {})
         if hook.name not in known:
-            there: Sequence[Json] = memory.status.get("webhooks") or ()
-            told: Json = next((one for one in there if one.get("name") == hook.name), {})
-            fields = {name: told[name] for name in ("cursor", "cleanup", "delivered", "dropped") if told.get(name)}
+            reported: Sequence[Json] = memory.status.get("webhooks") or ()
+            stored: Json = next((entry for entry in reported if entry.get("name") == hook.name), {})
+            fields = {name: stored[name] for name in ("cursor", "cleanup", "delivered", "dropped") if stored.get(name)}
             known[hook.name] = _Progress(hook.name, **fields)
         return known[hook.name]
 
     async def _look(self, key: Key) -> float | None:
-        """Tell an object's webhooks what happened; return after how many seconds to look again."""
+        """Deliver an object's pending events; return the seconds until the next read."""
         memory = owned_memory(self.table, key)
         if memory is None:
             self._forget(key)
@@ -140,16 +150,16 @@ class Webhooks:
         before = [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]
         agent = await self.open_agent(effective_settings(memory))
         for hook in memory.spec.webhooks:
-            await self._tell(agent, memory, hook, self._progress(key, memory, hook))
+            await self._deliver_to(agent, memory, hook, self._progress(key, memory, hook))
         if before != [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]:
             self.request(key, after_s=WRITTEN_S)
         return jittered(LOOK_S)
 
-    async def _tell(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:
+    async def _deliver_to(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:
         if self.clock.now_ms() < progress.due_ms:
             return
         try:
-            failure = await self._send_on(agent, memory, hook, progress)
+            failure = await self._send_pending(agent, memory, hook, progress)
         except (LeadershipLost, TransientError):
             raise
         except AgentMemoryError as error:
@@ -161,8 +171,8 @@ class Webhooks:
         progress.due_ms = self.clock.now_ms() + round(retry_s(progress.attempts) * 1000)
         progress.message = failure[:1024]
 
-    async def _send_on(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
-        """Send what a webhook was not told yet; return why it goes no further, None where it has been told all."""
+    async def _send_pending(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
+        """Deliver all pending events of a webhook; return the message of a failure, else None."""
         slug, until_ms = memory.slug, self.clock.now_ms() + MOST_MS
         if progress.cursor is None:
             progress.cursor = Position(agent.epoch, settled_ms(agent)).encode(slug)
@@ -191,7 +201,7 @@ class Webhooks:
         return None
 
     async def _send(self, memory: AgentMemory, hook: Webhook, progress: _Progress, event: WebhookEvent) -> str | None:
-        """Send one event that the webhook asks for, unless it is too old; return why it was not taken."""
+        """Post an event if the webhook subscribes to it and it is recent enough; return the message of a failure."""
         if event.name not in hook.events:
             return None
         if event.at_ms < self.clock.now_ms() - KEPT_MS:
@@ -212,7 +222,7 @@ class Webhooks:
 
 
 async def _read(agent: Agent, progress: _Progress) -> Sequence[Change]:
-    """What follows in the log; where the cursor is none of it, the log is read from now on."""
+    """Read the next page. If the cursor is invalid, move it to the current end of the log and return nothing."""
     try:
         page = await read_changes(agent, ChangesRequest(limit=PAGE, cursor=progress.cursor))
     except RequestInvalid:

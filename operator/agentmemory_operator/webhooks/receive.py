@@ -1,4 +1,7 @@
-"""Who sends to a hook: whoever has its key, which is read once in a while."""
+"""Authenticate signed requests to the hooks that an AgentMemory declares.
+
+The signing key is in a Secret and is cached for 10 s per hook.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,31 +16,31 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.webhooks.rules.events import is_signed, key_of
 
-# Strangers who send what is not signed have a Secret read no more often.
+# Unsigned requests of strangers cause at most one read of a hook's Secret in this time.
 KEY_KNOWN_MS = 10_000
 MAX_KEYS = 1_000
 
 
 @dataclass(slots=True)
 class Hooks:
-    """Knows what was signed with the key of a hook.
+    """Finds hooks and verifies signatures of their requests.
 
     Attributes:
-        secrets_of: the Secrets of one agent, by slug.
+        secrets_of: Returns the Secrets of the agent with a slug.
     """
 
     directory: AgentDirectory
     secrets_of: Callable[[str], Secrets]
     clock: Clock
-    # When each was read; None where there is no key.
+    # Read time in Unix milliseconds, and the key; None if the Secret has no usable key.
     _keys: dict[tuple[str, str, Hook], tuple[int, bytes | None]] = field(default_factory=dict, init=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def find(self, slug: str, name: str) -> tuple[AgentSettings, Hook]:
-        """The agent and its hook.
+        """Return the settings of the agent and its hook.
 
         Raises:
-            NotFound: there is no such agent, or it has no such hook: nobody learns which.
+            NotFound: If the agent or the hook does not exist. The message does not reveal which.
         """
         try:
             settings = self.directory.settings(slug)
@@ -49,10 +52,11 @@ class Hooks:
         raise NotFound(f"there is no hook {name[:64]!r} of an agent {slug[:64]!r}: see spec.hooks of its object")
 
     async def check(self, settings: AgentSettings, hook: Hook, headers: Mapping[str, str], body: bytes) -> None:
-        """Pass where a message was signed with the hook's key, just now.
+        """Raise unless a request has a valid signature of the hook's key and a recent timestamp.
 
         Raises:
-            Unauthenticated: it was not, or there is no key.
+            Unauthenticated: If the signature is invalid, the time is more than five minutes from now, or the hook has
+                no usable key.
         """
         key = await self._key(settings, hook)
         if key is None or not is_signed(key, headers, body, self.clock.now_ms() // 1000):
@@ -74,5 +78,5 @@ class Hooks:
         try:
             return key_of(await self.secrets_of(settings.slug).read(settings.namespace, ref.name, ref.key, to=NOWHERE))
         except AgentMemoryError:
-            # Nobody is told who is not known: the object's conditions say what is wrong.
+            # An unauthenticated caller gets no details. The object's conditions report the fault of the Secret.
             return None

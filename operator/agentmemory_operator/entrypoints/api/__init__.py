@@ -1,5 +1,6 @@
-"""The retrieval API over HTTP: requests in, use cases, answers out. `app.create_app` puts it together.
+"""The retrieval API over HTTP. `app.create_app` builds the application.
 
-`memories`, `transfer` and `identity` hold routes with the requests that they read; `load` what all of them may take
-up at once. What every route shares lies here: bodies, fields, answers, problems, the OpenAPI document.
+The packages `memories`, `transfer` and `identity` have the routes and their request models. `load` limits the resources
+that requests use, and `mcp` serves the tools for language models. The modules of this package are shared by all routes:
+body parsing, field types, response rendering, problems and the OpenAPI document.
 """

@@ -1,4 +1,4 @@
-"""Answers about agents, as the document describes them."""
+"""Response models of agents, for the OpenAPI document."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ class AgentOut(Answer):
 
 
 class AgentsOut(Answer):
-    """Every agent."""
+    """All agents that the caller may read."""
 
     results: list[AgentOut]
 

@@ -1,6 +1,6 @@
-"""What callers get: values of the use cases as JSON, in the form that they ask for; `schemas` describes it.
+"""Render the results of use cases as JSON in the requested format; `schemas` has the response models.
 
-Rendered without response models, which would cost more than the engine's own work.
+The JSON is built without response models, because validating them would cost more than Qdrant's own work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,17 +46,17 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
 
 NAME_MAX = 64
 _KNOWN = tuple(MemoryOut.model_fields)
-# Its priority is computed, not read.
+# Computed, not stored.
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _HINTS = get_type_hints(MemoryOut, include_extras=True)
 _TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
 _ABSENT = {name: getattr(MemoryRecord, RENAMED.get(name, name), None) for name in _MEMORY}
-# By attribute of a record. When somebody changed a memory last is computed: counts change its own `updated_at`.
+# Maps attributes of a record to field names. `updated_at` is computed, because access counts change the stored one.
 _NAMES = {RENAMED.get(name, name): name for name in _MEMORY if name != "updated_at"}
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
-# Those of the models that are not in force are null.
+# Fields of the scoring models. Those of a model that is not used are null.
 _MODEL_FIGURES = (
     *("weights", "utility_norm", "confidence_share"),
     *("confidence", "priority", "horizons", "importance", "expression"),
@@ -64,17 +64,17 @@ _MODEL_FIGURES = (
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """The answer as JSON."""
+    """Build a JSON response."""
     return Response(orjson.dumps(content), status, media_type="application/json", headers=headers)
 
 
 def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
-    """`MemoryOut`.
+    """Render a `MemoryOut`.
 
     Args:
-        agent: whose settings give its priority; None leaves that out.
+        agent: Agent with the settings that give the priority. None renders a null priority.
     """
-    # A record that was read holds what differs from the defaults.
+    # Attributes of a record that have the default value are missing in its `vars`.
     rendered = _ABSENT | {_NAMES[name]: value for name, value in vars(record).items() if name in _NAMES}
     rendered["updated_at"] = record.last_changed_at
     for name in _TIMES:
@@ -91,7 +91,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
 
 
 def check_name(value: str) -> str:
-    """Refuse what no memory has, with what may have been meant."""
+    """Reject an unknown field name, and suggest the nearest one."""
     if value in _KNOWN:
         return value
     near = nearest(value, _KNOWN)
@@ -109,7 +109,7 @@ FieldName = Annotated[
 
 
 class Shown(BaseModel):
-    """What a caller wants to see of memories."""
+    """Which fields of memories to return, and in which format."""
 
     fields: Annotated[list[FieldName], Field(max_length=len(_KNOWN))] = Field(
         default=[], description="Only these fields of each memory. Default: all."
@@ -119,12 +119,12 @@ class Shown(BaseModel):
     )
 
     def of(self, record: MemoryRecord, agent: Agent) -> Json:
-        """The memory, as far as it is asked for."""
+        """Render a memory with the requested fields."""
         rendered = memory(record, agent)
         return {name: rendered[name] for name in self.fields} if self.fields else rendered
 
     def shown(self, memory: Json) -> Json:
-        """A memory, with what an answer says beside it, in the form that is asked for."""
+        """Apply the requested format to a rendered memory and the additional fields of its result."""
         shown: Json = _compact(memory) if self.format == "compact" else memory
         return shown
 
@@ -136,7 +136,7 @@ def _compact(value: Any) -> Any:
     match value:
         case dict():
             return {
-                # What callers stored is theirs, to the last digit.
+                # Values that callers stored keep all digits and nulls.
                 name: part if name in _STORED_AS_GIVEN else _compact(part)
                 for name, part in value.items()
                 if part is not None
@@ -149,13 +149,13 @@ def _compact(value: Any) -> Any:
 
 
 def search(answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
-    """`SearchOut`."""
+    """Render a `SearchOut`."""
     return {
         "results": [view.shown(_found(found, answer, agent, view)) for found in answer.results],
         "generation": answer.generation,
         "total_candidates": answer.total_candidates,
         "removed_by_threshold": answer.removed_by_threshold,
-        # Nothing is at or below the least that there is.
+        # NO_GATE is the lowest threshold and excludes nothing.
         "threshold": answer.threshold if answer.threshold > NO_GATE else None,
         "min_similarity": least if (least := answer.ranking.min_similarity) > NO_GATE else None,
         "candidates": answer.candidates and _candidates(answer.candidates),
@@ -165,7 +165,7 @@ def search(answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
 
 
 def stored(result: StoredMemory) -> Json:
-    """`StoredOut`."""
+    """Render a `StoredOut`."""
     return {
         "id": result.id,
         "event": result.event,
@@ -176,48 +176,48 @@ def stored(result: StoredMemory) -> Json:
 
 
 def item_stored(put: Put) -> Json:
-    """`ItemStoredOut`."""
+    """Render an `ItemStoredOut`."""
     message = _PUT_MESSAGES[put.outcome]
     stored = {"success": True, "memory_id": put.memory_id, "key": put.key, "message": message}
     return stored | {"warnings": put.warnings}
 
 
 def page(found: MemoryPage, agent: Agent, view: Shown = WHOLE) -> Json:
-    """`PageOut`."""
+    """Render a `PageOut`."""
     results = [view.shown(view.of(record, agent)) for record in found.records]
     return {"results": results, "next_cursor": found.next_cursor}
 
 
 def history(found: History, agent: Agent) -> Json:
-    """`HistoryOut`."""
+    """Render a `HistoryOut`."""
     return {"results": [memory(record, agent) for record in found.records], "truncated": found.is_truncated}
 
 
 def tree(found: MemoryTree, agent: Agent) -> Json:
-    """`TreeOut`."""
+    """Render a `TreeOut`."""
     return {"root": _node(found.root, agent), "truncated": found.is_truncated}
 
 
 def working(records: Sequence[MemoryRecord], agent: Agent) -> Json:
-    """`WorkingOut`."""
+    """Render a `WorkingOut`."""
     slots = agent.settings.working_memory_slots
     return {"results": [memory(record, agent) for record in records], "slots": slots}
 
 
 def kept(result: KeptMemory, agent: Agent) -> Json:
-    """`KeptOut`."""
+    """Render a `KeptOut`."""
     evicted = None if result.evicted is None else memory(result.evicted, agent)
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
 def ended(result: SessionEnd) -> Json:
-    """`EndedOut`."""
+    """Render an `EndedOut`."""
     counts = result.ended.counts
     return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
 
 
 def stats(found: Statistics, user_id: str | None) -> Json:
-    """`StatsOut`."""
+    """Render a `StatsOut`."""
     states = {state: found.of_state(state) for state in STATES}
     return {
         "user_id": user_id,
@@ -231,7 +231,7 @@ def stats(found: Statistics, user_id: str | None) -> Json:
 
 
 def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
-    """`AgentOut`; an agent is ready when its memories could be counted."""
+    """Render an `AgentOut`. `memories` is None if the agent is not ready."""
     return {
         "agent": settings.slug,
         "namespace": settings.namespace,
@@ -243,7 +243,7 @@ def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
 
 
 def agent_detail(agent: Agent, *, memories: int) -> Json:
-    """`AgentDetailOut`."""
+    """Render an `AgentDetailOut`."""
     ranking, source = agent.settings.ranking, agent.source
     types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
     return agent_line(agent.settings, memories=memories) | {
@@ -265,7 +265,7 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
 
 
 def agents(lines: Sequence[Json]) -> Json:
-    """`AgentsOut`."""
+    """Render an `AgentsOut`."""
     return {"results": lines}
 
 
@@ -303,7 +303,7 @@ def _terms(terms: ScoreTerms, ranking: Ranking) -> Json:
 
 
 def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
-    """The terms of the model; the weighted one's stand by themselves."""
+    """Render the terms of the scoring model. The weighted model has fields of its own, others share `terms`."""
     if ranking.model is None:
         factor = {"confidence_factor": None}
         return {**factor, **terms.terms, "weights": asdict(ranking.weights), "terms": None, "variables": None}
@@ -320,12 +320,12 @@ def _match(found: Hit) -> Json:
     return matched | {"evidence": match.evidence, "fused": match.fused}
 
 
-def _candidates(looked: Candidates) -> Json:
+def _candidates(candidates: Candidates) -> Json:
     return {
-        "scored": looked.scored,
-        "below_threshold": looked.below_threshold,
-        "eligible": looked.eligible,
-        "exact": looked.is_exact,
+        "scored": candidates.scored,
+        "below_threshold": candidates.below_threshold,
+        "eligible": candidates.eligible,
+        "exact": candidates.is_exact,
     }
 
 

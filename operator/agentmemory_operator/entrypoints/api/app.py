@@ -1,4 +1,4 @@
-"""The application: routes, errors, health, and what runs beside the requests."""
+"""Build the FastAPI application: routes, error handlers, probes, metrics and background tasks."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, render
 from agentmemory_operator.runtime.tasks import cancel
 
-# In the order in which a request's path is compared: what is asked most comes first.
+# Paths are matched in this order, so the routers with the most requests come first.
 ROUTERS = (
     routes.searching,
     routes.agents,
@@ -86,14 +86,14 @@ log = logging.getLogger(__name__)
 
 
 class SourceState(Protocol):
-    """What the process serves from."""
+    """State of the source of objects, for the readiness probe and the staleness header."""
 
     def why_not_ready(self) -> str | None:
-        """What keeps every agent from being served."""
+        """Return the reason why no agent can be served, or None."""
         ...
 
     def age_s(self) -> float:
-        """How old the objects are."""
+        """Return the seconds since the last contact with the source."""
         ...
 
 
@@ -116,21 +116,23 @@ def create_app(
     sources: SourceState = ALWAYS_READY,
     limits: Limits | None = None,
 ) -> FastAPI:
-    """The application.
+    """Build the application.
 
-    While it runs it flushes the access counts; when it stops, after the last request, once more. Beside that it distils
-    conversations.
+    While it runs, it writes access counts and distils conversations in the background. On shutdown, after the last
+    request, it writes the remaining counts.
 
     Args:
-        user_tokens: pass beside what the guard lets pass.
-        sources: what the process serves from.
-        limits: how much is served at once.
+        user_tokens: Accepted in addition to the credentials that the guard accepts.
+        sources: State of the source of objects.
+        limits: Limits on concurrent requests and their memory.
     """
-    pressure, beside = Pressure(limits or Limits()), UserTokenGuard(guard, user_tokens)
-    app = _bare_app(partial(Edge, guard=beside, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s))
+    pressure, user_guard = Pressure(limits or Limits()), UserTokenGuard(guard, user_tokens)
+    app = _bare_app(
+        partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s)
+    )
     app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
-        # Not included: the framework would look for the route anew at each level, twice.
+        # Not `include_router`: the framework would match each route twice, once per level.
         app.router.routes.extend(router.routes)
     _add_root(app)
     _add_probes(app, sources)
@@ -146,10 +148,10 @@ def create_app(
 
 
 class _Application(FastAPI):
-    """The framework's application with `Edge` in the place of its outer layers, which would only pass each request on.
+    """FastAPI with `Edge` instead of its outer middleware layers, which would only pass each request on.
 
     Args:
-        edge: wraps what answers.
+        edge: Wraps the inner ASGI application.
     """
 
     def __init__(self, edge: Callable[[ASGIApp], ASGIApp], **options: Any) -> None:
@@ -157,13 +159,12 @@ class _Application(FastAPI):
         self._edge = edge
 
     def build_middleware_stack(self) -> ASGIApp:
-        """All that a request passes on its way to the routes."""
         inner = AsyncExitStackMiddleware(self.router)
         return self._edge(ExceptionMiddleware(inner, handlers=self.exception_handlers))
 
 
 def _bare_app(edge: Callable[[ASGIApp], ASGIApp]) -> FastAPI:
-    """The application, with nothing of the framework's own beside the routes that are added."""
+    """Create the application without any routes of the framework."""
     return _Application(
         edge,
         title=openapi.TITLE,
@@ -173,7 +174,7 @@ def _bare_app(edge: Callable[[ASGIApp], ASGIApp]) -> FastAPI:
         redoc_url=None,
         docs_url=None,
         generate_unique_id_function=openapi.operation_id,
-        # The framework's spans would export query parameters, user IDs included. `Edge` makes ours.
+        # The framework's spans would export query parameters, including user ids. `Edge` creates the spans instead.
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
 
@@ -181,11 +182,11 @@ def _bare_app(edge: Callable[[ASGIApp], ASGIApp]) -> FastAPI:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services = app.state.services
-    beside = {
+    background = {
         "writing access counts stopped": services.access_counts.run(),
         "distilling conversations stopped": services.distilling.run(),
     }
-    tasks = [_begin(work, broken) for broken, work in beside.items()]
+    tasks = [_start_task(task, failure_message) for failure_message, task in background.items()]
     try:
         yield
     finally:
@@ -193,24 +194,24 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.mcp.close()
 
 
-def _begin(work: Coroutine[Any, Any, None], broken: str) -> asyncio.Task[None]:
-    """Begin what runs beside the requests.
+def _start_task(operation: Coroutine[Any, Any, None], failure_message: str) -> asyncio.Task[None]:
+    """Start a background task.
 
     Args:
-        broken: what is told where it ends by itself.
+        failure_message: Message to log if the task ends with an error.
     """
 
     def report(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            log.error("%s", broken, exc_info=error)
+            log.error("%s", failure_message, exc_info=error)
 
-    task = asyncio.create_task(work)
+    task = asyncio.create_task(operation)
     task.add_done_callback(report)
     return task
 
 
 def _describe_once(app: FastAPI) -> None:
-    """Have the application make its document when it is first asked for."""
+    """Generate the OpenAPI document at its first use, and cache it."""
     described = None
 
     def describe_once() -> dict[str, object]:
@@ -224,14 +225,14 @@ def _describe_once(app: FastAPI) -> None:
 def _add_root(app: FastAPI) -> None:
     @app.get(ROOT, summary="List the entry points", tags=[SERVICE], **describe(RootOut, problems=()))
     async def get_root() -> Response:
-        """Return the paths at which the API begins."""
+        """Return the entry points of the API."""
         return json_response({"links": LINKS})
 
 
 def _add_probes(app: FastAPI, sources: SourceState) -> None:
     @app.get("/healthz", summary="Check liveness", tags=[SERVICE], **describe(HealthOut, problems=()))
     async def get_health() -> Response:
-        """Return 200 while the process answers."""
+        """Return 200 while the process responds."""
         return json_response({"status": "ok"})
 
     @app.get("/readyz", summary="Check readiness", tags=[SERVICE], **describe(HealthOut, problems=(503,)))
@@ -254,7 +255,7 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Collector]) -> None:
 
 
 def gauges_of(pressure: Pressure, sources: SourceState) -> list[Collector]:
-    """What is read when somebody asks."""
+    """Return gauges that are evaluated at each scrape."""
     return [
         LiveGauge(
             "agentmemory_api_requests_in_flight", "Requests in progress.", (), lambda: {(): float(pressure.requests)}
@@ -304,13 +305,13 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def of_parameters(request: Request, error: RequestValidationError) -> Response:
-        # The location starts with where the parameter stands: query, path, header.
-        errors = [one | {"loc": tuple(one["loc"])[1:]} for one in error.errors()]
+        # The location starts with the kind of parameter: query, path or header.
+        errors = [item | {"loc": tuple(item["loc"])[1:]} for item in error.errors()]
         return problem_of(invalid(errors)).response(request.scope[REQUEST_ID])
 
     @app.exception_handler(HTTPException)
     async def of_framework(request: Request, error: HTTPException) -> Response:
-        # The framework names the methods of the first route of the path alone.
+        # The framework's header names only the methods of the first route of the path.
         methods = ", ".join(_methods_of(app, request)) if error.status_code == 405 else ""
         headers = {"Allow": methods} if methods else error.headers
         way_out = f"this path has {methods}" if methods else _other_path(app, request.scope["path"])
@@ -318,16 +319,16 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _other_path(app: FastAPI, path: str) -> str:
-    """Where a path that there is not was likely to lead."""
+    """Return the path that an unknown path was probably meant to be."""
     templates = [route.path_format for route in app.routes if isinstance(route, Route) and route.path != ROOT]
     return f"the nearest path is {nearest_path(path, templates)}"
 
 
 def _methods_of(app: FastAPI, request: Request) -> list[str]:
-    """The methods that the request's path has."""
+    """Return the methods that the request's path supports."""
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     found = [
         method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in app.routes)
     ]
-    # The edge answers it wherever there is a GET.
+    # `Edge` answers HEAD for every path with GET.
     return sorted([*found, "HEAD"]) if "GET" in found else found

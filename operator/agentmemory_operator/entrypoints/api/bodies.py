@@ -1,8 +1,8 @@
-"""From the bytes of a body to a checked model: size, parts, syntax, then every field.
+"""Read, parse and validate request bodies: size, number of parts, JSON syntax, then each field.
 
-Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone surrogates as bad syntax, and reads
-integers beyond 64 bits as floats. A caller is better served with the field's name, so such bodies are read again by the
-standard library, which lets those pass.
+orjson parses a body. It reports NaN, numbers beyond float64 and lone surrogates as syntax errors, and reads integers
+beyond 64 bits as floats. For these bodies the error should name the field, so the standard library parses them again:
+it accepts such values, and they are then located.
 """
 
 import json
@@ -46,10 +46,10 @@ from agentmemory_operator.spec.nearest import did_you_mean, unknown_field
 BODY, PARTS = "body", "parts"
 BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
-# Of a header, or of a key, that is quoted in an error.
+# Maximum length of a quoted header or key in an error.
 SHOWN_CHARS = 100
 
-# Plainer than pydantic's own.
+# These are simpler than pydantic's messages.
 _MESSAGES = {
     "missing": "required",
     "model_type": "must be a JSON object",
@@ -57,7 +57,7 @@ _MESSAGES = {
     "list_type": "must be a list",
     "string_type": "must be a string",
 }
-# By what other memory stores call a field: ours, the first that the request has.
+# Names of fields in other memory stores, and the fields to suggest for them: the first that the model has.
 _CALLED_ELSEWHERE = {
     "text": ("content", "query"),
     "memory": ("content",),
@@ -80,18 +80,18 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """A parsed body, and the values in it that JSON or UTF-8 cannot carry."""
+    """A parsed body, and the locations of values that JSON or UTF-8 cannot represent."""
 
     value: Any
     faults: tuple[tuple[Location, str], ...] = ()
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The whole body, also to one who asks a second time.
+    """Read and cache the whole body; later calls return the cached bytes.
 
     Raises:
-        ProblemRaised: larger than `max_bytes`, whether it says so or just goes on; declared as something else; too
-            slow; or there is no room for it now.
+        ProblemRaised: If the body is larger than `max_bytes`, has another Content-Type than JSON, arrives too slowly,
+            or the process has no capacity for it.
     """
     if (known := request.scope.get(BODY)) is not None:
         return cast(bytes, known)
@@ -114,25 +114,26 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
 
 
 def media_type_of(headers: Mapping[bytes, bytes]) -> str:
-    """What the body is declared as, without parameters and in lower case; empty where it is not."""
+    """Return the media type of the body in lower case without parameters; empty if the header is missing."""
     return headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
 
 
 def not_declared(media_type: str, *, wanted: str) -> ProblemRaised:
-    """The refusal of a body that is declared as something else, or as nothing.
+    """Build the error for a missing or wrong Content-Type.
 
-    A page may send any body to any server, but none that is declared as JSON without asking the server first.
+    The check also prevents cross-site requests: a web page can send any body to any server, but a body declared as JSON
+    only after a preflight request.
     """
-    said = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "Content-Type is missing"
-    return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{said}: send {wanted}"))
+    fault = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "Content-Type is missing"
+    return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{fault}: send {wanted}"))
 
 
 async def hold_parts(request: Request, body: bytes) -> None:
-    """Take up room for what a body will be in memory, before it is parsed.
+    """Reserve memory for the parsed body before it is parsed.
 
     Raises:
-        RequestInvalid: it has too many parts, or is nested too deeply.
-        ProblemRaised: there is no room now.
+        RequestInvalid: If the body has too many parts or is nested too deeply.
+        ProblemRaised: If the process has no capacity now.
     """
     parts = few_parts(body)
     if parts is None:
@@ -144,10 +145,10 @@ async def hold_parts(request: Request, body: bytes) -> None:
 
 
 def take_room(request: Request, parts: int) -> None:
-    """Take up room for the parts of a request's body, once.
+    """Reserve memory for the parts of a request's body. Later calls for the same request do nothing.
 
     Raises:
-        ProblemRaised: there is no room now.
+        ProblemRaised: If the process has no capacity now.
     """
     if PARTS not in request.scope:
         request.scope[HOLD].take(parts * PART_BYTES)
@@ -155,22 +156,22 @@ def take_room(request: Request, parts: int) -> None:
 
 
 def not_readable(error: TooMuch | NoJson) -> RequestInvalid | ProblemRaised:
-    """What a caller is told about a body that is not parsed."""
+    """Convert the error of a body that cannot be parsed to the one for the caller."""
     if isinstance(error, TooMuch):
         return RequestInvalid([FieldError(error.field, str(error))])
     return not_json(str(error))
 
 
 def not_json(reason: str) -> ProblemRaised:
-    """The refusal of a body that is not JSON."""
+    """Build the error for a body that is not JSON."""
     return ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is not JSON: {reason}"))
 
 
 def parse_json(body: bytes) -> ParsedBody:
-    """The document.
+    """Parse a body.
 
     Raises:
-        ProblemRaised: it is not JSON, not even with the three lapses above, or an object has a key twice.
+        ProblemRaised: If it is not JSON, even with the three exceptions above, or an object has a key twice.
     """
     try:
         value = orjson.loads(body)
@@ -195,13 +196,13 @@ def parse_json(body: bytes) -> ParsedBody:
 
 
 def check_keys(body: bytes, value: Any) -> None:
-    """Pass where each object of a body has each key once.
+    """Raise if an object in the body has a key twice.
 
     Args:
-        value: what orjson has made of the body.
+        value: The body as parsed by orjson.
 
     Raises:
-        ProblemRaised: an object has a key twice, of which parsers take either.
+        ProblemRaised: If it has. Parsers differ in which of the values they keep.
     """
     try:
         refuse_repeated_keys(body, value)
@@ -214,10 +215,10 @@ def _key_repeated(error: RepeatedKey) -> ProblemRaised:
 
 
 def check(model: type[Model], document: ParsedBody) -> Model:
-    """The checked model.
+    """Validate a parsed body.
 
     Raises:
-        RequestInvalid: names each wrong field.
+        RequestInvalid: Names each invalid field.
     """
     if document.faults:
         raise RequestInvalid(field_errors_of_faults(document.faults))
@@ -230,13 +231,14 @@ def check(model: type[Model], document: ParsedBody) -> Model:
 async def read_model(
     request: Request, model: type[Model], *, choose: Callable[[Any], type[Model]] | None = None
 ) -> Model:
-    """The checked body of a request of the ordinary size.
+    """Read, parse and validate the body of a request other than a batch.
 
     Args:
-        choose: of several models, that of a body as it was parsed.
+        choose: Selects the model by the parsed body, for routes with several models.
 
     Raises:
-        Forbidden: it names a user, a scope or an author that is not the caller's.
+        Forbidden: If the body names a user, scope or author that the caller may not act for.
+        RequestInvalid: Names each invalid field.
     """
     body = await read_body(request, max_bytes=BODY_MAX_BYTES)
     await hold_parts(request, body)
@@ -247,12 +249,12 @@ async def read_model(
 
 
 def check_names(rights: AgentRights, sent: BaseModel) -> None:
-    """Pass where everybody whom a body names is one whom the caller may name.
+    """Raise unless the caller may act for all users, scopes and authors that a body names.
 
     Raises:
-        Forbidden: it names a user, a scope or an author that is not the caller's.
+        Forbidden: If the caller may not act for one of them.
     """
-    # Asked of the model itself, what it has not would be looked for at length.
+    # `getattr` of a missing attribute is slow on pydantic models.
     given = sent.__dict__
     user_id = given.get("user_id")
     rights.check_users([user_id] if user_id else [])
@@ -261,21 +263,21 @@ def check_names(rights: AgentRights, sent: BaseModel) -> None:
 
 
 def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[FieldError]:
-    """Each fault with its field's name."""
+    """Convert located faults to field errors."""
     return [FieldError(field_name(location), message) for location, message in faults]
 
 
 def invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
-    """Pydantic's errors in outside names; an error of the whole body may say which field it is about."""
-    told = [
+    """Convert pydantic's errors to field errors with public names. An error of the whole body may name its field."""
+    reported = [
         FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, known))
         for error in errors[: RequestInvalid.MAX]
     ]
-    return RequestInvalid(told, more=len(errors) - len(told))
+    return RequestInvalid(reported, more=len(errors) - len(reported))
 
 
 def field_name(location: Location) -> str:
-    """`tags[3]` of `("tags", 3)`; `body` when the whole body is meant."""
+    """Render a location as a field name: `("tags", 3)` as `tags[3]`, the whole body as `body`."""
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:SHOWN_CHARS]}" for part in location)
     return name.removeprefix(".") or "body"
 

@@ -1,6 +1,13 @@
-"""The outermost layer of every request: its id, its measure, who may pass, the log line, and the last answer.
+"""Outermost ASGI layer of the API: request id, authentication, limits, error responses and access log.
 
-Plain ASGI: a `BaseHTTPMiddleware` would cost a task and a queue a request.
+For each request it does the following:
+1. Assign a request id; open the metrics and the trace of the request.
+2. Reject malformed text, and cross-origin requests if no authentication protects the API.
+3. Authenticate the caller and reserve a share of the process's capacity.
+4. Run the application and convert every error to a problem response.
+5. Write the access log.
+
+It is plain ASGI, because Starlette's `BaseHTTPMiddleware` would cost a task and a queue per request.
 """
 
 import logging
@@ -38,17 +45,17 @@ log = logging.getLogger(__name__)
 
 MCP_PATH = "/mcp"
 GUARDED_PREFIXES = ("/v1/", MCP_PATH)
-# Answered whoever asks for whatever else, and small.
+# Small responses without authentication, exempt from the limits.
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-# What else brings a body brings it for nobody.
+# Bodies of requests with other methods are not read.
 WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
-# More than the server keeps for a caller before it waits for it.
+# Larger than the server's write buffer for a connection, so sending waits for the client.
 LARGE_BYTES = 1 << 16
 REQUEST_ID = "request_id"
 STALE_HEADER = "X-AgentMemory-Stale"
-# Settings older than this are served with the header. A watch that lives is heard of every 50 s.
+# Age at which responses get the header. A healthy watch has contact at least every 50 s.
 STALE_S = 60.0
-# What is echoed into headers and logs: visible, short.
+# The id is echoed into headers and logs, so only short visible ASCII is accepted.
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _HOOK = re.compile(r"/v1/agents/[^/]+/hooks/[^/]+")
@@ -56,10 +63,10 @@ SHOWN_PATH = 256
 
 
 class Edge:
-    """Wraps the application.
+    """The outermost ASGI application.
 
     Args:
-        settings_age_s: how old the objects are that are served from.
+        settings_age_s: Returns the seconds since the last contact with the source of objects.
     """
 
     def __init__(
@@ -72,13 +79,13 @@ class Edge:
         self._settings_age_s = settings_age_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection of the server."""
+        """Handle one ASGI connection. Scopes other than HTTP pass through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         method, is_head = scope["method"], scope["method"] == "HEAD"
-        # A copy: the server goes by its own, and sends no body to a HEAD.
-        # White space around the values of headers is no part of them (RFC 9110, 5.5).
+        # A copy, because the server uses the original method to omit the body of a response to HEAD.
+        # Whitespace around header values is not part of them (RFC 9110, 5.5).
         stripped = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         scope = {**scope, "headers": stripped, "method": "GET" if is_head else method}
         headers = dict(stripped)
@@ -103,22 +110,22 @@ class Edge:
             check_text(scope)
             is_guarded = scope["path"].startswith(GUARDED_PREFIXES)
             is_page = not is_guarded and scope["method"] == "GET"
-            # Of clients of MCP its specification demands the check whatever they send.
+            # The MCP specification requires the check for every client.
             demanded: Address | None = "network" if scope["path"] == MCP_PATH else None
             if address := self._guard.serves_anybody_on or demanded:
                 is_local = address == "loopback"
-                if why := why_foreign(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
-                    raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=why))
+                if reason := why_foreign(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
+                    raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=reason))
             serve = self._answer_caller if is_guarded else self._answer_anybody
             await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
             await refusal.problem.response(scope[REQUEST_ID])(scope, receive, exchange)
         except AgentMemoryError as refusal:
-            # Those of the application itself are answered inside.
+            # Errors of the application itself are handled inside.
             await problem_of(refusal).response(scope[REQUEST_ID])(scope, receive, exchange)
         except ClientDisconnect:
             return
-        except Exception:  # the last edge: whatever it is, the caller gets an answer and the log the trace
+        except Exception:  # the outermost handler: the caller gets a response, the log gets the traceback
             log.exception("unexpected error in %s %s, request %s", scope["method"], scope["path"], scope[REQUEST_ID])
             if exchange.status == 0:
                 problem = Problem(type=INTERNAL_ERROR, detail="unexpected error: see the log for this request_id")
@@ -127,15 +134,15 @@ class Edge:
     async def _answer_anybody(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", _: Mapping[bytes, bytes]
     ) -> None:
-        """Answer what needs no caller; probes however much else is asked."""
+        """Serve a path without authentication. Probes are exempt from the limit of such requests."""
         with nullcontext() if scope["path"] in PROBES else self._pressure.stranger():
             await self._app(scope, receive, exchange)
 
     async def _answer_caller(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
-        """Find out who calls, before anything of the body is asked for; then answer within that caller's share."""
-        # Who has signed is known once the body has come: until then the share is that of the address.
+        """Authenticate before the body is read, then serve the request within the caller's share of the capacity."""
+        # A hook's signature can only be checked with the body, so until then the share is that of the client's address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
         authorization = headers.get(b"authorization", b"")
         caller = ANYBODY if is_signed else self._guard.known(authorization)
@@ -157,12 +164,13 @@ class Edge:
 
 @dataclass(slots=True)
 class _Exchange:
-    """The sending side of one request: adds headers, remembers the status.
+    """Sending side of one request: adds headers and records the status.
 
-    A request whose answer is large is not over before the caller has taken it.
+    A large response gets an empty last message, so the request ends only after the client has received most of the
+    response.
 
     Attributes:
-        is_head: no body is sent, and an answer in parts ends with its headers.
+        is_head: True if no body is sent. A streamed response then ends after its headers.
     """
 
     _send: Send
@@ -186,7 +194,7 @@ class _Exchange:
 
 
 def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
-    """Log without the query string, which names users; what is not under `/v1` is asked by machines all the time."""
+    """Log without the query string, which contains user ids. Successes outside `/v1` and `/mcp` log at debug."""
     is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
     level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
     if not log.isEnabledFor(level):
@@ -206,26 +214,26 @@ NAME_HEADERS = {
     name.lower().encode(): name
     for name in ("X-AgentMemory-User", "X-AgentMemory-Agent", "Idempotency-Key", "Last-Event-ID")
 }
-"""The headers whose values are names or keys that callers choose."""
+"""Headers with names or keys that callers choose, by lower-case name."""
 
 SHOWN_CHARS = 64
 
 
 def check_text(scope: Scope) -> None:
-    """Pass where headers that carry names, the path and the query are UTF-8, before anything of them is compared.
+    """Raise unless path, query and the headers of `NAME_HEADERS` are UTF-8. Runs before any of them is compared.
 
-    Servers hand on headers and queries as bytes, the framework reads them as Latin-1, and what is no UTF-8 in a path or
-    a query as U+FFFD: so one user would become another.
+    Servers pass headers and queries as bytes. The framework decodes headers as Latin-1, and replaces invalid UTF-8 in a
+    path or query by U+FFFD. Without the check, the names of different users could become equal.
 
     Raises:
-        ProblemRaised: one of them is not.
+        ProblemRaised: If one of them is not UTF-8.
     """
     for name, value in scope["headers"]:
         if name in NAME_HEADERS and not _is_utf8(value):
             raise _not_utf8(NAME_HEADERS[name], f"the header {NAME_HEADERS[name]}")
     if b"%" in (path := scope.get("raw_path") or b"") and not _is_utf8(unquote_to_bytes(path)):
         raise _not_utf8("path", "the path")
-    # The server itself refuses bytes beyond ASCII in a URL.
+    # The server rejects raw non-ASCII bytes in a URL.
     if b"%" in scope["query_string"]:
         _check_query(scope["query_string"])
 
@@ -245,6 +253,6 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def _not_utf8(field: str, what: str) -> ProblemRaised:
+def _not_utf8(field: str, source: str) -> ProblemRaised:
     error = FieldError(field, "must be valid UTF-8")
-    return ProblemRaised(Problem(type=BAD_REQUEST, detail=f"{what} is not valid UTF-8: encode it", errors=(error,)))
+    return ProblemRaised(Problem(type=BAD_REQUEST, detail=f"{source} is not valid UTF-8: encode it", errors=(error,)))

@@ -1,4 +1,4 @@
-"""What one value of a request may be: types with their bounds, used by the request models and the OpenAPI document."""
+"""Types of request fields with their limits, shared by the request models and the OpenAPI document."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -21,9 +21,9 @@ TAGS_MAX = 64
 SOURCES_MAX = 1_000
 SOURCE_MAX = 66
 TYPE_MAX = 64
-# As many as an agent may have.
+# Equals the maximum number of types of an agent.
 TYPES_MAX = 64
-# The longest spellings of a UUID, of a time and of a scope.
+# Lengths of the longest UUID, time and scope.
 MEMORY_ID_CHARS, TIME_CHARS, SCOPE_CHARS = 36, 35, 69
 NAMESPACE_MAX = 16
 CONTENT_MAX = 65_536
@@ -39,12 +39,12 @@ ZoneName = Literal["SENSITIVE", "PERSONAL", "PROFESSIONAL"]
 
 
 def _refuse(message: str) -> PydanticCustomError:
-    # Given as a value and not as the template, which would read braces.
+    # The message is passed as a value, because pydantic would interpret braces in a template.
     return PydanticCustomError("value", "{message}", {"message": message})
 
 
 def read_time(value: Any) -> int:
-    """Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999."""
+    """Convert an RFC 3339 time with an offset to Unix milliseconds, from 1970 to 9999."""
     try:
         return parse_time(value)
     except ValueError as error:
@@ -52,7 +52,7 @@ def read_time(value: Any) -> int:
 
 
 def parse_importance(value: Any) -> float:
-    """0..1 of a number or a level."""
+    """Convert a number from 0 to 1, or the name of a level, to a number from 0 to 1."""
     if isinstance(value, str) and value in IMPORTANCE_LEVELS:
         return IMPORTANCE_LEVELS[value]
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
@@ -61,24 +61,24 @@ def parse_importance(value: Any) -> float:
 
 
 def header_text(value: Any) -> Any:
-    """The UTF-8 text of a header that the framework has read as Latin-1; `Edge` has checked it."""
+    """Decode the UTF-8 of a header that the framework has decoded as Latin-1. `Edge` has checked it."""
     return value.encode("latin-1").decode() if isinstance(value, str) else value
 
 
 def read_whole(value: Any) -> Any:
-    """The integer that a number without a fraction is, as JSON Schema has it: 5.0 is 5. Anything else as it is."""
+    """Convert a float without fraction to an integer, as in JSON Schema: 5.0 is 5. Return other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def parse_memory_id(value: str) -> str:
-    """The id in the spelling that ids are stored in."""
+    """Convert a memory id to its stored spelling."""
     if not is_id(value.lower()):
         raise _refuse("must be the ID of a memory (a UUID)")
     return value.lower()
 
 
 def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse nesting deeper than other readers of the collection take."""
+    """Reject metadata that is nested deeper than other readers of the collection support."""
     level: list[Any] = [value]
     for _ in range(METADATA_DEPTH_MAX):
         parts = (part for node in level for part in (node.values() if isinstance(node, dict) else node))
@@ -89,7 +89,7 @@ def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_context(value: Any) -> str | dict[str, Any]:
-    """A text that is not blank, or an object that is metadata too."""
+    """Accept a non-blank text, or an object that is valid as metadata."""
     if isinstance(value, dict):
         return check_metadata(value)
     if isinstance(value, str) and 0 < len(value) <= CONTENT_MAX and not is_blank(value):
@@ -98,12 +98,12 @@ def check_context(value: Any) -> str | dict[str, Any]:
 
 
 def drop_repeats(values: list[str]) -> list[str]:
-    """Each value once, in the order of first use."""
+    """Remove duplicates; keep the order of first occurrence."""
     return list(dict.fromkeys(values))
 
 
 def check_user(value: str) -> str:
-    """Refuse what begins as a scope and is none."""
+    """Reject a name that has the prefix of a scope but is not a valid scope."""
     if not is_well_formed(value):
         raise _refuse(
             f"must be {GLOBAL} or {GROUP_PREFIX}NAME, where NAME has at most 63 letters, digits, dots, _ and -"
@@ -112,18 +112,18 @@ def check_user(value: str) -> str:
 
 
 def check_source(value: str) -> str:
-    """Refuse what is neither a known source nor marked as one's own."""
+    """Reject a source that is neither known nor starts with `x-`."""
     if value in SOURCES or re.fullmatch(OWN_SOURCE, value):
         return value
     known = ", ".join(SOURCES)
     raise _refuse(f"must be one of {known}, or x- and a name of your own, for example x-crm; not {value!r}")
 
 
-# Each name in NFC before its length is measured, so that what is checked is what is stored.
+# Names are normalised to NFC before the length check, so the checked value is the stored one.
 _NAME = BeforeValidator(canonical_name)
 Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN), _NAME]
 HeaderName = Annotated[Id, BeforeValidator(header_text)]
-# A ServiceAccount, NAMESPACE/NAME, is longer than other names.
+# Longer than other names, because a ServiceAccount is NAMESPACE/NAME.
 Author = Annotated[str, Field(min_length=1, max_length=AUTHOR_MAX, pattern=NAME_PATTERN), _NAME]
 UserId = Annotated[Id, AfterValidator(check_user)]
 ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN), _NAME]
@@ -136,7 +136,7 @@ AskedTags = Annotated[list[Tag], Field(max_length=TAGS_MAX)]
 Namespace = Annotated[list[Id], Field(max_length=NAMESPACE_MAX)]
 ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=NAMESPACE_MAX)]
 Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=VISIBLE_PATTERN)]
-# How long it may be is said in tokens, by the use case; here only that it fits into a body.
+# The use case limits the tokens; this limit only matches the maximum body.
 ItemText = Annotated[str, Field(min_length=1, max_length=ITEM_CONTENT_MAX, pattern=VISIBLE_PATTERN)]
 MemoryId = Annotated[
     str,
@@ -157,13 +157,13 @@ Importance = Annotated[
         {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "enum": list(IMPORTANCE_LEVELS)}]}
     ),
 ]
-# Size and range depend on the agent: the use cases check them.
-# The first wrong one is told: an answer about 1,536 of them helps nobody.
+# Size and range depend on the agent, so the use cases check them.
+# Only the first invalid number is reported, because a list of 1,536 errors would be useless.
 Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX, fail_fast=True)]
 SourceIds = Annotated[list[MemoryId], Field(max_length=SOURCES_MAX), AfterValidator(drop_repeats)]
 Role = Literal["user", "assistant", "tool", "system"]
 KnowledgeCategory = Literal["brand", "strategy", "meeting", "content", "technical", "relationship", "general"]
-# What a program of its own calls a source does not collide with names that come later.
+# The prefix `x-` separates callers' own names from names that are added to `SOURCES` later.
 Source = Annotated[
     str,
     Field(max_length=SOURCE_MAX),
@@ -183,9 +183,9 @@ Context = Annotated[
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string", "minLength": 1, "maxLength": CONTENT_MAX}]}),
 ]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
-# Read by `memories/rules/criteria_json.py`, which names what is wrong by its path.
+# `memories/rules/criteria_json.py` parses them, and names an invalid condition by its path.
 Filters = dict[str, Any]
 Whole = Annotated[int, BeforeValidator(read_whole)]
 TopK = Annotated[Whole, Field(ge=1, le=MAX_TOP_K)]
-# A score beyond float32 cannot be compared with in the engine.
+# Qdrant cannot compare a score beyond float32.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]

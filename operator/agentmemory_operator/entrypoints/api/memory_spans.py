@@ -35,7 +35,7 @@ OPERATIONS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("POST", f"{_AGENT}/forget"): "delete_memory",
     }
 )
-"""`gen_ai.operation.name` by method and path; the other endpoints read no memories, or are no memory operation."""
+"""`gen_ai.operation.name` by method and path. Other endpoints do not operate on memories."""
 
 
 def memory_span(request: Request, operation: str | None) -> AbstractContextManager[None]:
@@ -45,12 +45,12 @@ def memory_span(request: Request, operation: str | None) -> AbstractContextManag
 
 
 def note_records(request: Request, count: int, *, id: str | None = None, top_k: int | None = None) -> None:
-    """Note what a memory operation returned, stored or removed.
+    """Add the result of a memory operation to its span, if it has one.
 
     Args:
-        count: number of memories.
-        id: of the one memory that the request is about.
-        top_k: number of results that a search was limited to.
+        count: Number of memories that were returned, stored or removed.
+        id: Id of the memory, if the request is about a single one.
+        top_k: Maximum number of results of a search.
     """
     if (span := request.scope.get(SPAN)) is None:
         return

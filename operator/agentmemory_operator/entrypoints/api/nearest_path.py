@@ -1,13 +1,13 @@
-"""The path that a wrong one was likely meant to be, compared part by part with those that the API has."""
+"""Find the API path that an unknown path was probably meant to be, comparing them part by part."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
-# Longer paths are compared with none: comparing takes long, and anybody may ask for any path.
+# Longer paths are not compared: it takes long, and unauthenticated callers can request any path.
 PARTS_MAX, PART_CHARS = 10, 32
-# How alike two names are, of 1 (difflib), that one may be meant by the other.
+# Minimum similarity (difflib, at most 1.0) of two names that may be the same one misspelt.
 _LIKE = 0.7
 _MISSING_COST, _LEFT_OVER_COST, _VALUE_COST, _OTHER_COST, _MAX_COST = 0.5, 0.6, 0.05, 9.0, 1.5
 
@@ -15,10 +15,12 @@ Parts = tuple[str, ...]
 
 
 def nearest_path(path: str, templates: Iterable[str]) -> str:
-    """The path of a template that is most like this one, with this one's values; else the part of it that exists.
+    """Return the path of the most similar template, filled with the values of this path.
+
+    If no template is similar, return the longest prefix of this path that exists.
 
     Args:
-        templates: of paths, with `{name}` for values.
+        templates: Paths with `{name}` for values.
     """
     sent = _parts(path)
     known = [_parts(template) for template in templates]
@@ -33,33 +35,34 @@ def nearest_path(path: str, templates: Iterable[str]) -> str:
 
 
 def _aligned(sent: Parts, template: Parts) -> tuple[float, Parts]:
-    """How far a path is from a template whose last name it has, and the path that the template makes of it.
+    """Align a path with a template; return the cost, and the template filled with the path's values.
 
-    Other names and values of the template may be missing, and parts of the path left over.
+    The template's last name must occur. Its other parts may be missing in the path, and parts of the path may be
+    ignored.
     """
     names = [place for place, part in enumerate(template) if not _is_value(part)]
-    # By how much of the path has been used up.
+    # Cheapest alignment by the number of parts of the path that are used.
     reached: dict[int, tuple[float, Parts]] = {0: (0.0, ())}
     for place, part in enumerate(template):
         following: dict[int, tuple[float, Parts]] = {}
-        _leave_over(reached, sent)
-        for used, (cost, made) in reached.items():
+        _skip_parts(reached, sent)
+        for used, (cost, aligned) in reached.items():
             if place != names[-1]:
-                _offer(following, used, (cost + _MISSING_COST, (*made, part)))
+                _offer(following, used, (cost + _MISSING_COST, (*aligned, part)))
             if used < len(sent):
-                step, told = _step(sent[used], part)
-                _offer(following, used + 1, (cost + step, (*made, told)))
+                step, shown = _step(sent[used], part)
+                _offer(following, used + 1, (cost + step, (*aligned, shown)))
         reached = following
-    _leave_over(reached, sent)
+    _skip_parts(reached, sent)
     return reached.get(len(sent), (_OTHER_COST, ()))
 
 
-def _leave_over(reached: dict[int, tuple[float, Parts]], sent: Parts) -> None:
-    """Let any parts of the path stand for nothing."""
+def _skip_parts(reached: dict[int, tuple[float, Parts]], sent: Parts) -> None:
+    """Allow parts of the path to be ignored, at a cost."""
     for used in range(len(sent)):
         if used in reached:
-            cost, made = reached[used]
-            _offer(reached, used + 1, (cost + _LEFT_OVER_COST, made))
+            cost, aligned = reached[used]
+            _offer(reached, used + 1, (cost + _LEFT_OVER_COST, aligned))
 
 
 def _offer(reached: dict[int, tuple[float, Parts]], used: int, way: tuple[float, Parts]) -> None:

@@ -1,7 +1,7 @@
-"""How the API describes itself: the OpenAPI document, and the page that shows it.
+"""Generate the OpenAPI document and the page that shows it.
 
-Handlers read bodies and render answers themselves, so both are described here by hand. The page `/docs` is Swagger UI
-from an installed package, so that a browser asks this API and nobody else.
+Route functions read bodies and render responses themselves, so both are described here explicitly. The page `/docs` is
+Swagger UI from an installed package, so a browser loads nothing from other servers.
 """
 
 from collections.abc import Sequence
@@ -61,13 +61,13 @@ PLAIN_PARAMETERS = {
     "idempotency-key": "Identifies the request: repeat it with the same key and body to retry safely.",
     "last-event-id": "Cursor of the last event received, to resume a stream.",
 }
-"""Parameters of paths and headers; models describe those of queries."""
+"""Descriptions of path and header parameters. Models describe query parameters."""
 
 JSON = "application/json"
 READ_PROBLEMS = (401, 403, 404, 422, 429, 500, 502, 503)
 SEARCH_PROBLEMS = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503)
 WRITE_PROBLEMS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 502, 503, 504)
-"""Statuses of the errors of an endpoint that reads, that reads by a body, and that writes."""
+"""Error statuses of endpoints that read, read with a body, and write."""
 
 _BODIES = (
     requests.MemoryIn,
@@ -127,7 +127,7 @@ _ANSWERS = (
 )
 
 ASSETS = "/docs/assets"
-# By default the page sends the document to a validation service on the internet.
+# By default, Swagger UI sends the document to a public validation service.
 PARAMETERS = {"validatorUrl": None}
 
 
@@ -140,14 +140,14 @@ def describe(
     headers: dict[str, str] | None = None,
     media_type: str = JSON,
 ) -> dict[str, Any]:
-    """A route's keyword arguments that describe what it takes and gives.
+    """Build the keyword arguments of a route that describe its body and responses.
 
     Args:
-        answer: model of the answer, or of any of several; None for an answer without body.
-        body: model of the body, or of any of several.
-        problems: statuses of the errors that the route may answer.
-        headers: name and meaning of each header of the answer.
-        media_type: of the body, else of the answer.
+        answer: Model of the response, or a tuple of alternatives; None if the response has no body.
+        body: Model of the request body, or a tuple of alternatives.
+        problems: Statuses of the errors that the route may return.
+        headers: Name and description of each response header.
+        media_type: Media type of the request body, or of the response if there is no body.
     """
     responses: dict[int | str, Any] = {code: _problem(code) for code in problems}
     if answer:
@@ -164,7 +164,7 @@ def describe(
 
 
 def router_of(tag: str, route_class: type[APIRoute], *, prefix: str = "/v1/agents") -> APIRouter:
-    """A router whose operations have one tag of `TAGS`, and the names of their functions as IDs."""
+    """Create a router with one tag of `TAGS` for its operations, and function names as operation ids."""
     return APIRouter(
         prefix=prefix,
         tags=[tag],
@@ -175,13 +175,13 @@ def router_of(tag: str, route_class: type[APIRoute], *, prefix: str = "/v1/agent
 
 
 def operation_id(route: APIRoute) -> str:
-    """The ID that generated clients name their method after: `search_memories` is `searchMemories`."""
+    """Return the camel-case operation id, from which generated clients derive method names."""
     first, *words = route.name.split("_")
     return first + "".join(word.capitalize() for word in words)
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document of the application."""
+    """Generate the OpenAPI document of the application."""
     tags = [{"name": name, "description": meaning} for name, meaning in TAGS.items()]
     described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes, tags=tags)
     for methods in described["paths"].values():
@@ -195,13 +195,13 @@ def document(app: FastAPI) -> dict[str, Any]:
     components = described.setdefault("components", {})
     components["schemas"] = _schemas()
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    # Optional: without a token where the API runs with AGENTMEMORY_AUTH=none.
+    # Authentication is optional with AGENTMEMORY_AUTH=none.
     described["security"] = [{"bearer": []}, {}]
     return described
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add the page and what it loads."""
+    """Add the page `/docs` and its assets."""
     folder = Path(str(files(fastapi_offline) / "static"))
     app.mount(ASSETS, StaticFiles(directory=folder))
 
@@ -235,7 +235,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...], *, of: str = "oneOf") -> dict[str, Any]:
-    # What is answered whole fits its shorter description too.
+    # `anyOf`, because a complete response also matches its partial schema.
     if isinstance(model, tuple):
-        return {of: [_ref(one) for one in model]}
+        return {of: [_ref(alternative) for alternative in model]}
     return {"$ref": REF.format(model=model.__name__)}

@@ -1,7 +1,7 @@
-"""Every error answer: which error has which status, and its `application/problem+json` body (RFC 9457).
+"""All error responses: statuses and `application/problem+json` bodies (RFC 9457).
 
-`PROBLEMS` is what `/problems/{name}` serves and what `docs/http-api.md` lists; `error_reasons.py` has the table from
-exceptions to problems.
+`/problems/{name}` serves the entries of `PROBLEMS`, and `docs/http-api.md` lists them. The table from exceptions to
+problems is in `error_reasons.py`.
 """
 
 import math
@@ -27,15 +27,15 @@ from agentmemory_operator.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "/problems/"
-# An object that is wrong changes when somebody edits it: asking more often than this is no use.
+# An invalid object stays invalid until somebody edits it, so more frequent retries are useless.
 MISCONFIGURED_RETRY_AFTER_S = 30.0
-# What a caller sent may be quoted in an error: its answer is to be short, however long that was.
+# Errors may quote input of any length; these limits keep the response small.
 FIELD_MAX, MESSAGE_MAX, DETAIL_MAX = 256, 512, 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """One documented kind of error."""
+    """A documented kind of error."""
 
     name: str
     status: int
@@ -44,7 +44,7 @@ class ProblemType:
 
     @property
     def uri(self) -> str:
-        """The `type` of a problem: a path on the API itself that explains it."""
+        """The `type` of a problem: the path of the page that explains it."""
         return TYPE_PREFIX + self.name
 
 
@@ -220,13 +220,13 @@ PROBLEMS: tuple[ProblemType, ...] = (
 )
 
 _PROBLEM_OF_NAME = {problem.name: problem for problem in PROBLEMS}
-# Errors that the web framework raises by itself.
+# Errors that the web framework raises.
 _PROBLEM_OF_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED, 413: BODY_TOO_LARGE, 422: INVALID_REQUEST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One error answer."""
+    """An error response."""
 
     type: ProblemType
     detail: str
@@ -235,12 +235,12 @@ class Problem:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def body(self, request_id: str, *, errors_max: int = RequestInvalid.MAX) -> dict[str, Any]:
-        """The JSON object of the answer, or of one item of a batch.
+        """Build the JSON object of the response, or of one item of a batch.
 
         Args:
-            errors_max: how many wrong fields are named; where it is less than usual, the detail is as much shorter.
+            errors_max: Maximum number of invalid fields to list. A smaller limit shortens the detail in proportion.
         """
-        told = self.errors[:errors_max]
+        listed = self.errors[:errors_max]
         return {
             "type": self.type.uri,
             "title": self.type.title,
@@ -248,20 +248,20 @@ class Problem:
             "detail": _clean(self.detail, DETAIL_MAX * errors_max // RequestInvalid.MAX),
             "errors": [
                 {"field": _clean(error.field, FIELD_MAX), "message": _clean(error.message, MESSAGE_MAX)}
-                for error in told
+                for error in listed
             ],
-            "more_errors": self.more_errors + len(self.errors) - len(told),
+            "more_errors": self.more_errors + len(self.errors) - len(listed),
             "request_id": request_id,
         }
 
     def response(self, request_id: str) -> Response:
-        """The answer."""
+        """Build the HTTP response."""
         content = orjson.dumps(self.body(request_id))
         return Response(content, self.type.status, media_type=MEDIA_TYPE, headers=dict(self.headers))
 
 
 class ProblemRaised(Exception):
-    """An error of the HTTP side itself: a body, a token or a path that never reaches a use case."""
+    """An error of the HTTP layer, for a request that does not reach a use case."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -269,7 +269,7 @@ class ProblemRaised(Exception):
 
 
 def problem_of(error: AgentMemoryError) -> Problem:
-    """What an error of a use case looks like outside."""
+    """Convert an error of a use case to a problem."""
     type_ = _PROBLEM_OF_NAME[row_of(error)[1]]
     errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
     more = error.more if isinstance(error, RequestInvalid) else 0
@@ -278,10 +278,10 @@ def problem_of(error: AgentMemoryError) -> Problem:
 
 
 def problem_of_status(status: int, headers: Mapping[str, str] | None, way_out: str = "") -> Problem:
-    """The problem for a status that the web framework chose."""
+    """Build the problem for a status that the web framework chose."""
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
-    said = f"{way_out}; " if way_out else ""
-    detail = f"{HTTPStatus(status).phrase}: {said}see /openapi.json, or /docs in a browser"
+    remedy = f"{way_out}; " if way_out else ""
+    detail = f"{HTTPStatus(status).phrase}: {remedy}see /openapi.json, or /docs in a browser"
     return Problem(type=type_, detail=detail, headers=dict(headers or {}))
 
 
@@ -299,6 +299,6 @@ def _headers_of(error: AgentMemoryError) -> dict[str, str]:
 
 
 def _clean(text: str, max_chars: int) -> str:
-    """Shorten, and replace what UTF-8 cannot carry: a lone surrogate may be quoted in the error about it."""
+    """Shorten a text, and replace lone surrogates, which may be quoted in the error about them."""
     shown = text if len(text) <= max_chars else f"{text[: max_chars - 1]}\u2026"
     return shown.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""What callers send: strict models, unknown fields refused. A field stands here only when something acts on it."""
+"""Request models of memories and searches. They are strict, and reject unknown fields."""
 
 from typing import Annotated, Any
 
@@ -47,13 +47,13 @@ from agentmemory_operator.spec.presets.table import Weights
 
 BATCH_MAX = 1_000
 LIST_LIMIT = 50
-# As of the object's own weights: `spec/kinds/cel/scoring.py`.
+# As for the object's weights in `spec/kinds/cel/scoring.py`.
 WEIGHTS_TOLERANCE = 1e-6
 LIST_LIMIT_MAX = 1_000
 
 
 class Body(BaseModel):
-    """A JSON body: strict types, no unknown fields, no numbers that are not finite."""
+    """A JSON body: strict types, no unknown fields, only finite numbers."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -118,7 +118,7 @@ class MemoryIn(Body):
     def new_memory(
         self, *, default_type: str | None, stored_by: str | None = None, idempotency_key: str | None = None
     ) -> IncomingMemory:
-        """What the use case takes."""
+        """Convert to the `IncomingMemory` of the use case."""
         values = self.__dict__ | {"stored_by": stored_by, "idempotency_key": idempotency_key}
         if self.type is None:
             values["type"] = default_type
@@ -134,7 +134,7 @@ class BatchIn(Body):
 
 
 class BatchEnvelope(Body):
-    """A batch whose items are still unchecked, because one bad item does not lose the others."""
+    """A batch with unvalidated items, so that an invalid item does not reject the others."""
 
     memories: Annotated[list[Any], Field(min_length=1, max_length=BATCH_MAX)]
 
@@ -226,10 +226,10 @@ class SearchIn(Body, Shown):
         return self
 
     def search_request(self, *, default_scopes: tuple[str, ...]) -> SearchRequest:
-        """What the use case takes.
+        """Convert to the `SearchRequest` of the use case.
 
         Raises:
-            RequestInvalid: `filters` are wrong.
+            RequestInvalid: If `filters` are invalid.
         """
         selection = Selection(
             user_id=self.user_id,
@@ -256,7 +256,7 @@ _NOT_GIVEN: Any = None
 
 
 def _drop_default(schema: dict[str, Any]) -> None:
-    """Say nothing of a default: what is not sent stays as it is, which no value stands for."""
+    """Remove the default from the schema: an omitted field stays unchanged, which no value can express."""
     del schema["default"]
 
 
@@ -309,7 +309,7 @@ class ChangeIn(Body):
         return sent
 
     def changes(self) -> dict[str, Any]:
-        """What was sent, by payload key."""
+        """Return the sent fields by payload key."""
         return {PAYLOAD_KEYS[name]: getattr(self, name) for name in sorted(self.model_fields_set)}
 
 
@@ -323,42 +323,42 @@ class WorkingIn(Body):
     )
 
     def new_memory(self, *, user_id: str, session_id: str, stored_by: str | None) -> IncomingMemory:
-        """What the use case takes."""
+        """Convert to the `IncomingMemory` of the use case."""
         return IncomingMemory(**dict(self), user_id=user_id, session_id=session_id, stored_by=stored_by)
 
 
 class Parameters(BaseModel):
-    """Query parameters: strings that are read as what they stand for; unknown ones are refused."""
+    """Query parameters. Strings are converted to the field's type; unknown parameters are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class UserParameters(Parameters):
-    """The parameter of every call on one memory."""
+    """Query parameters of requests about one memory."""
 
     user_id: UserId = Field(description="User who owns the memory.")
 
 
 class ChildrenParameters(UserParameters):
-    """Which children to list."""
+    """Query parameters for listing children."""
 
     limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories per page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
 
 class TreeParameters(UserParameters):
-    """How much of a tree."""
+    """Query parameters for reading a tree."""
 
     depth: int = Field(default=8, ge=1, le=32, description="Maximum number of levels below the memory.")
     limit: int = Field(default=100, ge=1, le=LIST_LIMIT_MAX, description="Maximum number of descendants.")
 
     def tree_request(self) -> TreeRequest:
-        """What the use case takes."""
+        """Convert to the `TreeRequest` of the use case."""
         return TreeRequest(user_id=self.user_id, depth=self.depth, limit=self.limit)
 
 
 class StatsParameters(Parameters):
-    """Whose memories to count."""
+    """Query parameters for counting memories."""
 
     user_id: UserId | None = Field(
         default=None, description="User whose memories are counted. Default: all users and scopes."
@@ -366,11 +366,11 @@ class StatsParameters(Parameters):
 
 
 class MemoryParameters(UserParameters, Shown):
-    """Whose memory, and how it is shown."""
+    """Query parameters for reading a memory."""
 
 
 class ListParameters(Parameters, Shown):
-    """Which memories to list."""
+    """Query parameters for listing memories."""
 
     user_id: UserId = Field(description="User whose memories are used.")
     include_scopes: ScopeNames = Field(default=[], description="Shared scope to include; may be repeated.")
@@ -386,7 +386,7 @@ class ListParameters(Parameters, Shown):
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
     def list_request(self) -> ListRequest:
-        """What the use case takes."""
+        """Convert to the `ListRequest` of the use case."""
         selection = Selection(
             user_id=self.user_id,
             scopes=tuple(self.include_scopes),

@@ -1,4 +1,4 @@
-"""What callers get, described for the OpenAPI document. `answers` renders it; a test holds the two together."""
+"""Response models for the OpenAPI document. `answers` renders the JSON; a test checks that both agree."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from agentmemory_operator.memories.rules.entities import EntityKind, EntityRole
 
 
 class Answer(BaseModel):
-    """Part of an answer; every field is always there. It is described alone, so what checks it is not built."""
+    """A response or a part of one; every field is always present. No validator is built, because none is used."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
@@ -316,7 +316,7 @@ class EndedOut(Answer):
 
 
 class LinksOut(Answer):
-    """Paths at which the API begins."""
+    """Paths of the entry points."""
 
     docs: str = Field(description="This API for browsers.")
     openapi: str = Field(description="The OpenAPI document.")

@@ -1,4 +1,4 @@
-"""Answers to callers that ask for `fields` or `format: compact`, described beside the whole ones of `schemas`."""
+"""Response models for requests with `fields` or `format: compact`; `schemas` has those of complete responses."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType, NoneType
@@ -12,18 +12,18 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _drop_default(schema: dict[str, Any]) -> None:
-    """Say nothing of a default: what is left out is left out."""
+    """Remove the default from the schema, because an omitted field is absent."""
     del schema["default"]
 
 
 def _shown(
     model: type[Answer], doc: str, *, always: Collection[str], inner: Mapping[str, Any] = _NOTHING
 ) -> type[Answer]:
-    """The model with fields that may be left out.
+    """Derive a model with optional fields.
 
     Args:
-        always: the fields that may not.
-        inner: types of fields whose parts may be left out too.
+        always: Names of the fields that remain required.
+        inner: Types that replace those of fields with optional parts.
     """
     hints: dict[str, Any] = {**get_type_hints(model, include_extras=True), **inner}
     fields: dict[str, Any] = {}

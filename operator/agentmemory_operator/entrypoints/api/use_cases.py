@@ -1,4 +1,4 @@
-"""What every module of routes needs: the use cases behind them, and how a path names a memory."""
+"""The use cases behind the routes, and helpers that all route modules share."""
 
 from dataclasses import dataclass, field
 from typing import cast
@@ -43,11 +43,11 @@ class Services:
 def compose(
     directory: AgentDirectory, reranker: Reranker, hooks: Hooks, open_model: OpenModel, *, meter: ApiMeter, writer: str
 ) -> Services:
-    """The use cases over the agents of a directory.
+    """Build the use cases for the agents of a directory.
 
     Args:
-        open_model: gives the language model of an agent that has one.
-        writer: names this process in the access counts that it writes; no other process has it.
+        open_model: Opens the language model of an agent that has one.
+        writer: Unique name of this process in the access counts that it writes.
     """
     clock, graphs = hooks.clock, EntityGraphs()
     access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember(meter.models.long_chain)
@@ -67,17 +67,21 @@ def compose(
 
 
 def services_of(request: Request) -> Services:
-    """The use cases of the application that got the request."""
+    """Return the use cases of the application that handles the request."""
     return cast(Services, request.app.state.services)
 
 
 async def open_agent(request: Request, agent: str) -> Agent:
-    """The agent, ready for one use; raises as `AgentDirectory.open`."""
+    """Open an agent for one use. Raises as `AgentDirectory.open`."""
     return await services_of(request).directory.open(agent)
 
 
 def known_id(sent: str) -> str:
-    """The id in its stored spelling; what is no id belongs to no memory."""
+    """Return the id in its stored spelling.
+
+    Raises:
+        NotFound: If it is not a UUID, and therefore no memory's id.
+    """
     if not is_id(sent.lower()):
         raise NotFound(f"there is no memory {sent[:64]!r}: an ID is a UUID")
     return sent.lower()

@@ -1,5 +1,5 @@
-"""The command line: a package for each group of `agentmemory --help`, a module for each verb or family of verbs.
+"""The command line: a package for each group of `agentmemory --help`, a module for each command or family of commands.
 
-A module named `*_view` says how a verb shows what it found. What several groups share lies here, and `servers`, the
-verbs that run something.
+A module `*_view` renders what a command has read. Modules of this package are shared by several groups, except
+`servers`, which has the commands that run a server.
 """

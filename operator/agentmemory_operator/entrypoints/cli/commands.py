@@ -1,4 +1,4 @@
-"""The command line: which verbs there are. A verb is imported when it is run; what it needs, main composes."""
+"""Define all commands. The module of a command is imported when it runs; `main` composes its dependencies."""
 
 import os
 import re
@@ -19,13 +19,13 @@ from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
 
 @dataclass(frozen=True, slots=True)
 class ListedVerb:
-    """Where a verb is.
+    """Entry of a command in the table.
 
     Attributes:
-        panel: how `--help` groups the verbs.
-        help: what it says of this one; a test holds it to what the verb says of itself.
-        adder: module and function that add it to a command line.
-        needs: what of `Verbs` that function takes.
+        panel: Group of the command in `--help`.
+        help: Help text. A test compares it with that of the command itself.
+        adder: Module and function that add the command to a command line.
+        needs: Fields of `Verbs` that the function takes.
     """
 
     panel: str
@@ -157,11 +157,11 @@ _Formatter: Any = typer.Context.formatter_class  # typer does not export its typ
 
 
 class WholeWords(_Formatter):  # type: ignore[misc] # as above
-    """Help that is wrapped between words only, so that an option or a setting can be copied from it."""
+    """Help formatter that wraps only between words, so that options and settings can be copied."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # Below this a column is narrower than the longest names; the terminal then wraps the lines.
+        # A narrower column would be shorter than the longest names. The terminal wraps the lines instead.
         self.width: int = max(self.width, MIN_HELP_WIDTH)
 
     def write_dl(self, rows: Any, *args: Any, **options: Any) -> None:
@@ -173,32 +173,32 @@ class WholeWords(_Formatter):  # type: ignore[misc] # as above
         super().write_text(_unbroken(text))
 
     def getvalue(self) -> str:
-        """Return all that was written."""
+        """Return the text, with ordinary hyphens."""
         return str(super().getvalue()).replace(NO_BREAK_HYPHEN, "-")
 
 
 class HelpContext(typer.Context):
-    """A call of a command whose help is `WholeWords`."""
+    """Context of a command that formats its help with `WholeWords`."""
 
     formatter_class = WholeWords
 
 
 def _unbroken(text: str) -> str:
-    # The wrapper breaks lines behind hyphens.
+    # The wrapper would otherwise break lines after hyphens.
     return text.replace("-", NO_BREAK_HYPHEN)
 
 
 def _with_plain_help(command: Any) -> Any:
-    """Let a command and its subcommands print help without boxes, which would break words in narrow columns."""
+    """Make a command and its subcommands print help without boxes, which would break words in narrow columns."""
     command.rich_markup_mode, command.context_class = None, HelpContext
     for below in getattr(command, "commands", {}).values():
-        # In a list of commands the first sentence would be cut.
+        # By default, a list of commands shows a shortened first sentence.
         _with_plain_help(below).short_help = below.help
     return command
 
 
 class LazyVerbs(Mapping[str, Any]):
-    """The verbs as commands of the command line, each imported when it is asked for."""
+    """The commands by name. A command's module is imported at its first lookup."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
@@ -219,45 +219,45 @@ class LazyVerbs(Mapping[str, Any]):
 
 
 class LazyGroup(TyperGroup):
-    """A command line that lists its verbs without importing them."""
+    """A command group that lists its commands without importing them."""
 
     context_class = HelpContext
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of the verbs."""
+        """Return the names of all commands."""
         return list(VERBS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the verbs by what they are for."""
+        """Write the commands by group."""
         for panel in dict.fromkeys(verb.panel for verb in VERBS.values()):
             with formatter.section(panel):
                 formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if verb.panel == panel])
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
-        """What is listed of a verb: its name and what it does."""
+        """Return a stub with name and help of a command, without importing it."""
         verb = VERBS.get(cmd_name)
         return TyperCommand(cmd_name, help=verb.help, rich_help_panel=verb.panel) if verb else None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; a value that no option takes is refused with the one that was likely meant."""
+        """Run a command. If an option's value is invalid, suggest the nearest valid one."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
             refused = _NOT_ONE_OF.search(error.message)
-            # Imported late: most commands end without a wrong value.
+            # Imported here, because most commands do not need it.
             nearest = import_module("agentmemory_operator.spec.nearest").nearest
             if refused and (near := nearest(refused[1], _QUOTED.findall(refused[2]))):
                 error.message += f" Did you mean '{near}'?"
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb itself."""
+        """Return the real command, which is imported now."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, self.commands[name] if name else listed, rest
 
 
 def build_cli(verbs: Verbs) -> typer.Typer:
-    """The command `agentmemory`."""
+    """Build the command `agentmemory`."""
     commands = CompletedVerbs() if COMPLETE in os.environ else LazyVerbs(verbs)
 
     class Group(LazyGroup):
@@ -285,7 +285,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
         ctx: typer.Context,
         _: Annotated[bool, typer.Option("--version", callback=tell, is_eager=True, help="Print the version.")] = False,
     ) -> None:
-        """Get ready for a verb."""
+        """Prepare a command."""
         ctx.obj = verbs.stacks
         if VERBS[str(ctx.invoked_subcommand)].adder != PRINTERS:
             verbs.prepare()

@@ -1,6 +1,6 @@
-"""What a shell may complete, without importing a verb: options and values, from a table that is made of the verbs.
+"""Shell completion without importing the commands: options and values come from a generated table.
 
-`make completions` writes the table; a test holds it to what the verbs take.
+`make completions` writes the table. A test compares it with the commands.
 """
 
 import json
@@ -17,7 +17,7 @@ TABLE = Path(__file__).with_name("completions.json")
 
 
 class CompletedVerbs(Mapping[str, Any]):
-    """The verbs as a shell completes them; none of them can be run."""
+    """The commands as needed for completion. They cannot be run."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
@@ -33,16 +33,16 @@ class CompletedVerbs(Mapping[str, Any]):
 
 
 def render_table(verbs: Mapping[str, Any]) -> str:
-    """The table of verbs, as its file holds it."""
+    """Render the table of commands as the content of its file."""
     return json.dumps({name: _row(verb) for name, verb in verbs.items()}, indent=1) + "\n"
 
 
 def _row(verb: Any) -> dict[str, Any]:
-    """What is completed of a command, or of a group of them."""
-    said = {"help": verb.help}
+    """Return the table row of a command or of a group."""
+    row = {"help": verb.help}
     if commands := getattr(verb, "commands", None):
-        return said | {"commands": {name: _row(command) for name, command in commands.items()}}
-    return said | {"parameters": [_parameter_row(parameter) for parameter in verb.params]}
+        return row | {"commands": {name: _row(command) for name, command in commands.items()}}
+    return row | {"parameters": [_parameter_row(parameter) for parameter in verb.params]}
 
 
 def _parameter_row(parameter: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _parameter_row(parameter: Any) -> dict[str, Any]:
 
 
 def _listed(name: str, row: dict[str, Any]) -> typer.Typer:
-    """A command line of one command, or of a group's."""
+    """Build a command line with one command, or with those of a group."""
     app = typer.Typer(name=name, help=row["help"], add_completion=False)
     for command, part in row.get("commands", {name: row}).items():
         app.command(command, help=part["help"], short_help=part["help"])(_taking(part["parameters"]))
@@ -69,7 +69,7 @@ def _listed(name: str, row: dict[str, Any]) -> typer.Typer:
 
 
 def _taking(rows: list[dict[str, Any]]) -> Any:
-    """A function with the parameters of a command."""
+    """Build a function with the parameters of a command, which does nothing."""
 
     def nothing(**_: object) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""What main composes for the verbs. Types alone: a command line that only prints its help loads nothing of them."""
+"""Types of the dependencies that `main` composes. Types only, so that printing help imports none of them."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from agentmemory_operator.ports.snapshots import SnapshotStore
 
     class Store(CollectionStore, CollectionCatalogue, Protocol):
-        """The collections of a server, one by one and as a whole."""
+        """The collections of a server, individually and as a whole."""
 
 
 OpenJobs = Callable[[str | None, Path | None], "AbstractAsyncContextManager[tuple[JobObjects, str]]"]
-"""Opens a context of the kubeconfig, None is the current one, or a folder of manifests; gives its namespace too."""
+"""Opens a kubeconfig context (None: the current one) or a folder of manifests; yields its namespace too."""
 OpenInstalled = Callable[[str | None], "AbstractAsyncContextManager[Installed]"]
 
 
 class AgentSource(StrEnum):
-    """Where the API learns of agents."""
+    """Source of the AgentMemory objects of an API."""
 
     KUBERNETES = "kubernetes"
     FILES = "files"
@@ -41,10 +41,10 @@ class OperatorOptions:
     """Options of the operator.
 
     Attributes:
-        namespaces: those to watch; none is all.
-        lease_namespace: None is the pod's own.
-        api_namespace: where the retrieval API runs; None is the pod's own.
-        health_port: of probes and metrics; None is 8081 in a cluster, and none outside.
+        namespaces: Namespaces to watch; empty watches all.
+        lease_namespace: Namespace of the lease and the claims; None uses the pod's.
+        api_namespace: Namespace of the retrieval API; None uses the pod's.
+        health_port: Port of probes and metrics. None uses 8081 in a cluster, and serves none outside.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -58,10 +58,11 @@ class ApiOptions:
     """Options of the retrieval API.
 
     Attributes:
-        host: None is loopback, in a cluster every address.
-        namespaces: those to watch; none is all.
-        api_namespace: where the operator puts what is needed of Secrets; None is the pod's own.
-        lease_namespace: where the operator keeps its lease and the claims; None is the pod's own.
+        host: Listen address. None uses all interfaces in a cluster, else loopback.
+        port: Listen port; 0 picks a free one.
+        namespaces: Namespaces to watch; empty watches all.
+        lease_namespace: Namespace of the operator's lease and claims; None uses the pod's.
+        api_namespace: Namespace of the Secrets that the operator copies for the API; None uses the pod's.
     """
 
     host: str | None
@@ -76,10 +77,10 @@ class DevOptions:
     """Options of the development stack.
 
     Attributes:
-        manifests: folder; None is one below `data`.
-        data: folder; None is `.agentmemory` beside manifests that are named, else one for this person's data.
-        port: 0 is any free one.
-        qdrant: URL of a server in the dev Qdrant's place.
+        manifests: Folder of manifests. None uses a subfolder of `data`.
+        data: Folder of all data. None uses `.agentmemory` if `manifests` is set, else the user's data directory.
+        port: Port of the API; 0 picks a free one.
+        qdrant: URL of a server to use instead of the dev Qdrant.
     """
 
     manifests: Path | None = None
@@ -90,7 +91,7 @@ class DevOptions:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The verbs that serve: each runs until it is stopped."""
+    """Functions that run the servers, each until it is stopped."""
 
     operator: Callable[[OperatorOptions], Awaitable[None]]
     api_kubernetes: Callable[[ApiOptions], Awaitable[None]]
@@ -102,14 +103,15 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the verbs need that look at a Qdrant.
+    """Dependencies of commands that read from a Qdrant server.
 
     Attributes:
-        open_store: opens the collections of a server.
-        open_points: opens the points of a server.
-        open_objects: where the objects are.
-        qdrant_url, qdrant_api_key: the server that the environment names.
-        secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
+        open_store: Opens the collections of a server.
+        open_points: Opens the points of a server.
+        open_objects: Opens the objects of a cluster or a folder.
+        qdrant_url: URL of the server that the environment names.
+        qdrant_api_key: API key of the server that the environment names.
+        secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
     """
 
     open_store: "Callable[[Endpoint], AbstractAsyncContextManager[Store]]"
@@ -122,13 +124,14 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class Downloads:
-    """What `snapshot download` needs.
+    """Dependencies of `snapshot download`.
 
     Attributes:
-        open_snapshots: opens the snapshots of a server.
-        open_objects: opens a bucket.
-        qdrant_url, qdrant_api_key: the server that the environment names.
-        secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
+        open_snapshots: Opens the snapshots of a server.
+        open_objects: Opens a bucket.
+        qdrant_url: URL of the server that the environment names.
+        qdrant_api_key: API key of the server that the environment names.
+        secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
     """
 
     open_snapshots: "Callable[[Endpoint], AbstractAsyncContextManager[SnapshotStore]]"
@@ -140,11 +143,12 @@ class Downloads:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What the verbs need that ask the API.
+    """Dependencies of commands that call the retrieval API.
 
     Attributes:
-        open_client: opens the API at a URL, with a token or None.
-        url, token: those that the environment names.
+        open_client: Opens a client for a URL and an optional token.
+        url: URL that the environment names.
+        token: Token that the environment names.
     """
 
     open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncClient]]"
@@ -154,11 +158,11 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """What main composes.
+    """Dependencies of all commands.
 
     Attributes:
-        prepare: called before a verb runs: sets up what all of them need.
-        stacks: development stacks that a verb may mean.
+        prepare: Checks settings and configures logging; called before a command runs.
+        stacks: Development stacks that a command may refer to.
     """
 
     prepare: Callable[[], None]

@@ -1,4 +1,4 @@
-"""What the verbs share that look at a Qdrant: where it is, and with which key."""
+"""Find the Qdrant server of a command, with its API key."""
 
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, endpoint_of
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
@@ -9,15 +9,15 @@ from agentmemory_operator.spec.kinds.connection import QdrantConnection
 
 
 def endpoint_at(inspection: Inspection, url: str) -> Endpoint:
-    """The endpoint of a server given by its URL, with the key of the environment."""
+    """Return the endpoint for a URL, with the API key of the environment."""
     return Endpoint(url.rstrip("/"), inspection.qdrant_api_key, DEFAULT_TIMEOUT_S)
 
 
 def dev_endpoint(inspection: Inspection, qdrant: str | None) -> Endpoint:
-    """The server of the development stack, which stands in for every connection's.
+    """Return the endpoint of the development stack's server, which replaces those of all connections.
 
     Raises:
-        AgentMemoryError: nobody said where it is.
+        AgentMemoryError: If neither the option nor the environment names it.
     """
     url = qdrant or inspection.qdrant_url
     if url is None:
@@ -28,9 +28,9 @@ def dev_endpoint(inspection: Inspection, qdrant: str | None) -> Endpoint:
 async def endpoint_through(
     inspection: Inspection, objects: SecretSource, connection: QdrantConnection, *, at: str | None
 ) -> Endpoint:
-    """The endpoint of a connection with its key, at another URL where one is given.
+    """Return the endpoint of a connection with its API key, optionally at another URL.
 
     Raises:
-        SpecInvalid: its Secret is missing, or may not be sent there.
+        SpecInvalid: If its Secret is missing, or does not list the host.
     """
     return await endpoint_of(connection, GuardedSecrets(objects, inspection.secret_hosts), at=at, has_nodes=False)

@@ -1,4 +1,4 @@
-"""How far a MemorySnapshot or MemoryRestore is, read from its status; a bar on a terminal, else a line a change."""
+"""Show the progress of a job from its status: as a bar on a terminal, else as a line per change."""
 
 import re
 import time
@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 
 from agentmemory_operator.ports.base import Json
 
-# How long an operator may take to look at a new object before somebody wonders.
+# Seconds after which a missing status is reported.
 UNSEEN_S = 15.0
 UNSEEN = "not reconciled yet: is an operator running, and does it watch this namespace?"
 
@@ -22,10 +22,10 @@ _SHARE = re.compile(r"(\d+) of (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How it ended.
+    """Result of a MemorySnapshot or MemoryRestore.
 
     Attributes:
-        told: what follows the object's name.
+        told: Text that follows the object's name in messages.
     """
 
     is_good: bool
@@ -34,10 +34,11 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far it is.
+    """Progress of a job.
 
     Attributes:
-        done, total: steps, bytes or points; total is 0 where nobody knows.
+        done: Completed steps, bytes or points.
+        total: Their total number; 0 if unknown.
     """
 
     text: str
@@ -46,7 +47,7 @@ class Stage:
 
 
 def outcome_of(document: Json) -> JobOutcome | None:
-    """How it ended, None while it has not."""
+    """Return the result of a job, or None if it has not ended."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
     succeeded = conditions.get("Succeeded")
     if succeeded is None or succeeded["status"] == "Unknown" or _holds(conditions, "Progressing"):
@@ -64,7 +65,7 @@ def _holds(conditions: Json, kind: str) -> bool:
 
 
 def stage_of(document: Json) -> Stage:
-    """How far it is."""
+    """Read the progress of a job from its status."""
     status = document.get("status") or {}
     text = str(status.get("progress") or "")
     if match := _SHARE.search(text):
@@ -73,11 +74,11 @@ def stage_of(document: Json) -> Stage:
 
 
 class JobProgress:
-    """Shows how far something is.
+    """Shows the progress of an operation.
 
     Args:
-        title: of what.
-        has_bar: False prints lines also on a terminal, where a bar would be drawn over other output.
+        title: Name of the operation or its object.
+        has_bar: False prints lines even on a terminal, because a bar would overwrite other output.
     """
 
     def __init__(self, title: str, *, has_bar: bool = True) -> None:
@@ -104,18 +105,18 @@ class JobProgress:
         self._bars.stop()
 
     def show(self, document: Json) -> None:
-        """Show how far an object is."""
+        """Show the progress of a job."""
         stage = stage_of(document)
         is_unseen = not document.get("status") and time.monotonic() - self._begun > UNSEEN_S
         text = UNSEEN if is_unseen else stage.text
         self.advance(text, stage.done, stage.total)
 
     def advance(self, text: str, done: int = 0, total: int = 0) -> None:
-        """Show a text, and a share where the whole is known."""
+        """Show a text, and a bar if the total is known."""
         if not self._bars.disable:
             assert self._task is not None
-            told = f"{self._title}: {text}" if text else self._title
-            self._bars.update(self._task, description=told, completed=done, total=total or None)
+            description = f"{self._title}: {text}" if text else self._title
+            self._bars.update(self._task, description=description, completed=done, total=total or None)
         elif text and text != self._said:
             typer.echo(f"  {text}", err=True)
         self._said = text

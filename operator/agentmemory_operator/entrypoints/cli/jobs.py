@@ -1,4 +1,4 @@
-"""What the verbs share that have the operator do something once: where the objects are, and waiting with progress."""
+"""Shared parts of commands that work on objects: where the objects are, creation, and waiting with progress."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -38,12 +38,12 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if 
 
 @dataclass(frozen=True, slots=True)
 class JobsPlace:
-    """Where the objects are.
+    """Where the objects are: in a cluster or in a folder.
 
     Attributes:
-        manifests: a folder in a cluster's place.
-        qdrant: URL of the server that stands in for all of the folder's connections, where a stack works on it.
-        is_found: nobody named the folder; the stack that runs here has it.
+        manifests: Folder that replaces a cluster.
+        qdrant: URL of the server that the stack on that folder uses for all connections; None if no stack runs on it.
+        is_found: True if the folder is that of a running stack, and no option names it.
     """
 
     namespace: str | None
@@ -58,14 +58,14 @@ class JobsPlace:
 
     @property
     def options(self) -> str:
-        """What leads another command of ours to the same place."""
+        """Options that make another command refer to the same place."""
         folder = None if self.is_found else self.manifests
         named = (("-n", self.namespace), ("--context", self.context), ("--manifests", folder))
         return "".join(f" {option} {value}" for option, value in named if value)
 
 
 def place_of(stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None) -> JobsPlace:
-    """Where the objects are, by what is named; see `stacks`."""
+    """Determine where the objects are from the options and the running stacks (see `stacks`)."""
     if manifests is not None:
         place, stack = JobsPlace(namespace, context, manifests), stacks.on(manifests)
         return replace(place, qdrant=stack.qdrant) if stack else place
@@ -77,11 +77,11 @@ def place_of(stacks: Stacks, namespace: str | None, context: str | None, manifes
 
 
 def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, JobsPlace], None]) -> None:
-    """Add a verb.
+    """Add a command that works on objects.
 
     Args:
-        options: a dataclass whose fields are the verb's own options, and whose docstring is its help.
-        run: gets them and the place, whose options every such verb has.
+        options: Dataclass with the options of the command as fields, and its help as docstring.
+        run: Receives the options and the place. The options for the place are added to every such command.
     """
 
     def command(
@@ -93,7 +93,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         **chosen: Any,
     ) -> None:
         place = place_of(stacks_of(ctx), namespace, context, manifests)
-        # The stack says where its Qdrant is.
+        # Use the Qdrant URL of the running stack.
         found = {"qdrant": place.qdrant} if place.qdrant and chosen.get("qdrant", "") is None else {}
         run(options(**chosen | found), place)
 
@@ -108,10 +108,10 @@ def in_place(
     *,
     going_on: str = "",
 ) -> T:
-    """What work makes of the objects of a place and a namespace.
+    """Run an operation on the objects of a place and a namespace; return its result.
 
     Args:
-        going_on: said where Ctrl-C ends only the waiting.
+        going_on: Message for Ctrl-C if only the wait ends, and the job continues.
     """
 
     async def opened() -> T:
@@ -126,34 +126,34 @@ def in_place(
 
 
 def new_object(kind: str, namespace: str, name: str, *, spec: Json) -> Json:
-    """An object to be created."""
+    """Build the manifest of an object."""
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 def stamped(name: str) -> str:
-    """A name that nothing has yet: with the second."""
+    """Append the current time to a name, to the second."""
     return f"{name}-{datetime.now(UTC).strftime('%Y%m%dt%H%M%Sz')}"
 
 
 def tell(text: str, output: TableJsonOrYaml) -> None:
-    """Print a sentence for people; programs read standard output alone."""
+    """Print a message; to standard error if standard output is for programs."""
     typer.echo(text, err=output is not TableJsonOrYaml.TABLE)
 
 
 def print_object(document: Json, output: TableJsonOrYaml) -> None:
-    """Print an object for programs; for people nothing is left to say."""
+    """Print an object as JSON or YAML; with table output, do nothing."""
     if output is not TableJsonOrYaml.TABLE:
         print_document(status_document(document) | {"spec": document["spec"]}, output)
 
 
 async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *, waits: bool) -> Json:
-    """Create an object; return it as it is kept.
+    """Create an object; return it as stored.
 
     Args:
-        waits: until it has ended, as `follow` does.
+        waits: True to wait for its end, as `follow` does.
 
     Raises:
-        AgentMemoryError: there is one of its name; it was deleted at once; it failed.
+        AgentMemoryError: If an object of that name exists, or the new one fails or is deleted.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"{titled(document)} exists already: choose another --name")
@@ -165,13 +165,13 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
 async def follow(
     objects: JobObjects, document: Json, output: TableJsonOrYaml, *, until: Callable[[Json], bool] = lambda _: True
 ) -> Json:
-    """The object once it has ended, showing meanwhile how far it is.
+    """Poll a job until it ends, showing its progress; return the final object.
 
     Args:
-        until: what has to hold besides.
+        until: Additional condition for the end.
 
     Raises:
-        AgentMemoryError: it failed, or was deleted before it finished; says why.
+        AgentMemoryError: If it failed, or was deleted before it ended.
     """
     kind, metadata = document["kind"], document["metadata"]
     with JobProgress(titled(document)) as progress:
@@ -187,13 +187,13 @@ async def follow(
 
 
 async def read_again(objects: JobObjects, document: Json, *, gone: str = "was deleted before it finished") -> Json:
-    """An object as it now is; as it was while the API server is away.
+    """Read an object again; if the API server is unavailable, return the last version.
 
     Args:
-        gone: what is said of one that was deleted.
+        gone: Error message if the object was deleted.
 
     Raises:
-        AgentMemoryError: it was deleted.
+        AgentMemoryError: If the object was deleted.
     """
     kind, metadata = document["kind"], document["metadata"]
     try:
@@ -201,16 +201,16 @@ async def read_again(objects: JobObjects, document: Json, *, gone: str = "was de
     except NotFound as exc:
         raise AgentMemoryError(f"{titled(document)} {gone}") from exc
     except TransientError:
-        # It goes on, whether it can be seen or not.
+        # The job continues while the API server is unavailable.
         return document
 
 
 def status_of(document: Json) -> Json:
-    """An object's status, empty before there is one."""
+    """Return the status of an object; empty if it has none yet."""
     return document.get("status") or {}
 
 
 def titled(document: Json) -> str:
-    """An object's kind and name."""
+    """Render kind, namespace and name of an object."""
     metadata = document["metadata"]
     return f"{document['kind']} {metadata['namespace']}/{metadata['name']}"

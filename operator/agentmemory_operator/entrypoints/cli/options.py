@@ -1,4 +1,4 @@
-"""Options that several verbs have, and how they print for programs."""
+"""Options that several commands share, and output for programs."""
 
 import json
 from collections.abc import Callable
@@ -11,19 +11,19 @@ import typer
 
 from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 
-# Where `dev` keeps memories, and whose they are.
+# Default data folder of `dev` if --manifests is given.
 DATA = Path(".agentmemory")
 
 
 class TableOrJson(StrEnum):
-    """How the answer is printed."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class TableJsonOrYaml(StrEnum):
-    """How the answer is printed."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -48,21 +48,21 @@ ReachedAt = Annotated[str | None, typer.Option("--qdrant", help="URL of Qdrant, 
 
 
 def take_options(command: Callable[..., None], of: Callable[..., Any], *, after: int = 0) -> None:
-    """Let a command have the options of another callable beside its own; it gets them as keywords.
+    """Add the parameters of another callable to those of a command, which receives them as keywords.
 
     Args:
-        of: a function, or a dataclass whose fields are the options.
-        after: how many of its own parameters stand before them.
+        of: A function, or a dataclass with the options as fields.
+        after: Number of the command's own parameters that precede them.
     """
     *own, _ = signature(command).parameters.values()
     taken = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(of).parameters.values()]
     parameters = [*own[:after], *taken, *own[after:]]
     command.__annotations__ = {part.name: part.annotation for part in parameters}
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # `inspect.signature` prefers this attribute
 
 
 def print_document(document: Any, output: TableJsonOrYaml) -> None:
-    """Print a document for programs."""
+    """Print a document as JSON or YAML."""
     if output is TableJsonOrYaml.JSON:
         print_json(document)
     else:
@@ -70,5 +70,5 @@ def print_document(document: Any, output: TableJsonOrYaml) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a document for programs."""
+    """Print a document as JSON."""
     typer.echo(json.dumps(document, indent=2))

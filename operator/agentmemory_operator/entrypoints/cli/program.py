@@ -1,4 +1,4 @@
-"""By which name the command line was called: as a program of its own, or as a plugin of kubectl."""
+"""The name by which the command line was called: as a program, or as a kubectl plugin."""
 
 import io
 import os
@@ -8,30 +8,30 @@ from contextlib import redirect_stdout, suppress
 from pathlib import PurePath
 
 PROGRAM, PLUGIN = "agentmemory", "kubectl-agentmemory"
-# What a shell's script sets to ask what may follow; the same by every name.
+# Environment variable by which a shell's completion script requests completions; the same for both names.
 COMPLETE = "_AGENTMEMORY_COMPLETE"
-# As kubectl has them: let the shell offer files; do not.
+# Directives of kubectl's completion protocol: complete file names, or do not.
 FILES, NO_FILES = ":0", ":4"
 
 
 def called_as() -> str:
-    """The words that people typed for the command: `agentmemory`, or `kubectl agentmemory`."""
+    """Return the command as typed by the user: `agentmemory` or `kubectl agentmemory`."""
     return "kubectl agentmemory" if PurePath(sys.argv[0]).stem == PLUGIN else PROGRAM
 
 
 def complete_plugin(words: Sequence[str], run: Callable[[], None]) -> None:
-    """Print what may follow a plugin's words as kubectl reads it: one a line with its help, then a directive.
+    """Print the completions of a plugin's arguments in kubectl's format: one per line with its help, then a directive.
 
     Args:
-        words: those that were typed, the last of them not to its end.
-        run: the command line, which answers as it answers fish.
+        words: Arguments so far; the last one is incomplete.
+        run: Runs the command line, which prints completions in the format of fish.
     """
     typed = " ".join(_quoted(word) for word in (PROGRAM, *words[:-1]))
-    asked = {COMPLETE: "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    os.environ |= asked | {"_TYPER_COMPLETE_ARGS": f"{typed} {words[-1] if words else ''}"}
-    with redirect_stdout(io.StringIO()) as told, suppress(SystemExit):
+    request = {COMPLETE: "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    os.environ |= request | {"_TYPER_COMPLETE_ARGS": f"{typed} {words[-1] if words else ''}"}
+    with redirect_stdout(io.StringIO()) as output, suppress(SystemExit):
         run()
-    found = [line for line in told.getvalue().splitlines() if line]
+    found = [line for line in output.getvalue().splitlines() if line]
     print("\n".join([*found, NO_FILES if found else FILES]))
 
 

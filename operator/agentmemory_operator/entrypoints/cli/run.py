@@ -1,6 +1,6 @@
-"""One way to run a verb of the command line to its end.
+"""Run a command to its end, and ask for confirmation.
 
-Before what ends something for ever there is a question: asked on a terminal, answered by --yes where there is none.
+Irreversible commands need a confirmation on the terminal, or --yes without a terminal.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ UNANSWERED = 2
 
 
 def run_verb(verb: Awaitable[T]) -> T:
-    """Run a verb and return what it gives; what a person can mend becomes one line and exit status 1."""
+    """Run a command and return its result. Errors that the user can fix become one line and exit status 1."""
     with ending_in_one_line(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_awaited(verb))
 
 
 @contextmanager
 def ending_in_one_line() -> Iterator[None]:
-    """End the command with one line and exit status 1 where a person can mend what is wrong."""
+    """Convert errors that the user can fix to one line and exit status 1."""
     try:
         yield
     except (AgentMemoryError, SettingInvalid, OSError) as exc:
@@ -43,12 +43,12 @@ async def _awaited(verb: Awaitable[T]) -> T:
 
 
 def check_answerable(question: str, *, yes: bool) -> None:
-    """Pass when somebody can be asked, or has said yes; call it before anything is read or written.
+    """Exit unless a confirmation can be asked for or --yes is given. Call it before anything is read or written.
 
     Raises:
-        typer.Exit: with status 2, as for an option that is missing.
+        typer.Exit: With status 2, as for a missing option.
     """
-    # None where it was closed; input from a pipe is nobody's answer.
+    # sys.stdin is None if it was closed. Input from a pipe does not count as a confirmation.
     if yes or (sys.stdin is not None and sys.stdin.isatty()):
         return
     typer.echo(
@@ -59,10 +59,10 @@ def check_answerable(question: str, *, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool, err: bool = False) -> None:
-    """Ask, unless somebody has said yes; any other answer than yes ends the verb with exit status 1.
+    """Ask for confirmation unless --yes is given; abort with exit status 1 on any answer but yes.
 
     Args:
-        err: ask on standard error, because programs read the output.
+        err: True to ask on standard error, because programs read the standard output.
     """
     check_answerable(question, yes=yes)
     if not yes:

@@ -1,4 +1,4 @@
-"""The verbs that serve: options to calls."""
+"""Commands that run a server: convert their options to calls."""
 
 from collections.abc import Awaitable
 from pathlib import Path
@@ -31,7 +31,7 @@ Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0
 
 
 def add_servers(cli: typer.Typer, servers: Serving) -> None:
-    """Add the verbs to the command line."""
+    """Add the commands to the command line."""
     _add_operator(cli, servers)
     _add_api(cli, servers)
     _add_development(cli, servers)

@@ -1,14 +1,14 @@
-"""Which server a command uses if none is named: a development stack that runs here, else the cluster and the usual URL.
+"""Select the objects and the API that a command uses: a running development stack, or the cluster and the default URL.
 
-| given | the objects | the API |
+| given | objects | API |
 |---|---|---|
-| `--manifests DIR` | those of the folder | |
-| `--context NAME`, or called by kubectl | the cluster's | `AGENTMEMORY_URL`, else the usual URL |
-| `--url`, `AGENTMEMORY_URL` | of the stack that has this URL, else the cluster's | that one |
-| nothing | the stack's, where one runs; else the cluster's | the stack's, else the usual URL |
+| `--manifests DIR` | of the folder | |
+| `--context NAME`, or called by kubectl | of the cluster | `AGENTMEMORY_URL`, else the default URL |
+| `--url`, `AGENTMEMORY_URL` | of the stack with this URL, else of the cluster | that URL |
+| nothing | of the running stack, else of the cluster | of the stack, else the default URL |
 
-Nothing is guessed: of several stacks one has to be named, and a stack that listens at the usual URL is never taken for
-a cluster's API.
+Nothing is guessed: if several stacks run, the user has to name one. A stack that listens at the default URL is never
+used in place of a cluster's API.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """What a command line knows of development stacks.
+    """The development stacks that a command may refer to.
 
     Attributes:
-        find: those that run here.
-        has_cluster: there is a kubeconfig too, so that a person may have meant its cluster.
-        means_cluster: the command is kubectl's, or runs in a pod: a stack is never meant.
+        find: Returns the running stacks of this user.
+        has_cluster: True if there is a kubeconfig, so that the user may have meant its cluster.
+        means_cluster: True if the command is a kubectl plugin or runs in a pod; then no stack is used by default.
     """
 
     find: "Callable[[], tuple[RunningStack, ...]]" = tuple
@@ -40,10 +40,10 @@ class Stacks:
     means_cluster: bool = False
 
     def meant(self, way_out: str) -> "RunningStack | None":
-        """The stack that is meant where nothing is named; None where none runs.
+        """Return the stack to use if no option names one; None if none runs or the command means a cluster.
 
         Raises:
-            AgentMemoryError: several run; names them and the way out.
+            AgentMemoryError: If several run. The message has their names and the remedy.
         """
         running = () if self.means_cluster else self.find()
         if len(running) > 1:
@@ -55,19 +55,19 @@ class Stacks:
         return running[0]
 
     def on(self, manifests: Path) -> "RunningStack | None":
-        """The stack that works on a folder."""
+        """Return the running stack on a folder, or None."""
         folder = manifests.resolve()
         return next((stack for stack in self.find() if stack.manifests.resolve() == folder), None)
 
     def api(self, url: str | None, context: str | None) -> "tuple[str, RunningStack | None]":
-        """URL of the API that is meant, and whose it is where it is a stack's.
+        """Return the URL of the API to use, and its stack if it belongs to one.
 
         Args:
-            url: that an option or the environment names.
-            context: of the kubeconfig, that an option names.
+            url: URL from an option or the environment.
+            context: kubeconfig context from an option.
 
         Raises:
-            AgentMemoryError: several stacks run, or one listens where the cluster's is looked for.
+            AgentMemoryError: If several stacks run, or one listens at the default URL of a cluster's API.
         """
         if url is not None:
             named = (stack for stack in self.find() if stack.api == url.rstrip("/"))
@@ -81,5 +81,5 @@ class Stacks:
 
 
 def stacks_of(ctx: typer.Context) -> Stacks:
-    """What the command line was given; one that was given nothing knows of none."""
+    """Return the stacks of the command line; none if it was built without them."""
     return ctx.obj if isinstance(ctx.obj, Stacks) else Stacks()

@@ -1,4 +1,4 @@
-"""What the commands print for people: sections as values, rendered for a terminal or, plain, for a pipe."""
+"""Output for the terminal: sections as values, rendered with colours on a terminal or as plain text for a pipe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ MOODS = {"good": "green", "busy": "yellow", "bad": "bold red", "quiet": "dim", "
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One heading with a table and notes under it; whatever is empty is left out.
+    """A heading with a table and notes. Empty parts are omitted.
 
     Attributes:
-        mood: of MOODS; colours the heading in a terminal.
-        columns: headings; none prints no line of headings.
-        cut: heading of the column whose text is cut at the width of a terminal; the others are wrapped.
-        commands: lines to copy; never wrapped.
+        mood: Key of `MOODS`; colours the heading on a terminal.
+        columns: Column headings; empty prints none.
+        cut: Heading of the column that is truncated to the width of a terminal; other columns are wrapped.
+        commands: Lines to copy; never wrapped.
     """
 
     heading: str
@@ -37,7 +37,7 @@ class Section:
     cut: str | None = None
 
     def __post_init__(self) -> None:
-        """Keep out what a terminal would carry out: memories and messages are others' words."""
+        """Escape control characters: memories and messages are untrusted input."""
         rows = tuple(tuple(map(printable_lines, row)) for row in self.rows)
         shown = {"heading": printable(self.heading), "rows": rows, "notes": tuple(map(printable_lines, self.notes))}
         for name, value in shown.items():
@@ -45,7 +45,7 @@ class Section:
 
 
 def plain(sections: Sequence[Section]) -> str:
-    """The sections as text: columns aligned by blanks, nothing wrapped."""
+    """Render sections as plain text with aligned columns, without wrapping."""
     return "\n\n".join("\n".join(_plain_lines(section)) for section in sections) + "\n"
 
 
@@ -61,7 +61,7 @@ def _plain_lines(section: Section) -> list[str]:
 
 
 def show(sections: Sequence[Section], console: Console) -> None:
-    """Print the sections as the console can show them."""
+    """Print sections as the console supports."""
     if not console.is_terminal:
         console.file.write(plain(sections))
         return
@@ -77,7 +77,7 @@ def _show(section: Section, console: Console) -> None:
     if section.rows:
         table = Table(box=box.SIMPLE_HEAD, show_header=bool(section.columns), pad_edge=False, show_edge=False)
         for place, heading in enumerate(section.columns or section.rows[0]):
-            # People copy what the first column names.
+            # Users copy names from the first column, so it is never wrapped.
             is_name, is_cut = place == 0 and bool(section.columns), heading == section.cut
             table.add_column(
                 Text(heading),

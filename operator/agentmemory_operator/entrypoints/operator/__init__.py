@@ -1,1 +1,1 @@
-"""Events in, passes out: the life of the operator process."""
+"""Startup, watches, background tasks and shutdown of the operator process."""

@@ -1,4 +1,4 @@
-"""Sources to feeds: a cluster's or a folder's events go to whoever runs in this process."""
+"""Feed the events of a cluster or of a manifest folder to the API and the operator of this process."""
 
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
@@ -12,36 +12,36 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
 from agentmemory_operator.runtime.feed import OperatorFeed
 
-# Not imported: what reads folders is of no use in a cluster, and the start waits for every import.
+# Imported for types only: a cluster needs no folder reader, and each import delays the start.
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.folder.objects import ManifestFolder
 
-# What the API reads.
+# Kinds that the API reads.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
 CLAIMS = ("claims", "")
-"""Which namespace each slug belongs to, as a source beside the kinds."""
+"""Key of the claims (the namespace of each slug) as a source, in addition to the kinds."""
 
 
 class Served(Protocol):
-    """What main composes of the retrieval half."""
+    """The API as composed by `main`."""
 
     feed: ApiFeed
     readiness: Readiness
 
 
 class Fed(Protocol):
-    """What main composes of the reconcile half."""
+    """The operator as composed by `main`."""
 
     feed: OperatorFeed
 
 
 def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """What the API reads each by itself: each kind of each namespace; an empty one is all, as none named is."""
+    """Return the sources that the API follows, as pairs of kind and namespace; '' stands for all namespaces."""
     return [(kind, namespace) for kind in KINDS for namespace in namespaces or ("",)]
 
 
 async def follow(api: Served, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
-    """Feed one kind's objects, of one namespace or of all, to the API, for ever."""
+    """Feed the objects of one source to the API until cancelled. An empty namespace means all."""
     source = kind, namespace
     heard, failed = partial(api.readiness.heard, source), partial(api.readiness.failed, source)
     async for event, content in cluster.follow(kind, heard, failed=failed, namespace=namespace):
@@ -53,14 +53,14 @@ async def follow(api: Served, cluster: KubernetesCluster, kind: str, namespace: 
 
 
 async def follow_claimed(api: Served, claims: AsyncGenerator[ClaimSet, None]) -> None:
-    """Feed to the API which namespace each slug belongs to, for ever."""
+    """Feed the claims to the API until cancelled."""
     async for found in claims:
         api.feed.take_claims(found)
         api.readiness.synced(CLAIMS)
 
 
 async def follow_folder(folder: "ManifestFolder", api: Served, operator: Fed | None) -> None:
-    """Feed a folder's objects to the API, and to the operator where it runs here too."""
+    """Feed a folder's objects to the API, and to the operator if it runs in this process, until cancelled."""
     async for events in folder.follow():
         for event, document in events:
             feed_all(event, document, api, operator)
@@ -69,14 +69,14 @@ async def follow_folder(folder: "ManifestFolder", api: Served, operator: Fed | N
 
 
 async def pass_on(folder: "ManifestFolder", api: Served, operator: Fed) -> None:
-    """Feed what the operator itself made of the folder's objects: created, deleted, released."""
+    """Feed the changes that the operator makes to the folder's objects, such as deletions, until cancelled."""
     while True:
         event, document = await folder.caused()
         feed_all(event, document, api, operator)
 
 
 def feed_all(event: str, document: Json, api: Served, operator: Fed | None) -> None:
-    """Feed one event to whoever runs here."""
+    """Feed one event to the API, and to the operator if it runs in this process."""
     if document["kind"] in KINDS:
         api.feed.take(event, document)
     if operator is not None:

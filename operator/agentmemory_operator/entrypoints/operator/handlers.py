@@ -1,7 +1,7 @@
-"""kopf's end of the operator: watch events in, nothing decided here.
+"""The kopf side of the operator: passes watch events to the feed, and decides nothing.
 
-Only `on.event` handlers are registered: they are level-triggered, write no annotation to the objects, need no finalizer
-and leave retries to one place, the work queue (docs/adr/0003).
+Only `on.event` handlers are registered. They are level-triggered, write no annotations, need no finalizer, and leave
+retries to the work queue (docs/adr/0003).
 """
 
 import asyncio
@@ -18,47 +18,47 @@ from agentmemory_operator.runtime.feed import OperatorFeed
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, VERSION
 from agentmemory_operator.spec.kinds.crds import KINDS
 
-# A watch that a load balancer silently dropped ends within this time.
+# A watch connection that a load balancer silently dropped ends within this time, in seconds.
 WATCH_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
 class NamedConnection(kopf.ConnectionInfo):
-    """Credentials whose requests say who sends them; without, kopf names itself.
+    """Credentials with a User-Agent; without it, kopf sends its own.
 
     Attributes:
-        user_agent: as the other requests of this process have it.
+        user_agent: Value that the other clients of this process send.
     """
 
     user_agent: str = ""
 
     def as_http_headers(self) -> dict[str, str]:
-        """What every request of kopf carries."""
+        """Return the headers of every kopf request."""
         return super().as_http_headers() | {"User-Agent": self.user_agent}
 
 
 class NothingKept(kopf.DiffBaseStorage):
-    """Keeps no copy of an object as it was last handled: only handlers of changes need one, and there are none."""
+    """Storage without last-handled configurations. Only change handlers need these, and there are none."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
-        """Nothing, without copying the object first."""
+        """Return an empty essence, without the cost of copying the object."""
         return kopf.BodyEssence()
 
     def fetch(self, **_: Any) -> None:
-        """Find nothing."""
+        """Return nothing."""
 
     def store(self, **_: Any) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
 
 def build_registry(
     feed: OperatorFeed, configuration: client.Configuration, *, on_stop: Callable[[], Awaitable[None]]
 ) -> kopf.OperatorRegistry:
-    """Kopf's handlers: every event of every kind goes to the feed.
+    """Register handlers that pass every event of every kind to the feed.
 
     Args:
-        on_stop: ends what else runs. Called when the watches have ended, because kopf then waits 5 s for every task
-            that was not there when it began.
+        on_stop: Stops the other tasks. It is called when the watches have ended, because kopf then waits 5 s for every
+            task that did not exist when it started.
     """
     registry = kopf.OperatorRegistry()
 
@@ -80,18 +80,18 @@ def build_registry(
 
 
 def operator_settings() -> kopf.OperatorSettings:
-    """Kopf's settings with the known traps closed (docs/adr/0003)."""
+    """Return kopf's settings, with known problems of its defaults avoided (docs/adr/0003)."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    # Watching CRDs and namespaces takes rights in the whole cluster; the kinds are there before kopf starts.
+    # Watching CRDs and namespaces needs cluster-wide rights, and the kinds exist before kopf starts.
     settings.scanning.disabled = True
     settings.watching.chunk_size = PAGE
     settings.watching.server_timeout = WATCH_TIMEOUT_S
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
-    # A worker keeps its slot for this long after its object is done; no worker_limit for the same reason.
+    # A worker keeps its slot this long after its object is processed. For the same reason there is no worker_limit.
     settings.queueing.idle_timeout = 0.5
     settings.persistence.diffbase_storage = NothingKept()
-    # Nothing is kept of progress either; of all storages this one costs an event the least.
+    # No progress is stored either; this storage costs the least per event.
     settings.persistence.progress_storage = kopf.StatusProgressStorage()
     settings.persistence.finalizer = f"{GROUP}/kopf"
     return settings
@@ -100,7 +100,7 @@ def operator_settings() -> kopf.OperatorSettings:
 async def run_kopf(
     registry: kopf.OperatorRegistry, namespaces: Sequence[str], *, started: asyncio.Event | None = None
 ) -> None:
-    """Watch the namespaces, all where none is named, until SIGTERM or SIGINT; `started` is set when it begins."""
+    """Watch namespaces, or all if none is named, until SIGTERM or SIGINT. `started` is set when watching starts."""
     await kopf.operator(
         registry=registry,
         settings=operator_settings(),
@@ -112,8 +112,8 @@ async def run_kopf(
 
 
 async def connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:
-    """Kopf's credentials from those of the official client, so that both log in the same way."""
-    # Read anew at each login: a ServiceAccount's token is replaced every hour.
+    """Convert the official client's credentials to kopf's, so that both authenticate in the same way."""
+    # Read at each login, because a ServiceAccount token is replaced every hour.
     token = await configuration.get_api_key_with_prefix("BearerToken")
     return NamedConnection(
         user_agent=user_agent(configuration),

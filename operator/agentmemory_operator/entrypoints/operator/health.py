@@ -1,4 +1,4 @@
-"""The operator's probes and metrics over HTTP."""
+"""Probes and metrics of the operator over HTTP."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from starlette.routing import Route
 
 from agentmemory_operator.spec.printable import printable_lines
 
-# Longer than any pass: each call in it ends after at most 300 s.
+# Longer than any pass: each call in a pass times out after at most 300 s.
 STUCK_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What the endpoints ask.
+    """Sources of the endpoints' results.
 
     Attributes:
-        stuck_s: for how many seconds work has waited without any pass beginning or ending.
-        why_not_ready: what keeps everything from being listed and watched, None when nothing does; a standby is ready.
-        render_metrics: the metrics as text.
+        stuck_s: Returns the seconds for which work has been queued while no pass started or ended.
+        why_not_ready: Returns the reason why the objects are not all listed and watched, or None. A standby is ready.
+        render_metrics: Returns the metrics in the Prometheus text format.
     """
 
     stuck_s: Callable[[], float]
@@ -31,16 +31,18 @@ class Probes:
 
 
 def create_health_app(probes: Probes) -> Starlette:
-    """The application with `/healthz`, `/readyz` and `/metrics`."""
+    """Build the application with `/healthz`, `/readyz` and `/metrics`."""
 
     async def healthz(_: Request) -> Response:
-        # That this answers shows that the event loop turns.
+        # A response proves that the event loop runs.
         stuck_s = probes.stuck_s()
-        return _told(stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s")
+        return _probe_response(
+            stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s"
+        )
 
     async def readyz(_: Request) -> Response:
-        why = probes.why_not_ready()
-        return _told(why is None, "ok", printable_lines(why or ""))
+        reason = probes.why_not_ready()
+        return _probe_response(reason is None, "ok", printable_lines(reason or ""))
 
     async def metrics(_: Request) -> Response:
         return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
@@ -49,5 +51,5 @@ def create_health_app(probes: Probes) -> Starlette:
     return Starlette(routes=[Route(path, answer) for path, answer in routes])
 
 
-def _told(holds: bool, good: str, bad: str) -> Response:
+def _probe_response(holds: bool, good: str, bad: str) -> Response:
     return PlainTextResponse((good if holds else bad) + "\n", 200 if holds else 503)

@@ -1,4 +1,10 @@
-"""The operator's life: list, watch, wait for the lease, work, stop in good order."""
+"""Lifecycle of the operator process.
+
+1. List all objects; retry for up to 120 s while the API server or the CRDs are missing.
+2. Start the watches. From here on the process is ready.
+3. Wait for the lease, then run the passes and the other tasks that write.
+4. If a task or the watches end, or on SIGTERM or SIGINT: stop all tasks, release the lease, raise the error if any.
+"""
 
 import asyncio
 import logging
@@ -20,21 +26,21 @@ from agentmemory_operator.runtime.tasks import cancel, race
 
 log = logging.getLogger(__name__)
 
-# What is read first: who owns a slug, and what a snapshot or a restore is for, is decided among all of them.
+# All of them are listed before the first pass, which decides among all objects, for example on the owner of a slug.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 LIST_RETRY_S = 2.0
-# As controllers of Kubernetes wait for their first lists.
+# The same time as Kubernetes controllers wait for their first lists.
 PATIENCE_S = 120.0
 
 
 class Startup:
-    """How far the start is, for the probe; ends a start that gets no further.
+    """Startup state for the readiness probe. Fails a start that makes no progress.
 
     Args:
-        patience_s: for how long what is missing is waited for: an installation applies its parts in any order.
+        patience_s: Maximum wait for missing prerequisites, because an installation applies its parts in any order.
 
     Attributes:
-        ready: set when everything was listed and the watches begin.
+        ready: Set when all objects are listed and the watches start.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S, *, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -44,16 +50,16 @@ class Startup:
         self._trouble = ""
 
     def why_not_ready(self) -> str | None:
-        """What keeps the operator from working, None when nothing does."""
+        """Return the reason why the operator is not ready, or None."""
         if self.ready.is_set():
             return None
         return f"objects are not listed yet{': ' if self._trouble else ''}{self._trouble}"
 
     def wait_for(self, trouble: str) -> None:
-        """Note what is missing, and log it where it is another thing than before.
+        """Record a missing prerequisite, and log it if it differs from the last one.
 
         Raises:
-            AgentMemoryError: it was waited for long enough.
+            AgentMemoryError: If the start has already waited for `patience_s`.
         """
         waited_s = self._now_s() - self._began_s
         if waited_s >= self._patience_s:
@@ -64,7 +70,7 @@ class Startup:
 
 
 class Operated(Protocol):
-    """What main composes of the reconcile half."""
+    """The operator as composed by `main`."""
 
     feed: OperatorFeed
     periods: Periods
@@ -72,7 +78,7 @@ class Operated(Protocol):
     signing_key: SigningKeyMaker | None
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run all queues and sweepers until cancelled."""
         ...
 
 
@@ -85,18 +91,18 @@ async def operate(
     namespaces: Sequence[str] = (),
     startup: Startup | None = None,
 ) -> None:
-    """Work on the objects of a cluster until SIGTERM or SIGINT.
+    """Reconcile the objects of a cluster until SIGTERM or SIGINT.
 
     Args:
-        leadership: passes run only while it is held; a standby lists and watches meanwhile. None works at once.
-        namespaces: those to watch; none is all.
-        startup: told what the start waits for, and that everything was listed and the watches begin.
+        leadership: Passes run only while it is held; a standby only lists and watches. None runs them immediately.
+        namespaces: Namespaces to watch; empty watches all.
+        startup: Records what the start waits for, and when the watches start.
 
     Raises:
-        AgentMemoryError: the objects cannot be read.
-        LeadershipLost: the process has to end.
+        AgentMemoryError: If the objects cannot be listed.
+        LeadershipLost: If the lease is lost. The process must exit.
     """
-    # kopf and its imports are of no use to the other verbs.
+    # Imported here, because other commands do not need kopf and its dependencies.
     from agentmemory_operator.entrypoints.operator.handlers import build_registry, run_kopf
 
     startup = startup or Startup()
@@ -118,7 +124,7 @@ async def operate(
 def begin(
     operator: Operated, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
 ) -> tuple[asyncio.Task[None], ...]:
-    """Begin what goes on beside the watches: the work, and the look for what they missed."""
+    """Start the background tasks: the work, which runs only while this process leads, and the resync."""
     period_s = operator.periods.resync_s
     runs = [operator.run()]
     if operator.handover is not None:
@@ -132,10 +138,10 @@ def begin(
 async def until_any_ends(
     tasks: Sequence[asyncio.Task[None]], watching: asyncio.Task[None], stop: Callable[[], Awaitable[None]]
 ) -> None:
-    """Wait until the watches or a task ends, end the rest in good order, and raise what one of them raised.
+    """Wait until the watches or a task end, stop the others in order, and raise the error of any of them.
 
     Args:
-        stop: ends the tasks.
+        stop: Stops the tasks.
     """
     for task in tasks:
         task.add_done_callback(lambda ended: None if ended.cancelled() else watching.cancel())
@@ -150,7 +156,7 @@ async def until_any_ends(
 
 
 async def work(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership | None) -> None:
-    """Run what changes something, once this process leads and for as long as it does."""
+    """Wait for the lease, then run everything that writes until the lease is lost or a run ends."""
     if leadership is None:
         await race(*runs)
         return
@@ -165,7 +171,7 @@ async def work(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership
 
 
 async def sweep(handover: Handover, cluster: KubernetesCluster, namespaces: Sequence[str], *, period_s: float) -> None:
-    """Take back, for ever, what was handed over to agents that are gone."""
+    """Periodically delete the Secret copies of deleted agents."""
     while True:
         try:
             listed = await handover.store.list_all()
@@ -178,7 +184,7 @@ async def sweep(handover: Handover, cluster: KubernetesCluster, namespaces: Sequ
 
 
 async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
-    """Look, for ever, whether there is what the API signs user tokens with, and make it where there is none."""
+    """Periodically create the signing key of user tokens if it is missing."""
     while True:
         pause_s = period_s
         try:
@@ -192,7 +198,7 @@ async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
 
 
 async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:
-    """Find objects whose deletion fell into a gap of the watch: kopf lists anew then, and tells nothing of them."""
+    """Periodically find objects deleted in a gap of the watch: kopf then lists again, but reports no deletions."""
     while True:
         await asyncio.sleep(period_s)
         for kind in KINDS:
@@ -206,10 +212,12 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
 
 
 async def fill(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup) -> None:
-    """Read every object once before the first pass: who owns a slug is decided among all of them.
+    """List every object before the first pass, because the owner of a slug is decided among all of them.
+
+    Objects with an unfinished one-off operation are fed first.
 
     Raises:
-        AgentMemoryError: they could not be read for `PATIENCE_S`; says what is missing.
+        AgentMemoryError: If they cannot be listed within the startup's patience. The message has the reason.
     """
     for kind in KINDS:
         while True:
@@ -226,6 +234,6 @@ async def fill(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup)
 
 
 def is_under_way(document: Json) -> bool:
-    """Whether something that is done once was begun and not ended: it is gone on with before more is begun."""
+    """Return whether a one-off operation was started and has not ended. It continues before new ones start."""
     status = document.get("status") or {}
     return bool(status.get("startTime")) and not status.get("endTime")

@@ -1,1 +1,1 @@
-"""What is sent, signed how, and when again. Pure."""
+"""Events, their signatures, and the retry schedule. Pure."""

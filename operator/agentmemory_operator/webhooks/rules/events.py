@@ -1,6 +1,6 @@
-"""What a webhook is told: events made of the change log and of cleanups, and the headers that sign them. Pure.
+"""Build webhook events from changes and cleanups, sign them, and verify signatures. Pure.
 
-The signature is that of the Standard Webhooks: `v1,` and the Base64 of HMAC-SHA256 over id, time and body.
+Signatures follow the Standard Webhooks specification: `v1,` and the Base64 of HMAC-SHA256 over id, time and body.
 """
 
 import base64
@@ -17,27 +17,27 @@ from agentmemory_operator.memories.rules.change_log import Change, Kind
 from agentmemory_operator.spec.times import render_time
 
 KEPT_MS = 72 * 3_600_000
-"""An event that is older is not sent any more: it is dropped, and counted."""
+"""Age above which an event is dropped and counted instead of sent."""
 
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 3_600.0
 LEAST_KEY_BYTES = 24
 REPLAYED_S = 300
-# Room for the signatures by several keys, of which senders make some while they change theirs.
+# Room for several signatures: senders add one for each key during a key rotation.
 MAX_SIGNATURES_CHARS = 1024
 _ID = re.compile(r"[!-~]{1,128}")
 _SECONDS = re.compile(r"[0-9]{1,12}")
-SECRET_PREFIX = "whsec_"  # what a secret begins with, and none
+SECRET_PREFIX = "whsec_"  # prefix of a Base64 secret in Standard Webhooks
 
 _EVENTS: Mapping[Kind, str] = {"superseded": "memory_superseded", "forgotten": "erased", "restored": "restored"}
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookEvent:
-    """One event, as every attempt sends it.
+    """One event; every attempt sends the same content.
 
     Attributes:
-        id: tells it from every other; the same in each attempt, and by another operator.
-        at_ms: when it happened, Unix milliseconds.
+        id: Unique id of the event, the same in every attempt and from every operator.
+        at_ms: Time of the event in Unix milliseconds.
     """
 
     id: str
@@ -47,12 +47,12 @@ class WebhookEvent:
 
     @property
     def body(self) -> bytes:
-        """What is posted."""
-        told = {"type": self.name, "timestamp": render_time(self.at_ms), "data": dict(self.data)}
-        return json.dumps(told, separators=(",", ":")).encode()
+        """The JSON body of the request."""
+        document = {"type": self.name, "timestamp": render_time(self.at_ms), "data": dict(self.data)}
+        return json.dumps(document, separators=(",", ":")).encode()
 
     def headers(self, key: bytes, now_s: int) -> dict[str, str]:
-        """What says that it is ours, and sent now."""
+        """Return the headers of the request, with its signature."""
         return {
             "Content-Type": "application/json",
             "webhook-id": self.id,
@@ -62,7 +62,7 @@ class WebhookEvent:
 
 
 def event_of(change: Change, uid: str, slug: str) -> WebhookEvent | None:
-    """The event that a change is; None where it is none."""
+    """Convert a change to an event; None if webhooks do not report its kind."""
     name = _EVENTS.get(change.kind)
     if name is None:
         return None
@@ -71,17 +71,18 @@ def event_of(change: Change, uid: str, slug: str) -> WebhookEvent | None:
 
 
 def cleanup_event(last: Mapping[str, Any], at_ms: int, uid: str, slug: str) -> WebhookEvent:
-    """The event that a cleanup is.
+    """Build the event of a completed cleanup.
 
     Args:
-        last: `status.lastCleanup`.
+        last: `status.lastCleanup` of the object.
+        at_ms: Time of the cleanup in Unix milliseconds.
     """
     data = {"agent": slug, "removed": last.get("removed") or 0}
     return WebhookEvent(_id(uid, "cleanup_done", str(last.get("time"))), "cleanup_done", at_ms, data)
 
 
 def key_of(secret: str) -> bytes | None:
-    """The key that a Secret holds; None where it is too short, or no Base64 after whsec_."""
+    """Decode a signing key; None if it has fewer than 24 bytes, or the text after `whsec_` is not Base64."""
     text = secret.strip()
     try:
         key = (
@@ -95,23 +96,23 @@ def key_of(secret: str) -> bytes | None:
 
 
 def signature_of(key: bytes, id_: str, time_s: str, body: bytes) -> str:
-    """The signature of a message, as its header has it."""
+    """Return the signature of a message in the form of its header."""
     signed = b".".join((id_.encode(), time_s.encode(), body))
     return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
 
 
 def is_signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: int) -> bool:
-    """Whether a message was signed with the key, less than five minutes before or after now."""
+    """Return whether a message has a valid signature and a time at most five minutes from now."""
     id_, time_s = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not _ID.fullmatch(id_) or not _SECONDS.fullmatch(time_s) or abs(int(time_s) - now_s) > REPLAYED_S:
         return False
-    wanted = signature_of(key, id_, time_s, body).encode()
+    expected = signature_of(key, id_, time_s, body).encode()
     sent = headers.get("webhook-signature", "").encode()[:MAX_SIGNATURES_CHARS].split(b" ")
-    return any(hmac.compare_digest(one, wanted) for one in sent)
+    return any(hmac.compare_digest(signature, expected) for signature in sent)
 
 
 def retry_s(attempts: int) -> float:
-    """How long after a failed attempt the next is made: 10 s, twice as long each time, an hour at most."""
+    """Return the delay after a failed attempt: 10 s, doubled for each further failure, at most an hour."""
     return min(FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20), LAST_RETRY_S)
 
 

@@ -1,1 +1,1 @@
-"""Who calls, what it may do, and the routes about both."""
+"""Authentication, authorisation of each endpoint, and the routes of users and tokens."""

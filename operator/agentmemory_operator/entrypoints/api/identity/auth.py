@@ -1,4 +1,7 @@
-"""Who calls: ServiceAccounts in a cluster; in development whoever has one token, or anybody."""
+"""Authenticate callers: ServiceAccount tokens in a cluster; in development one static token, or no authentication.
+
+User tokens are accepted in every mode.
+"""
 
 import hmac
 import ipaddress
@@ -17,51 +20,51 @@ Address = Literal["loopback", "network"]
 
 
 class Guard(Protocol):
-    """Decides on the Authorization header of a request under `/v1`.
+    """Authenticates the Authorization header of requests under `/v1` and `/mcp`.
 
     Attributes:
-        serves_anybody_on: where it listens that demands nothing: pages of other sites, whose browser is on a machine
-            that reaches us, have to be told by other means (`runtime.rules.web_origin`). None of one that demands a
-            token: pages do not have it, and no browser adds it for them.
+        serves_anybody_on: Kind of the listen address if no token is required, else None. Then
+            `runtime.rules.web_origin` must reject requests of foreign web pages, whose browser can reach the API. With
+            a token that is unnecessary: pages do not have it, and browsers do not add it.
     """
 
     serves_anybody_on: Address | None
 
     def known(self, authorization: bytes) -> Caller | None:
-        """Who calls where that is known at once; None leaves it to `admit`.
+        """Authenticate from the cache; None if `admit` has to be called.
 
         Raises:
-            Unauthenticated: nobody, as is known.
+            Unauthenticated: If the token is known to be invalid.
         """
         ...
 
     async def admit(self, authorization: bytes) -> Caller:
-        """Who calls.
+        """Authenticate the caller, with a remote call if necessary.
 
         Raises:
-            Unauthenticated: nobody knows.
-            TransientError: it cannot be found out for now.
+            Unauthenticated: If the token is missing or invalid.
+            TransientError: If the token cannot be checked now.
         """
         ...
 
 
 class OpenGuard:
-    """Lets everybody pass."""
+    """Accepts every request without a token."""
 
     def __init__(self, serves_anybody_on: Address = "loopback") -> None:
         self.serves_anybody_on: Address | None = serves_anybody_on
 
     def known(self, authorization: bytes) -> Caller | None:
-        """Anybody."""
+        """Return the anonymous caller."""
         return ANYBODY
 
     async def admit(self, authorization: bytes) -> Caller:
-        """Anybody."""
+        """Return the anonymous caller."""
         return ANYBODY
 
 
 class TokenGuard:
-    """Demands one fixed bearer token; compares in constant time."""
+    """Requires one static bearer token, compared in constant time."""
 
     serves_anybody_on: Address | None = None
 
@@ -69,18 +72,18 @@ class TokenGuard:
         self._token = token.encode()
 
     def known(self, authorization: bytes) -> Caller | None:
-        """Anybody who has the token."""
+        """Return the anonymous caller if the token is correct."""
         if not hmac.compare_digest(_bearer_token(authorization), self._token):
             raise Unauthenticated("the token is not valid")
         return ANYBODY
 
     async def admit(self, authorization: bytes) -> Caller:
-        """Anybody who has the token."""
+        """Return the anonymous caller if the token is correct."""
         return self.known(authorization) or ANYBODY
 
 
 class IdentityGuard:
-    """Demands the token of a ServiceAccount."""
+    """Requires the token of a ServiceAccount."""
 
     serves_anybody_on: Address | None = None
 
@@ -88,16 +91,16 @@ class IdentityGuard:
         self._callers = callers
 
     def known(self, authorization: bytes) -> Caller | None:
-        """The ServiceAccount where its token was reviewed a while ago."""
+        """Return the ServiceAccount of a token that was reviewed recently."""
         return self._callers.known(_ascii_token(authorization))
 
     async def admit(self, authorization: bytes) -> Caller:
-        """The ServiceAccount."""
+        """Return the ServiceAccount of the token."""
         return await self._callers.identify(_ascii_token(authorization))
 
 
 class UserTokenGuard:
-    """Lets user tokens pass beside what another guard lets pass."""
+    """Accepts user tokens, and leaves other tokens to another guard."""
 
     def __init__(self, guard: Guard, tokens: UserTokens) -> None:
         self._guard = guard
@@ -105,12 +108,12 @@ class UserTokenGuard:
         self.serves_anybody_on: Address | None = guard.serves_anybody_on
 
     def known(self, authorization: bytes) -> Caller | None:
-        """The caller of the token, else the one that the other guard knows."""
+        """Return the caller of a user token, else the result of the other guard."""
         token = self._user_token(authorization)
         return self._guard.known(authorization) if token is None else self._tokens.known(token)
 
     async def admit(self, authorization: bytes) -> Caller:
-        """The caller of the token, else the one that the other guard lets pass."""
+        """Return the caller of a user token, else the result of the other guard."""
         token = self._user_token(authorization)
         return await (self._guard.admit(authorization) if token is None else self._tokens.identify(token))
 
@@ -128,10 +131,10 @@ def _ascii_token(authorization: bytes) -> str:
 
 
 def _bearer_token(authorization: bytes) -> bytes:
-    """The token of the header.
+    """Return the bearer token of the header.
 
     Raises:
-        Unauthenticated: there is none.
+        Unauthenticated: If the header has none.
     """
     scheme, _, token = authorization.partition(b" ")
     if scheme.lower() != b"bearer" or not token.strip():
@@ -140,14 +143,14 @@ def _bearer_token(authorization: bytes) -> bytes:
 
 
 def build_guard(settings: Settings, host: str, *, callers: Callers | None = None) -> Guard:
-    """The guard that the settings ask for.
+    """Build the guard that the settings select.
 
     Args:
-        host: the address that the API will listen on.
-        callers: who knows ServiceAccounts; None without a cluster.
+        host: Listen address of the API.
+        callers: Authenticates ServiceAccounts; None outside a cluster.
 
     Raises:
-        SettingInvalid: the mode needs a cluster, or would leave the API open to others.
+        SettingInvalid: If the mode needs a cluster, or would expose the API to other machines without authentication.
     """
     if settings.auth == "kubernetes":
         if callers is None:
@@ -169,7 +172,7 @@ def build_guard(settings: Settings, host: str, *, callers: Callers | None = None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Return whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What callers send and get about who speaks: user tokens, and the users of an agent."""
+"""Request and response models of user tokens and of the users of an agent."""
 
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ from agentmemory_operator.search.users import UserDetails, UserPage
 from agentmemory_operator.spec.access import TOKEN_TTL_MAX_S
 from agentmemory_operator.spec.times import render_time
 
-# Each costs two requests to the engine.
+# Each user costs two requests to Qdrant.
 USERS_LIMIT_MAX = 200
 CURSOR_CHARS = 2048
 
@@ -39,7 +39,7 @@ class TokenOut(Answer):
 
 
 class UsersParameters(Parameters):
-    """Which users."""
+    """Query parameters for listing users."""
 
     limit: int = Field(default=LIST_LIMIT, ge=1, le=USERS_LIMIT_MAX, description="Users per page.")
     cursor: str | None = Field(default=None, max_length=CURSOR_CHARS, description="`next_cursor` of the previous page.")
@@ -80,12 +80,12 @@ class UsersOut(Answer):
 
 
 def token(minted: MintedToken) -> Json:
-    """`TokenOut`."""
+    """Render a `TokenOut`."""
     return {"token": minted.token, "expires_at": render_time(minted.expires_at_ms)}
 
 
 def user(found: UserDetails) -> Json:
-    """`UserDetailsOut`."""
+    """Render a `UserDetailsOut`."""
     profile = found.profile
     times = {"created_at": profile.created_at if profile else None, "oldest": found.oldest, "newest": found.newest}
     return {
@@ -97,7 +97,7 @@ def user(found: UserDetails) -> Json:
 
 
 def users(page: UserPage) -> Json:
-    """`UsersOut`."""
+    """Render a `UsersOut`."""
     results = [
         {
             "user_id": user.user_id,

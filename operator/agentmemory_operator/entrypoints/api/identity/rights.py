@@ -1,10 +1,10 @@
-"""Which verb each endpoint demands, and the route class that demands it before anything of the request is read.
+"""The verb that each endpoint requires, and the route classes that check it before they read anything of the request.
 
-A user is the caller's only where its subject is not bound to others, a scope only where its subject names it. The route
-class looks at every `user_id` of a query, and whoever reads a body (`bodies.read_model`, `batches.BatchReader`,
-`transfers`) at those in it, and at its `author`.
+If the caller's subject lists users, the caller may only act for these users. A shared scope must be allowed by the
+subject. The route classes check the user ids of path and query. The readers of bodies check those in the body, and its
+`author`: `bodies.read_model`, `batches.BatchReader` and `transfers`.
 
-It also calls its function once more where the agent's collection was replaced before anything was written.
+The route classes also repeat a request once if the agent's collection was replaced before the request wrote anything.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +25,7 @@ from agentmemory_operator.spec.access import Caller, Verb
 
 CALLER, RIGHTS = "caller", "rights"
 
-# None: the path names no agent; the endpoint itself leaves out what the caller may not read.
+# None: the path names no agent, or the endpoint checks the rights itself.
 VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
     {
         ("GET", "/v1/agents"): None,
@@ -65,14 +65,14 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/users/{user_id}"): Verb.READ,
         ("PUT", "/v1/agents/{agent}/users/{user_id}"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/tokens"): Verb.DELEGATE,
-        # Who calls is who has signed.
+        # The signature authenticates the caller.
         ("POST", "/v1/agents/{agent}/hooks/{name}"): None,
-        # Of every user together it is ADMIN.
+        # Reading the changes of all users requires ADMIN.
         ("GET", "/v1/agents/{agent}/changes"): Verb.READ,
     }
 )
 
-# They are about every user, unless the request names one.
+# Without a `user_id` these requests concern all users, so the caller must not be limited to some.
 OF_EVERYBODY = frozenset(
     {
         ("GET", "/v1/agents/{agent}/changes"),
@@ -84,10 +84,10 @@ OF_EVERYBODY = frozenset(
 
 
 class GuardedRoute(APIRoute):
-    """A route of an agent; one that `VERBS` does not know cannot be made."""
+    """A route of an agent. Its method and path must be in `VERBS`, else building it fails."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """The handler behind the check."""
+        """Wrap the framework's handler in the checks, the trace and the repetition."""
         handle, (method, path) = super().get_route_handler(), self.endpoint_name
         verb, is_of_everybody = VERBS[method, path], (method, path) in OF_EVERYBODY
         operation = OPERATIONS.get((method, path))
@@ -103,19 +103,20 @@ class GuardedRoute(APIRoute):
 
     @cached_property
     def endpoint_name(self) -> tuple[str, str]:
-        """Method and path, as `VERBS` has them."""
+        """Method and path, as in `VERBS`."""
         [method] = self.methods or {""}
         return method, self.path_format
 
 
 class PlainRoute(GuardedRoute):
-    """A guarded route whose function takes the agent's name and the request, and reads everything else itself.
+    """A guarded route for functions that only take the agent's name and the request.
 
-    So nothing is left for the framework to solve, which would cost more than all else that is done about a search.
+    It bypasses the framework's dependency resolution, which would cost more than all other work of the API for a
+    search.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request whose path fits."""
+        """Run the checks, then the route function."""
         if scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return
@@ -133,7 +134,7 @@ def _check(request: Request, verb: Verb | None) -> None:
         request.scope[RIGHTS] = rights_to(directory, agent, caller=caller_of(request), verb=verb)
         if user_id := request.path_params.get("user_id"):
             rights_of(request).check_users([user_id])
-        # Of searches, which have none, nothing is parsed.
+        # Searches have no query string, so parsing is skipped for them.
         if request.scope["query_string"]:
             _check_query(request)
 
@@ -153,12 +154,12 @@ def _check_query(request: Request) -> None:
 
 
 def rights_of(request: Request) -> AgentRights:
-    """What the caller may do with the agent of the path: found once, before anything of the request is read."""
+    """Return the caller's rights to the agent of the path. They are determined once, before the request is read."""
     rights: AgentRights = request.scope[RIGHTS]
     return rights
 
 
 def caller_of(request: Request) -> Caller:
-    """Who the edge has found the caller to be."""
+    """Return the caller that `Edge` has authenticated."""
     caller: Caller = request.scope[CALLER]
     return caller

@@ -1,4 +1,4 @@
-"""The routes about who speaks: user tokens, and the users of an agent."""
+"""The routes of user tokens and of the users of an agent."""
 
 from typing import Annotated
 
@@ -61,7 +61,7 @@ async def list_users(agent: str, request: Request, parameters: Annotated[UsersPa
 
 @router.get("/{agent}/users/{user_id:path}", summary="Read a user", **describe(UserDetailsOut, problems=READ_PROBLEMS))
 async def get_user(agent: str, user_id: PathUser, request: Request) -> Response:
-    """Read a user or scope: its name, and its memories by number and time."""
+    """Read a user or scope: its name, number of memories, and times."""
     opened = await open_agent(request, agent)
     return json_response(identity_requests.user(await users.read_user(opened, user_id)))
 

@@ -1,1 +1,1 @@
-"""How much one process serves at once: of requests, bytes and parts of JSON; what is beyond is sent away."""
+"""Limits of one process on requests, body bytes and JSON parts. Requests beyond a limit get status 429."""

@@ -1,4 +1,16 @@
-"""What one request takes up of what all may, from its first byte to its answer, and what it waits for meanwhile."""
+"""Account for the resources that each request uses until it is answered, and share them fairly among callers.
+
+A request is *receiving* until its body is complete. Then it is *under way*: it may wait for other requests of its
+caller, and then it *runs*. A request without a body is under way from its start. `InFlight` has the totals, `Share`
+those of one caller, `Hold` those of one request.
+
+- Places for receiving: if none is free, the slowest request is dropped. It is one of the caller with the most, if that
+  caller has at least two more than this one; otherwise it is one of this caller.
+- Places under way: a caller may have as many as are free, except for a reserve (`has_place`).
+- Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
+- Large bodies of one caller wait for each other if they would exceed half of the byte limit together.
+- Processor time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
+"""
 
 import asyncio
 import time
@@ -17,16 +29,16 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of one process.
+    """Limits of one process.
 
     Attributes:
-        requests: under way at once.
-        receiving: requests whose bodies are not complete.
-        body_bytes: of all bodies, but for the beginning of each.
-        exports: under way at once.
-        strangers: requests of whom nobody knows yet whose they are, or that nobody asks for.
-        caller_rate: requests of one caller in a second, and as many at once; 0 is any number.
-        pace: of bodies.
+        requests: Maximum number of requests under way.
+        receiving: Maximum number of requests with incomplete bodies.
+        body_bytes: Maximum size of all bodies in memory, without the first 32 KiB of each.
+        exports: Maximum number of concurrent exports and change streams.
+        strangers: Maximum number of unauthenticated requests: before authentication, or to public paths.
+        caller_rate: Requests per second and caller, which is also the burst; 0 is unlimited.
+        pace: Minimum rate at which bodies must arrive.
     """
 
     requests: int = 512
@@ -38,28 +50,36 @@ class Limits:
     pace: Pace = field(default_factory=Pace)
 
 
-def overloaded(why: str) -> ProblemRaised:
-    """The refusal of a request."""
-    detail = f"{why}: retry in {RETRY_AFTER_S} s"
+def overloaded(reason: str) -> ProblemRaised:
+    """Build the 429 error of a request that exceeds a limit."""
+    detail = f"{reason}: retry in {RETRY_AFTER_S} s"
     return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
 
 
 T = TypeVar("T")
 
 HOLD = "hold"
-# So much of each body counts for nothing: large bodies keep no small one out.
+# This much of each body is not counted, so large bodies cannot displace small ones.
 SMALL_BYTES = 1 << 15
-# Of a caller that takes too much of the process's time.
+# Maximum running requests of a caller that uses more than an equal share of a busy process.
 MOST_RUNNING = 8
-# How long a request waits for others of its caller to end.
+# Maximum wait for other requests of the same caller, in seconds.
 TURN_S = 10.0
-# How often one looks again that waits for its turn between pieces.
+# Poll interval of a request that waits between pieces, in seconds.
 LOOK_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one caller takes up."""
+    """Resources that one caller uses.
+
+    Attributes:
+        under_way: Requests under way, including those that wait for their turn.
+        running: Requests that are being processed.
+        large_bytes: Counted bytes of all bodies.
+        large_under_way: Counted bytes of the bodies of running requests.
+        turns: Events of waiting requests, set when a running request of the caller ends.
+    """
 
     key: Hashable
     under_way: int = 0
@@ -72,7 +92,7 @@ class Share:
 
 
 class InFlight:
-    """What all requests take up together, and each caller; who has nothing under way is not known."""
+    """Resources that all requests use, with the share of each caller that has requests in progress."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -87,12 +107,12 @@ class InFlight:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """What one request takes up, until it is answered.
+    """Resources that one request uses, until it is answered.
 
     Attributes:
-        body_bytes: that are kept of its body.
-        waited_s: how long the caller kept it waiting for them.
-        is_in_pieces: is worked on while its body comes.
+        body_bytes: Bytes of its body in memory.
+        waited_s: Seconds that the process has waited for its body.
+        is_in_pieces: True if the body is processed in pieces while it is received, as for an import.
     """
 
     _pressure: InFlight
@@ -105,7 +125,7 @@ class Hold:
     _is_under_way: bool = False
     _is_running: bool = False
     _is_export: bool = False
-    # While it waits, and since when for its caller.
+    # Set while the request waits. `_since_s` is only set while it waits for its body.
     _timeout: asyncio.Timeout | None = None
     _since_s: float | None = None
     _dropped: str | None = None
@@ -114,7 +134,7 @@ class Hold:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take up nothing any more; a caller of whom nothing is left is forgotten."""
+        """Release all resources. A caller without other requests is removed from the table."""
         self._stop()
         self._keep(0)
         self._leave_receiving()
@@ -126,34 +146,34 @@ class Hold:
             self._pressure.shares.pop(self._share.key, None)
 
     def begin_receiving(self) -> None:
-        """Take a place among those whose bodies come; without one, the slowest of who has most loses its own.
+        """Reserve a place for a request with an incomplete body, if necessary by dropping a slower request.
 
         Raises:
-            ProblemRaised: there is none.
+            ProblemRaised: If no place is free, and no request can be dropped for it.
         """
         pressure, share = self._pressure, self._share
         if not has_place(len(share.receiving), pressure.receiving, pressure.limits.receiving):
-            most = max(pressure.shares.values(), key=lambda other: len(other.receiving))
-            loses = most if len(most.receiving) > len(share.receiving) + 1 else share
-            slowest = _slowest(loses)
+            busiest = max(pressure.shares.values(), key=lambda other: len(other.receiving))
+            owner = busiest if len(busiest.receiving) > len(share.receiving) + 1 else share
+            slowest = _slowest(owner)
             if slowest is None:
                 raise overloaded(f"{len(share.receiving)} request bodies of this caller are being received")
             slowest.drop(
-                f"{len(loses.receiving)} request bodies of this caller are being received, and this is the slowest"
+                f"{len(owner.receiving)} request bodies of this caller are being received, and this is the slowest"
             )
         share.receiving.add(self)
         pressure.receiving += 1
 
     async def enter(self) -> None:
-        """Be under way from now on, when it is this caller's turn.
+        """Start processing the request, after a wait for other requests of its caller if necessary.
 
         Raises:
-            ProblemRaised: the caller has too much under way.
+            ProblemRaised: If the caller has too many requests under way, or the wait takes more than `TURN_S`.
         """
         pressure, share = self._pressure, self._share
-        if not self._takes_place():
-            told = f"{share.under_way} requests of this caller ({pressure.requests} in total)"
-            raise overloaded(f"{told} are in progress")
+        if not self._try_reserve():
+            in_progress = f"{share.under_way} requests of this caller ({pressure.requests} in total)"
+            raise overloaded(f"{in_progress} are in progress")
         if self._must_wait():
             turn = asyncio.Event()
             share.turns.append(turn)
@@ -181,8 +201,8 @@ class Hold:
             self.check()
             raise overloaded(f"other requests of this caller took {TURN_S:.0f} s") from None
 
-    def _takes_place(self) -> bool:
-        """Take a place among those under way; tell whether there was one."""
+    def _try_reserve(self) -> bool:
+        """Reserve a place under way; return whether one was free."""
         pressure, share = self._pressure, self._share
         if not has_place(share.under_way, pressure.requests, pressure.limits.requests):
             return False
@@ -192,18 +212,22 @@ class Hold:
         return True
 
     def _must_wait(self) -> bool:
-        """Whether others of the caller have to end before."""
+        """Return whether other requests of the caller must end first."""
         share, pressure = self._share, self._pressure
         if share.running >= MOST_RUNNING and pressure.times.takes_too_much(share.key, time.perf_counter()):
             return True
-        held = share.large_under_way
-        return bool(self._large and held) and held + self._large > pressure.limits.body_bytes // 2
+        large_bytes = share.large_under_way
+        return bool(self._large and large_bytes) and large_bytes + self._large > pressure.limits.body_bytes // 2
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Be under way while the context is open, between pieces of a body; wait where the caller has too much."""
+        """Process one piece of a body inside the context, after a wait for other requests of the caller if necessary.
+
+        Raises:
+            ProblemRaised: If the wait takes more than `TURN_S`.
+        """
         until_s = time.monotonic() + TURN_S
-        while self._must_wait() or not self._takes_place():
+        while self._must_wait() or not self._try_reserve():
             if time.monotonic() >= until_s:
                 raise overloaded(f"other requests of this caller took {TURN_S:.0f} s")
             await asyncio.sleep(LOOK_S)
@@ -214,10 +238,13 @@ class Hold:
             self._stop()
 
     def begin_export(self) -> None:
-        """Take a place among exports, which are under way for long and do little at a time.
+        """Reserve a place for an export.
+
+        The request keeps its place under way, but no longer counts as running, because an export is long and uses
+        little time.
 
         Raises:
-            ProblemRaised: there is none.
+            ProblemRaised: If no place is free.
         """
         if self._is_export:
             return
@@ -230,10 +257,12 @@ class Hold:
         pressure.exports += 1
 
     def take(self, body_bytes: int) -> None:
-        """Count so many more bytes of the body.
+        """Count further bytes of the body in memory, if necessary by dropping a slower request.
+
+        A body is always accepted while no other large body is in memory.
 
         Raises:
-            ProblemRaised: there is no room, and the caller has most of it; alone, a body always has.
+            ProblemRaised: If there is no capacity and this request is the one to drop, or it was dropped before.
         """
         self.check()
         self._flow.add(body_bytes, self.waited_s)
@@ -243,24 +272,24 @@ class Hold:
             self._make_room()
 
     def give_back(self, body_bytes: int) -> None:
-        """Count so many bytes of the body no more."""
+        """Stop counting bytes of the body that are no longer in memory."""
         self._keep(self.body_bytes - body_bytes)
 
     def _make_room(self) -> None:
-        pressure, mine = self._pressure, self._share
+        pressure, own_share = self._pressure, self._share
         victim = self
         for share in sorted(pressure.shares.values(), key=lambda share: share.large_bytes, reverse=True):
-            if share is mine or share.large_bytes < mine.large_bytes:
-                victim = _slowest(mine, large=True, beside=self) or self
+            if share is own_share or share.large_bytes < own_share.large_bytes:
+                victim = _slowest(own_share, large=True, beside=self) or self
                 break
             if slowest := _slowest(share, large=True):
                 victim = slowest
                 break
-        why = f"request bodies of {pressure.large_bytes // MIB} MiB are being received or processed"
+        reason = f"request bodies of {pressure.large_bytes // MIB} MiB are being received or processed"
         if victim is self:
             self._keep(0)
-            raise overloaded(why)
-        victim.drop(f"{why}, and this is the slowest of the caller with the most")
+            raise overloaded(reason)
+        victim.drop(f"{reason}, and this is the slowest of the caller with the most")
 
     def _keep(self, body_bytes: int) -> None:
         large = max(body_bytes - SMALL_BYTES, 0)
@@ -273,20 +302,20 @@ class Hold:
             if self._is_running:
                 self._share.large_under_way += more
 
-    async def waiting(self, work: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
-        """What is waited for; meanwhile it may be dropped.
+    async def waiting(self, operation: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
+        """Await an operation. The request may be dropped during the wait.
 
         Args:
-            seconds: at most.
-            is_awaited: it waits for its body, and not for its turn.
+            seconds: Timeout.
+            is_awaited: True if the operation receives the body, False if it waits for a turn.
 
         Raises:
-            TimeoutError: it took longer, or was dropped, which `check` tells.
+            TimeoutError: If the timeout ends, or the request is dropped. `check` distinguishes the two.
         """
         self._since_s = time.monotonic() if is_awaited else None
         try:
             async with asyncio.timeout(seconds) as self._timeout:
-                return await work
+                return await operation
         finally:
             self._timeout = None
             if self._since_s is not None:
@@ -295,33 +324,33 @@ class Hold:
 
     @property
     def liveliness(self) -> float:
-        """How lively its body comes, in the time that it was waited for."""
+        """Recent arrival rate of its body, as decaying bytes. Only time spent waiting for the body counts."""
         so_far_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
         return self._flow.level(self.waited_s + so_far_s)
 
     @property
     def may_be_dropped(self) -> bool:
-        """Whether it waits for its caller."""
+        """True if the request waits, and is not dropped yet."""
         return self._timeout is not None and self._dropped is None
 
     @property
     def is_large(self) -> bool:
-        """Whether its bytes count."""
+        """True if some of its bytes are counted."""
         return self._large > 0
 
-    def drop(self, why: str) -> None:
-        """Take everything from it; whoever waits for its body learns why."""
-        self._dropped = why
+    def drop(self, reason: str) -> None:
+        """Release its bytes and its place for receiving, and end its wait. `check` then raises with the reason."""
+        self._dropped = reason
         if self._timeout is not None:
             self._timeout.reschedule(0)
         self._keep(0)
         self._leave_receiving()
 
     def check(self) -> None:
-        """Pass where it was not dropped.
+        """Raise if the request was dropped.
 
         Raises:
-            ProblemRaised: it was.
+            ProblemRaised: If it was. The message has the reason.
         """
         if self._dropped is not None:
             raise overloaded(self._dropped)
@@ -345,11 +374,11 @@ class Hold:
 
 
 def _slowest(share: Share, *, large: bool = False, beside: Hold | None = None) -> Hold | None:
-    """Who waits of a caller's requests and whose body comes slowest.
+    """Return the request of a caller with the slowest body, among those that may be dropped; None if there is none.
 
     Args:
-        large: only of those whose bytes count.
-        beside: may be it too, though it does not wait.
+        large: True to consider only requests with counted bytes.
+        beside: An additional candidate, though it does not wait.
     """
     able = [hold for hold in share.receiving if hold.may_be_dropped and (hold.is_large or not large)]
     return min([*able, *([beside] if beside else [])], key=lambda hold: hold.liveliness, default=None)

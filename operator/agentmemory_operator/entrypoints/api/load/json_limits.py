@@ -1,10 +1,10 @@
-"""Holds the limits of JSON before anything is made of it: counts strings, lists and objects in the bytes of a body.
+"""Enforce limits on JSON before it is parsed, by counting strings, lists and objects in the bytes of a body.
 
-What such a value takes in memory has little to do with its bytes: `{},` is 3 bytes and an object of 64. So a body is
-read as brackets and strings first, which makes nothing, and a batch is cut into its items, each of which is then
-parsed by itself. Numbers need no count: their bytes bound them.
+The memory of a parsed value has little relation to its size: `{},` is 3 bytes and an object of 64. So a body is first
+scanned for brackets and strings, which allocates nothing. A batch is split into its items, and each item is parsed on
+its own. Numbers are not counted, because their bytes limit them.
 
-The work is done by generators that yield where they may be interrupted (`runtime.slices`).
+Long scans are generators that yield where they may be interrupted (`runtime.slices`).
 """
 
 import json
@@ -20,24 +20,24 @@ from agentmemory_operator.entrypoints.api.load.in_flight import MIB
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
 
 ITEM_MAX_BYTES = MIB
-# A vector of the largest size is one list; the longest `source_ids` are 1,000 strings.
+# A vector of maximum size is a single list; the longest `source_ids` have 1,000 strings.
 ITEM_MAX_PARTS = 32_768
 BATCH_MAX_PARTS = 16 * ITEM_MAX_PARTS
-# With those of items that are refused: so many are counted in about a second.
+# Includes the parts of rejected items. Counting this many takes about a second.
 SEEN_MAX_PARTS = 2 * BATCH_MAX_PARTS
-# Metadata have 16 levels, filters 8 of two each.
+# Metadata has 16 levels; filters have 8, each with two.
 MAX_DEPTH = 32
-# As deep as the parser itself goes.
+# Maximum depth of the parser.
 PARSED_DEPTH = 1_024
-# What each part counts in the room for bodies: an object with one short key takes some 300 bytes, its copies included.
+# Memory charged per part. An object with one short key takes about 300 bytes, including copies.
 PART_BYTES = 32
 
-# Between two looks at the clock.
+# Work between two points of interruption.
 _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-# Also one that is not closed, to the end: each quote is looked at once.
+# Also matches an unclosed string up to the end, so each quote is scanned once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -45,7 +45,7 @@ _OPENING, _CLOSING, _BLANK = frozenset(b"[{"), frozenset(b"]}"), b" \t\r\n"
 
 
 class TooMuch(Exception):
-    """A document is beyond a limit, as a whole or in one field."""
+    """A document exceeds a limit, as a whole or in one field."""
 
     def __init__(self, message: str, *, field: str = "body") -> None:
         super().__init__(message)
@@ -53,12 +53,12 @@ class TooMuch(Exception):
 
 
 class NoJson(Exception):
-    """A document is no JSON by its brackets and quotes, or no parser's by its depth."""
+    """A document is not JSON by its brackets and quotes, or too deep for the parser."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemSpan:
-    """Where an item of a list stands, and why it is not to be parsed."""
+    """Byte range of an item of a list, and the reason why it must not be parsed, if any."""
 
     start: int
     end: int
@@ -67,12 +67,12 @@ class ItemSpan:
 
 @dataclass(slots=True)
 class Cut:
-    """A document without the items of its list.
+    """A document whose list has been split off.
 
     Attributes:
-        rest: the document with the list emptied.
-        items: None where the document has no such list.
-        parts: strings (keys too), lists and objects in all that is to be parsed.
+        rest: The document with the list emptied.
+        items: Items of the list; None if the document has no such list.
+        parts: Number of strings (including keys), lists and objects in everything that will be parsed.
     """
 
     rest: bytes = b""
@@ -82,52 +82,53 @@ class Cut:
 
 @dataclass(slots=True)
 class _Count:
-    """What has been seen of one item, or of what is around the list."""
+    """Counts of one item, or of the document around the list."""
 
     parts: int = 0
     depth: int = 0
 
     @property
     def fault(self) -> str:
-        """Why it is not to be parsed."""
+        """The reason why it must not be parsed, or an empty string."""
         if self.parts > ITEM_MAX_PARTS:
             return f"has more than {ITEM_MAX_PARTS:,} strings, lists and objects: send less, or split it"
         return f"is nested deeper than {MAX_DEPTH} levels" if self.depth > MAX_DEPTH else ""
 
 
 def parts_at_most(document: bytes) -> int:
-    """How many parts a document has, as if each bracket and quote in its strings were one of its own."""
+    """Return an upper bound for the parts of a document, which also counts brackets and quotes inside strings."""
     return document.count(b"[") + document.count(b"{") + document.count(b'"') // 2
 
 
 def few_parts(document: bytes) -> int | None:
-    """How many parts a document has at the most, where a glance shows that it keeps the limits; None of others."""
+    """Return an upper bound for the parts of a document that certainly keeps the limits; None if a scan is needed."""
     if len(document) > ITEM_MAX_BYTES:
         return None
     opened = document.count(b"[") + document.count(b"{")
-    most = opened + document.count(b'"') // 2
-    if most > ITEM_MAX_PARTS:
+    max_parts = opened + document.count(b'"') // 2
+    if max_parts > ITEM_MAX_PARTS:
         return None
-    return most if opened <= MAX_DEPTH or _is_shallow(document) else None
+    return max_parts if opened <= MAX_DEPTH or _is_shallow(document) else None
 
 
 def _is_shallow(document: bytes) -> bool:
-    """Whether the brackets of a document, if they are in order, are at most `MAX_DEPTH` deep."""
+    """Return whether the brackets are balanced and at most `MAX_DEPTH` deep, ignoring those in strings."""
     brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
-    # Of the opening ones there are few; so many closing ones would be gone through again and again.
+    # There are few opening brackets. Many closing ones would make each pass below expensive.
     if brackets.count(b"[") != brackets.count(b"]"):
         return False
     for _ in range(MAX_DEPTH):
-        # Takes away the innermost level.
+        # Removes the innermost level.
         brackets = brackets.replace(b"[]", b"")
     return not brackets
 
 
 def count_parts(document: bytes) -> Generator[None, None, int]:
-    """How many strings (keys too), lists and objects a document has at the most.
+    """Count the strings (including keys), lists and objects of a document; may return an upper bound instead.
 
     Raises:
-        TooMuch: they are too many, or nested too deeply; says so.
+        TooMuch: If there are too many, or they are nested too deeply.
+        NoJson: If brackets or quotes do not match.
     """
     if (few := few_parts(document)) is not None:
         return few
@@ -146,13 +147,13 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
 
 
 def cut_list(document: bytes, name: str, *, max_items: int) -> Generator[None, None, Cut]:
-    """The document and, apart from it, where each item of its list `name` stands.
+    """Split the items of the list `name` off a document.
 
-    The document is JSON if the rest is and every item is.
+    The document is valid JSON if the rest and every item are.
 
     Raises:
-        TooMuch: there are too many items, too much in all of them, or too much around them.
-        NoJson: it is none.
+        TooMuch: If there are too many items, too many parts in total, or too much besides the list.
+        NoJson: If brackets or quotes do not match.
     """
     cutter = _Cutter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):
@@ -164,14 +165,14 @@ def cut_list(document: bytes, name: str, *, max_items: int) -> Generator[None, N
 
 @dataclass(slots=True)
 class _Cutter:
-    """Reads the tokens of a document in order."""
+    """Processes the tokens of a document in order."""
 
     document: bytes
     name: str
     max_items: int
     _depth: int = 0
     _last: tuple[int, int] = (0, 0)
-    # Where the items of a list under way began, and where those of all lists of the name are.
+    # Start of the current list's items, and the byte ranges outside all lists of that name.
     _items: list[ItemSpan] | None = None
     _is_inside: bool = False
     _item_start: int = 0
@@ -179,12 +180,12 @@ class _Cutter:
     _kept_start: int = 0
     _item: _Count = field(default_factory=_Count)
     _around: _Count = field(default_factory=_Count)
-    # Of items that will be parsed, and of everything.
-    _made: int = 0
-    _seen: int = 0
+    # `_accepted_parts` counts parts of items that will be parsed, `_total_parts` all parts.
+    _accepted_parts: int = 0
+    _total_parts: int = 0
 
     def take(self, start: int, end: int) -> None:
-        """Take the next token."""
+        """Process the next token."""
         before = self._depth
         self._depth = _deeper(before, self.document[start])
         if self._is_inside and before == 2:
@@ -199,8 +200,8 @@ class _Cutter:
         count = self._item if self._is_inside else self._around
         count.parts += not is_closing
         count.depth = max(count.depth, self._depth - 2 * self._is_inside)
-        self._seen += not is_closing
-        if self._seen > SEEN_MAX_PARTS:
+        self._total_parts += not is_closing
+        if self._total_parts > SEEN_MAX_PARTS:
             raise TooMuch(f"has more than {SEEN_MAX_PARTS:,} strings, lists and objects: send less")
         if self._around.parts > ITEM_MAX_PARTS:
             raise TooMuch(self._around.fault)
@@ -209,7 +210,7 @@ class _Cutter:
         self._last = start, end
 
     def cut(self) -> Cut:
-        """What was found."""
+        """Return the result after the last token."""
         if self._depth:
             raise NoJson("a bracket is not closed")
         if self._around.fault:
@@ -218,10 +219,10 @@ class _Cutter:
         if sum(end - start for start, end in kept) > ITEM_MAX_BYTES:
             raise TooMuch(f"has more than {ITEM_MAX_BYTES // MIB} MiB besides {self.name!r}")
         rest = b"".join(self.document[start:end] for start, end in kept)
-        return Cut(rest, self._items, self._made + self._around.parts)
+        return Cut(rest, self._items, self._accepted_parts + self._around.parts)
 
     def _begins_list(self, start: int) -> bool:
-        """Whether the bracket stands behind the list's name."""
+        """Return whether the bracket opens the value of the key `name`."""
         name = self.document[slice(*self._last)]
         is_key = self.document[start] == ord("[") and name[:1] == b'"' and len(name) <= 8 * len(self.name) + 2
         if not is_key or self.document[self._last[1] : start].strip(_BLANK) != b":":
@@ -238,7 +239,7 @@ class _Cutter:
 
     def _leave(self, start: int) -> None:
         assert self._items is not None
-        # Blank is the inside of a list without items, and nothing else.
+        # A list without items may contain whitespace only.
         if self._items or self.document[self._item_start : start].strip(_BLANK):
             self._end_item(start)
         self._is_inside, self._kept_start = False, start
@@ -249,22 +250,22 @@ class _Cutter:
         if end - self._item_start > ITEM_MAX_BYTES:
             fault = f"is larger than {ITEM_MAX_BYTES // MIB} MiB"
         self._items.append(ItemSpan(self._item_start, end, fault))
-        self._made += 0 if fault else self._item.parts
+        self._accepted_parts += 0 if fault else self._item.parts
         self._item = _Count()
-        if self._made > BATCH_MAX_PARTS:
+        if self._accepted_parts > BATCH_MAX_PARTS:
             raise TooMuch(f"has more than {BATCH_MAX_PARTS:,} strings, lists and objects: send several batches")
         if len(self._items) > self.max_items:
             raise TooMuch(f"has more than {self.max_items:,} items: send several batches", field=self.name)
 
 
 def _tokens(document: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each string and each bracket outside of strings begins and ends."""
+    """Yield start and end of each string, and of each bracket outside strings."""
     place = 0
     while place < len(document):
         for token in _TOKEN.finditer(document, place):
             place = token.end()
             if document[token.start()] == ord('"') and place - token.start() == 1:
-                # With escapes: read in pieces, so that no single match is long.
+                # A string with escapes: match it in pieces, so that no single match takes long.
                 place = _end_of_string(document, place)
                 yield token.start(), place
                 break
@@ -286,7 +287,7 @@ def _end_of_string(document: bytes, place: int) -> int:
 
 
 def _deeper(depth: int, token: int) -> int:
-    """The depth behind a token, given by its first byte."""
+    """Return the depth after a token, which is given by its first byte."""
     if token in _OPENING:
         if depth == PARSED_DEPTH:
             raise NoJson(f"it is nested deeper than {PARSED_DEPTH:,} levels")
@@ -299,23 +300,23 @@ def _deeper(depth: int, token: int) -> int:
 
 
 def refuse_repeated_keys(document: bytes, value: Any) -> None:
-    """Pass where each object of a document has each key once, escapes resolved.
+    """Raise if an object of a document has a key twice, also if the two are escaped differently.
 
-    Parsers keep the last value of two, and nobody hears of the first. A parsed document has fewer keys than there are
-    members in its bytes if a key is repeated. Both are counted without going through the numbers of a vector: each
-    member has one colon outside of strings, and the search for objects ends with the last opening brace.
+    Parsers keep the last of two values, which would silently lose the other. If a key is repeated, the parsed document
+    has fewer keys than its bytes have members. Both are counted without visiting the numbers of a vector: each member
+    has one colon outside strings, and the search for objects ends with the last opening brace.
 
     Args:
-        document: JSON.
-        value: what a parser has made of it.
+        document: Valid JSON.
+        value: The parsed document.
 
     Raises:
-        RepeatedKey: an object has a key twice.
+        RepeatedKey: If an object has a key twice.
     """
     braces, colons = document.count(b"{"), document.count(b":")
     if braces == 0 or _keys_of(value, braces) == colons:
         return
-    # Some are inside of strings.
+    # Some colons or braces are inside strings.
     bare = _STRING.sub(b"", document)
     if _keys_of(value, bare.count(b"{")) != bare.count(b":"):
         json.loads(document, object_pairs_hook=once)
@@ -323,16 +324,16 @@ def refuse_repeated_keys(document: bytes, value: Any) -> None:
 
 
 def _keys_of(value: Any, objects: int) -> int:
-    """How many keys the objects in a value have.
+    """Count the keys of all objects in a value.
 
     Args:
-        objects: how many there are at most; those in lists are looked for last.
+        objects: Upper bound for the number of objects; the search ends there. Lists are searched last.
     """
     keys, found = 0, 0
     pending, lists = [value], list[tuple[int, int, list[Any]]]()
     while pending or lists:
         if not pending:
-            # The shortest first: the longest is a vector.
+            # The shortest list first: the longest is usually a vector.
             pending = [child for child in heappop(lists)[2] if isinstance(child, (dict, list))]
             continue
         node = pending.pop()

@@ -1,9 +1,9 @@
-"""How much is served at once, and how much and how often to one caller: beyond that callers are sent away with 429.
+"""Admission control: limits on concurrent requests in total and per caller, and on the rate per caller.
 
-A request with a body is being received first: it has a place among those, and its bytes are counted as they come. Once
-the body is complete it is under way: it has one of those places instead, as a request without a body has from its
-beginning. Of both one caller has as many as are free. Where there is no room for more bytes, those who have most of it
-lose the body that comes slowest.
+A request with a body first needs a place for receiving, and its bytes are counted as they arrive. After the last byte
+it needs a place under way instead. A request without a body needs that place from its start. A caller may have as many
+places as are free. If bytes run out, the slowest body of a caller with the most bytes is dropped. Rejected requests get
+429.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ from agentmemory_operator.spec.access import Caller
 
 
 class Pressure(InFlight):
-    """Lets requests in, and sends those away that are too many."""
+    """Admits requests within the limits, and rejects the others."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
@@ -29,10 +29,10 @@ class Pressure(InFlight):
 
     @contextmanager
     def stranger(self) -> Iterator[None]:
-        """Count somebody while the context is open whom nobody knows yet.
+        """Count an unauthenticated request while the context is open.
 
         Raises:
-            ProblemRaised: there are too many.
+            ProblemRaised: If there are too many.
         """
         if self.strangers >= self.limits.strangers:
             raise overloaded(f"{self.strangers} requests of unauthenticated callers are in progress")
@@ -43,10 +43,10 @@ class Pressure(InFlight):
             self.strangers -= 1
 
     def admit(self, key: Hashable) -> Hold:
-        """What a request of a caller may take up, until its context is left; the table of callers is bounded.
+        """Return the hold of a new request. Its context must be left for the resources to be released.
 
         Raises:
-            ProblemRaised: there were too many requests of the caller in the last second.
+            ProblemRaised: If the caller has exceeded its rate.
         """
         if self._allowances and not self._allowances.take(key, time.monotonic()):
             detail = f"more than {self.limits.caller_rate} requests per second: retry in {RETRY_AFTER_S} s"
@@ -58,9 +58,9 @@ class Pressure(InFlight):
 
 
 def key_of(caller: Caller, address: str | None) -> Hashable:
-    """What tells a caller from others: a ServiceAccount, also of its tokens; else an address, of IPv6 a network."""
+    """Return the key of a caller's share: its ServiceAccount, or its client address (IPv6: the /64 network)."""
     if not caller.is_unbounded:
-        # Whoever mints many tokens has no larger share.
+        # User tokens of a ServiceAccount share its key, so creating many tokens gains no capacity.
         return caller if caller.delegation is None else replace(caller, delegation=None)
     if address is None or ":" not in address:
         return address

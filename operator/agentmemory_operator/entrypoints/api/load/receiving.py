@@ -1,4 +1,4 @@
-"""The body of a request while it comes: counted, held to a pace, and only then under way."""
+"""Receive the body of a request: count its bytes, enforce a minimum rate, then start the request."""
 
 import time
 from collections.abc import Awaitable, Generator, Hashable, Mapping
@@ -13,39 +13,40 @@ from agentmemory_operator.entrypoints.api.problems import TOO_SLOW, Problem, Pro
 from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
 
 KIB = 1 << 10
-# Work that goes on is counted in parts of about so much.
+# Time after which the processor time of a running request is added to its caller's share.
 TOLD_S = 0.01
 
 
 def has_body(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a request says that a body comes with it."""
+    """Return whether the headers announce a body."""
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
 @dataclass(slots=True)
 class Receiving:
-    """Wraps what a request is received from; has a place among those whose bodies come until the body is complete.
+    """Wraps the ASGI `receive` of a request. The request occupies a place for receiving until its body is complete.
 
-    Only the time counts in which the application waits for the caller, not that in which the caller waits for it.
+    Only time in which the application waits for the body counts for its rate.
 
     Attributes:
-        hold: has begun to receive.
-        pace: at which the body has to come.
+        hold: Resources of the request; must have called `begin_receiving`.
+        pace: Minimum rate of the body.
     """
 
     receive: Receive
     hold: Hold
     pace: Pace
     _is_complete: bool = False
-    # Of the window in which the pace is judged.
+    # State of the window over which the rate is measured.
     _began_waited_s: float = 0.0
     _came: int = 0
 
     async def __call__(self) -> Message:
-        """The next message.
+        """Return the next message.
 
         Raises:
-            ProblemRaised: the body comes too slowly, was dropped, or the caller has too much under way.
+            ProblemRaised: If the body arrives too slowly, the request was dropped, or its caller has too many under
+                way.
         """
         if self._is_complete:
             return await self.receive()
@@ -67,31 +68,31 @@ class Receiving:
         hold.take(size)
         if not message.get("more_body", False):
             self._is_complete = True
-            # What is worked on in pieces takes a turn for each.
+            # A request that is processed in pieces takes a turn for each of them.
             if not hold.is_in_pieces:
                 await hold.enter()
         return message
 
     def _judge(self) -> None:
-        """Begin another window.
+        """Check the rate of the last window and start the next one.
 
         Raises:
-            ProblemRaised: too little came in the last one.
+            ProblemRaised: If too few bytes arrived.
         """
         if self._came < self.pace.least_bytes:
             detail = (
                 f"{self._came} bytes of the body arrived in {self.pace.window_s:.0f} s: send at least"
                 f" {self.pace.least_bytes / KIB:.0f} KiB, or all of it"
             )
-            # What else comes on this connection is not waited for.
+            # Close the connection, so the rest of the body need not be read.
             raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))
         self._came, self._began_waited_s = 0, self.hold.waited_s
 
 
 @coroutine
-def timed(work: Awaitable[None], times: TimeShares, key: Hashable) -> Generator[Any, Any, None]:
-    """Await something step by step, and count the time that the process spends on it, but not the time in between."""
-    steps, clock, took_s = work.__await__(), time.perf_counter, 0.0
+def timed(operation: Awaitable[None], times: TimeShares, key: Hashable) -> Generator[Any, Any, None]:
+    """Await an operation step by step, and add the processor time of its steps to the caller's share."""
+    steps, clock, took_s = operation.__await__(), time.perf_counter, 0.0
     began_s = clock()
     try:
         awaited = steps.send(None)
@@ -102,7 +103,7 @@ def timed(work: Awaitable[None], times: TimeShares, key: Hashable) -> Generator[
                 took_s = 0.0
             try:
                 yield awaited
-            except BaseException as error:  # noqa: BLE001  # handed on to the work, which knows what to do
+            except BaseException as error:  # noqa: BLE001  # passed on to the operation
                 began_s = clock()
                 awaited = steps.throw(error)
             else:

@@ -1,1 +1,1 @@
-"""The Model Context Protocol at `/mcp`: tools for models, each of which is a request to the API itself."""
+"""The Model Context Protocol at `/mcp`. A call of a tool becomes a request to the API."""

@@ -1,4 +1,7 @@
-"""Which agent and which user a conversation with a model is about: what the host says, never what the model says."""
+"""Determine the agent and the user of an MCP request.
+
+URL, header or user token name them, so the host application decides, not the model.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,30 +19,31 @@ AGENT_HEADER, USER_HEADER = "X-AgentMemory-Agent", "X-AgentMemory-User"
 
 
 class NotAddressed(AgentMemoryError):
-    """It is not known which agent or user is meant; says who has to name it, and where."""
+    """Agent or user of a request is missing or ambiguous. The message names the places where it can be set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addressee:
-    """What the host says.
+    """Agent and user of an MCP request.
 
     Attributes:
-        agent, user_id: None where nothing names it.
+        agent: Name of the agent, or None if nothing names one.
+        user_id: User or scope, or None if nothing names one.
     """
 
     agent: str | None
     user_id: str | None
 
     def lets_model_name_user(self, rights: AgentRights) -> bool:
-        """Whether tools have the argument `user_id`: nothing else names the user, and the caller may impersonate."""
+        """Return whether tools get an argument `user_id`: no user is named, and the caller has the verb impersonate."""
         return self.user_id is None and rights.may(Verb.IMPERSONATE)
 
 
 def addressee_of(request: Request) -> Addressee:
-    """Read the URL, the headers and the user token.
+    """Read agent and user from the URL, the headers and the user token.
 
     Raises:
-        NotAddressed: two of them name different agents or users.
+        NotAddressed: If two of them name different agents or users.
     """
     token = caller_of(request).delegation
     agent: dict[str, str | None] = {
@@ -55,16 +59,16 @@ def addressee_of(request: Request) -> Addressee:
     return Addressee(_only("agent", agent), _only("user", user))
 
 
-def _only(what: str, named: Mapping[str, str | None]) -> str | None:
+def _only(kind: str, named: Mapping[str, str | None]) -> str | None:
     given = {where: canonical(name) for where, name in named.items() if name}
     if len(set(given.values())) > 1:
         places = " and ".join(given)
-        raise NotAddressed(f"{places} name different {what}s: set the {what} in one place")
+        raise NotAddressed(f"{places} name different {kind}s: set the {kind} in one place")
     return next(iter(given.values()), None)
 
 
 def no_agent() -> NotAddressed:
-    """Say who has to name the agent."""
+    """Build the error for a missing agent."""
     return NotAddressed(
         f"no agent is set: the client must set ?agent=NAME in the URL of the MCP server, the header"
         f" {AGENT_HEADER}, or send a user token"
@@ -72,7 +76,7 @@ def no_agent() -> NotAddressed:
 
 
 def no_user() -> NotAddressed:
-    """Say who has to name the user."""
+    """Build the error for a missing user."""
     return NotAddressed(
         f"no user is set: the client must set ?user_id=USER in the URL of the MCP server, the header"
         f" {USER_HEADER}, or send a user token. A model may set user_id only if the caller has the verb impersonate"

@@ -1,7 +1,8 @@
-"""The endpoint `/mcp`, on the official SDK: stateless, so that any replica answers any request.
+"""The endpoint `/mcp`, implemented with the official SDK.
 
-A call of a tool becomes a request to the application behind `Edge`, by the same caller: identity, rights, bounds and
-errors are those of the API. The SDK is imported with the first request.
+It is stateless, so any replica can serve any request. A tool call becomes a request to the application inside `Edge`,
+with the same caller: authentication, rights, limits and errors are those of the API. The SDK is imported at the first
+request.
 """
 
 import asyncio
@@ -27,12 +28,12 @@ from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.tools import Tool, in_mcp_form
 
-# What an inner request has of its own; the rest, the caller and the hold among it, is the outer one's.
+# Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as the caller and the hold.
 _OWN = ("body", "parts", "route", "path_params", "endpoint", "rights")
 
 
 class McpEndpoint:
-    """The endpoint as an ASGI application; `close` ends what its first request began."""
+    """The endpoint as an ASGI application. `close` stops the SDK, which the first request starts."""
 
     def __init__(self) -> None:
         self._started: asyncio.Future[Any] | None = None
@@ -40,11 +41,11 @@ class McpEndpoint:
         self._ending = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; the body is read, and held to the limits of JSON, before the SDK sees it."""
+        """Read the body and enforce the JSON limits, then let the SDK handle the request."""
         request = Request(scope, receive)
         body = await read_body(request, max_bytes=BODY_MAX_BYTES)
         await hold_parts(request, body)
-        # What is no JSON the SDK answers.
+        # The SDK responds to invalid JSON.
         with contextlib.suppress(ValueError):
             check_keys(body, from_json(body))
         if self._started is None:
@@ -54,17 +55,17 @@ class McpEndpoint:
         await manager.handle_request(scope, _replaying(body, receive), send)
 
     async def close(self) -> None:
-        """End."""
+        """Stop the SDK."""
         self._ending.set()
         if self._running is not None:
             await asyncio.wait([self._running])
 
     async def _run(self, ready: "asyncio.Future[Any]") -> None:
-        """Hold the SDK's tasks, which end in the task that began them."""
+        """Run the SDK's session manager. Its task group must be opened and closed by the same task."""
         try:
             sdk = import_module("mcp.server.streamable_http_manager")
             manager = sdk.StreamableHTTPSessionManager(_server(), json_response=True, stateless=True)
-        except Exception as error:  # noqa: BLE001  # each request is answered with it
+        except Exception as error:  # noqa: BLE001  # every request raises it
             ready.set_exception(error)
             return
         async with manager.run():
@@ -98,7 +99,7 @@ async def _list_tools(context: Any, _: Any) -> Any:
 async def _call_tool(context: Any, sent: Any) -> Any:
     types = import_module("mcp_types")
     try:
-        answer = await _called(context.request, sent.name, sent.arguments or {})
+        answer = await _run_tool(context.request, sent.name, sent.arguments or {})
     except AgentMemoryError as error:
         return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
     text = json.dumps(answer, ensure_ascii=False)
@@ -106,10 +107,10 @@ async def _call_tool(context: Any, sent: Any) -> Any:
 
 
 class ToolRefused(AgentMemoryError):
-    """A call that cannot be made, for the model to read."""
+    """A tool call that is invalid or that the API rejects. The message is for the model."""
 
 
-async def _called(request: Request, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+async def _run_tool(request: Request, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     addressee = addressee_of(request)
     if addressee.agent is None:
         raise no_agent()
@@ -118,7 +119,7 @@ async def _called(request: Request, name: str, arguments: Mapping[str, Any]) -> 
     if addressee.user_id is None and not addressee.lets_model_name_user(rights):
         raise no_user()
     _check_arguments(tool, arguments)
-    status, document = await _ask(request, request_of(tool, arguments, addressee, addressee.agent))
+    status, document = await _send_request(request, request_of(tool, arguments, addressee, addressee.agent))
     if status >= 400:
         raise ToolRefused(refusal_of(document))
     return answer_of(tool, document)
@@ -137,7 +138,7 @@ def _tool(name: str, tools: list[Tool]) -> Tool:
 
 
 def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
-    """Pass where the arguments are as the schema says; the API takes more than a model may say."""
+    """Raise unless the arguments match the tool's schema, which is stricter than the API."""
     validator = import_module("jsonschema").Draft202012Validator(tool.parameters)
     for error in validator.iter_errors(arguments):
         where = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
@@ -152,21 +153,26 @@ def _message_of(error: Any) -> str:
     return "must not be blank, and must have no control characters in a name"
 
 
-async def _ask(request: Request, asked: ApiRequest) -> tuple[int, dict[str, Any]]:
-    """Put a request to the application behind `Edge`, as the caller of this one."""
-    body = json.dumps(asked.body).encode()
+async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int, dict[str, Any]]:
+    """Send a request to the application inside `Edge`, with the caller of this one."""
+    body = json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     scope = {name: value for name, value in request.scope.items() if name not in _OWN}
-    scope |= {"method": asked.method, "path": asked.path, "raw_path": asked.path.encode(), "headers": headers}
+    scope |= {
+        "method": api_request.method,
+        "path": api_request.path,
+        "raw_path": api_request.path.encode(),
+        "headers": headers,
+    }
     answer = _Answer()
     await ExceptionMiddleware(AsyncExitStackMiddleware(request.app.router), handlers=request.app.exception_handlers)(
-        scope | {"query_string": asked.query.encode()}, _replaying(body), answer
+        scope | {"query_string": api_request.query.encode()}, _replaying(body), answer
     )
     return answer.status, json.loads(answer.body)
 
 
 class _Answer:
-    """Takes what is sent."""
+    """Collects status and body of a response."""
 
     def __init__(self) -> None:
         self.status, self.body = 0, b""
@@ -177,7 +183,7 @@ class _Answer:
 
 
 def _replaying(body: bytes, receive: Receive | None = None) -> Receive:
-    """What gives a body that came already, and then what comes, or the end of the connection."""
+    """Return an ASGI `receive` that replays a body, then continues with `receive` or a disconnect."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

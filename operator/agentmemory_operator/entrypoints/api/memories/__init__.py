@@ -1,1 +1,1 @@
-"""The routes of memories: store, search, change, forget; items, sessions and lineage."""
+"""The routes of memories, items, sessions, entities and erasure, with their request models."""

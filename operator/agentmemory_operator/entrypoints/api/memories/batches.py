@@ -1,4 +1,4 @@
-"""A batch: each item is checked, stored and answered by itself."""
+"""Validate, store and report each item of a batch individually."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ from agentmemory_operator.memories.rules.exact_numbers import may_exceed_int64
 T = TypeVar("T")
 Stored = TypeVar("Stored")
 
-# An item's answer is as long as a good one's, and some.
+# A result with this many errors is about as long as that of a stored item.
 ITEM_ERRORS_MAX = 5
-# No key that a caller sends has it: items' keys and single memories' keys never meet.
+# A caller cannot send a key with this character, so keys of items never equal keys of single requests.
 _KEY_AND_PLACE = "{key}\x1f{place}"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReader(Generic[T]):
-    """Reads the items of one batch, each by itself.
+    """Reads and validates the items of a batch individually.
 
     Attributes:
-        envelope: the batch with its items still unchecked; the list is its one field.
-        read_item: makes an item of what was sent and the item's own idempotency key; raises why it cannot be stored.
-        take_room: raises where there is no room for so many parts.
-        idempotency_key: of the batch; an item's own is made of it and the item's place.
+        envelope: Model of the batch with unvalidated items. Its only field is the list.
+        read_item: Converts a parsed item and its idempotency key to the value to store. Its error rejects the item.
+        take_room: Reserves memory for a number of parts; raises if there is no capacity.
+        idempotency_key: Key of the batch. The key of an item is derived from it and the position of the item.
     """
 
     envelope: type[BaseModel]
@@ -40,11 +40,11 @@ class BatchReader(Generic[T]):
     idempotency_key: str | None = None
 
     def read(self, body: bytes) -> Generator[None, None, list[T | AgentMemoryError]]:
-        """Each item: to store, or why it cannot be.
+        """Return for each item the value to store, or the error that rejects it.
 
         Raises:
-            RequestInvalid: the batch itself is wrong.
-            ProblemRaised: it is not JSON, or there is no room for it now.
+            RequestInvalid: If the batch itself is invalid.
+            ProblemRaised: If the body is not JSON, or the process has no capacity now.
         """
         items = self._small(body)
         if items is None:
@@ -56,14 +56,14 @@ class BatchReader(Generic[T]):
             items = self._items_of(cut)
         read: list[T | AgentMemoryError] = []
         for place, item in enumerate(items):
-            # What was not cut out was parsed with what is around it, and is small.
+            # An item that was not split off has been parsed with the envelope, and is small.
             document = _parsed(body, item) if isinstance(item, ItemSpan) else ParsedBody(item)
             read.append(self._item(document, place) if isinstance(document, ParsedBody) else document)
             yield
         return read
 
     def _small(self, body: bytes) -> list[Any] | None:
-        """The items of a batch that is no larger than one item may be; None of others, and where anything is wrong."""
+        """Return the items of a batch within the limits of one item; None if it is larger or anything is invalid."""
         parts = few_parts(body)
         if parts is None or may_exceed_int64(body):
             return None
@@ -111,10 +111,10 @@ def render_results(
     *,
     request_id: str,
 ) -> list[dict[str, Any]]:
-    """One answer an item, in order.
+    """Render one result per item, in order.
 
     Args:
-        stored: one result for each item that was to be stored.
+        stored: Results of the items that were not rejected, in order.
     """
     outcomes = iter(stored)
     results = [item if isinstance(item, AgentMemoryError) else next(outcomes) for item in items]

@@ -1,4 +1,4 @@
-"""What a conversation is as it is sent and answered, and what else a hook takes."""
+"""Request and response models of conversations and hooks."""
 
 from typing import Annotated, Any
 
@@ -43,10 +43,10 @@ class ConversationIn(Body):
     )
 
     def conversation(self, *, stored_by: str | None, idempotency_key: str | None) -> Conversation:
-        """What the use case takes."""
-        said = {name: value for name, value in dict(self).items() if name != _MESSAGES}
+        """Convert to the `Conversation` of the use case."""
+        values = {name: value for name, value in dict(self).items() if name != _MESSAGES}
         turns = tuple(SpokenTurn(**dict(turn)) for turn in self.messages)
-        return Conversation(**said, turns=turns, stored_by=stored_by, idempotency_key=idempotency_key)
+        return Conversation(**values, turns=turns, stored_by=stored_by, idempotency_key=idempotency_key)
 
 
 class ConversationOut(Answer):
@@ -62,17 +62,17 @@ class ConversationOut(Answer):
 
 
 def is_conversation(sent: Any) -> bool:
-    """Whether a body is a conversation, and nothing else that is taken in its place."""
+    """Return whether a body is meant as a conversation, not as a memory."""
     return isinstance(sent, dict) and _MESSAGES in sent
 
 
 def body_of(sent: Any) -> type[Body]:
-    """The model of a body that is a memory or a conversation."""
+    """Return the model of a body that is either a memory or a conversation."""
     return ConversationIn if is_conversation(sent) else MemoryIn
 
 
 def conversation(stored: StoredConversation) -> dict[str, Any]:
-    """`ConversationOut`."""
+    """Render a `ConversationOut`."""
     return {"turns": stored.turns, "run": stored.run, "warnings": stored.warnings}
 
 

@@ -1,4 +1,4 @@
-"""What callers send about entities, and what they get."""
+"""Request and response models of entities."""
 
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ ENTITIES_LIMIT, ENTITIES_LIMIT_MAX = 100, 1_000
 
 
 def _spaced(value: str) -> str:
-    """The name with one space between its words, and none around it."""
+    """Collapse whitespace to single spaces."""
     return " ".join(value.split())
 
 
@@ -29,7 +29,7 @@ _NAME = BeforeValidator(canonical_name)
 EntityName = Annotated[
     str, Field(min_length=1, max_length=NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced), _NAME
 ]
-# What is there may be longer: an author is an entity too.
+# Existing names may be longer, because an author is an entity too.
 KnownName = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN), _NAME]
 
 
@@ -56,7 +56,7 @@ class EntityChangeIn(Body):
 
 
 class EntitiesParameters(UserParameters):
-    """Whose names, and how many a page."""
+    """Query parameters for listing a user's entity names, page by page."""
 
     limit: int = Field(default=ENTITIES_LIMIT, ge=1, le=ENTITIES_LIMIT_MAX, description="Names per page.")
     cursor: str | None = Field(default=None, max_length=4096, description="`next_cursor` of the previous page.")
@@ -106,19 +106,19 @@ class EntityViewOut(Answer):
     neighbours: list[NeighbourOut] = Field(description="At most 100; typed relations first, then by strength.")
 
 
-def relation(said: Relation) -> Json:
-    """`RelationOut`."""
-    return {"source": said.source, "relation": said.relation, "target": said.target, "strength": said.strength}
+def relation(stored: Relation) -> Json:
+    """Render a `RelationOut`."""
+    return {"source": stored.source, "relation": stored.relation, "target": stored.target, "strength": stored.strength}
 
 
 def entities(page: EntityPage) -> Json:
-    """`EntitiesOut`."""
-    results = [{"name": one.name, "kind": one.kind, "memories": one.memories} for one in page.results]
+    """Render an `EntitiesOut`."""
+    results = [{"name": entity.name, "kind": entity.kind, "memories": entity.memories} for entity in page.results]
     return {"results": results, "next_cursor": page.next_cursor}
 
 
 def entity(view: EntityView) -> Json:
-    """`EntityViewOut`."""
+    """Render an `EntityViewOut`."""
     return {
         "name": view.name,
         "kind": view.kind,
@@ -126,7 +126,12 @@ def entity(view: EntityView) -> Json:
         "memories": view.memories,
         "memory_ids": view.memory_ids,
         "neighbours": [
-            {"name": one.name, "relation": one.relation, "strength": one.strength, "incoming": one.is_incoming}
-            for one in view.neighbours
+            {
+                "name": neighbour.name,
+                "relation": neighbour.relation,
+                "strength": neighbour.strength,
+                "incoming": neighbour.is_incoming,
+            }
+            for neighbour in view.neighbours
         ],
     }

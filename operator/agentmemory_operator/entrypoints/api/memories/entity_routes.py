@@ -1,4 +1,4 @@
-"""The routes of entities: the names that a user's memories speak of, and how they relate."""
+"""The routes of entities: names that a user's memories mention, and relations between them."""
 
 from typing import Annotated
 
@@ -38,8 +38,8 @@ async def put_relation(agent: str, request: Request) -> Response:
     services = services_of(request)
     sent = await read_model(request, RelationIn)
     opened = await services.directory.open(agent)
-    said = await sheets.put_relation(opened, sent.user_id, sent.source, sent.relation, sent.target)
-    return json_response(entity_requests.relation(said))
+    relation = await sheets.put_relation(opened, sent.user_id, sent.source, sent.relation, sent.target)
+    return json_response(entity_requests.relation(relation))
 
 
 @router.get("/{agent}/entities", summary="List names", **describe(EntitiesOut, problems=READ_PROBLEMS))

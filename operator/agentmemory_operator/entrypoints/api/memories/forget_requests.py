@@ -1,4 +1,4 @@
-"""What callers send about forgetting, and what they get."""
+"""Request and response models of erasures."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ ERASE_A_USER = "to erase the whole user, send everything: true and no condition"
 
 
 class ForgetIn(Body):
-    """What to erase for a user: the memories that a condition selects, or with `everything` the whole user.
+    """Memories to erase for a user: those that a condition selects, or with `everything` the whole user.
 
     The conditions are `filters`, `older_than` and `zone`. A condition that is present and empty is an error.
     """
@@ -72,10 +72,10 @@ class ForgetIn(Body):
         return self
 
     def forget_request(self, idempotency_key: str | None) -> ForgetRequest:
-        """What the use case takes.
+        """Convert to the `ForgetRequest` of the use case.
 
         Raises:
-            RequestInvalid: `filters` are wrong.
+            RequestInvalid: If `filters` are invalid.
         """
         scope = Scope(
             user_id=ORGANISATION if self.user_id is None else self.user_id,
@@ -90,7 +90,7 @@ class ForgetIn(Body):
 
 
 class ReceiptParameters(Parameters):
-    """Which receipts."""
+    """Query parameters for listing receipts."""
 
     user_id: UserId | None = Field(default=None, description="Only receipts of this user.")
     limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Receipts per page.")
@@ -144,7 +144,7 @@ class ReceiptsOut(Answer):
 
 
 def receipt(issued: ErasureReceipt) -> Json:
-    """`ReceiptOut`."""
+    """Render a `ReceiptOut`."""
     times = {"at": render_time(issued.at)}
     return {
         "id": issued.id,
@@ -156,12 +156,12 @@ def receipt(issued: ErasureReceipt) -> Json:
 
 
 def would_forget(found: ErasurePreview) -> Json:
-    """`WouldForgetOut`."""
+    """Render a `WouldForgetOut`."""
     return {"dry_run": True, "counts": _counts(found.counts), "ids": found.ids, "more": found.more}
 
 
 def receipts(page: Receipts) -> Json:
-    """`ReceiptsOut`."""
+    """Render a `ReceiptsOut`."""
     results = [receipt(issued) | {"scope": issued.scope_name} for issued in page.receipts]
     return {"results": results, "next_before": None if page.next_before is None else render_time(page.next_before)}
 

@@ -1,4 +1,4 @@
-"""The routes of forgetting, and of what tells of it afterwards."""
+"""The routes of erasures and their receipts."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ router = router_of("Erasure", GuardedRoute)
 async def forget_memories(
     agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
 ) -> Response:
-    """Erase the selected memories and everything derived from them. The answer is a receipt.
+    """Erase the selected memories and everything derived from them. The response is a receipt.
 
     A repeated request with the same Idempotency-Key and body returns the same receipt.
     """
@@ -40,20 +40,20 @@ async def forget_memories(
     sent = await read_model(request, ForgetIn)
     if sent.user_id is None:
         rights_of(request).check_all_users()
-    wanted = sent.forget_request(idempotency_key)
+    forget_request = sent.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
     if sent.dry_run:
-        preview = await services.forgetting.would_forget(opened, wanted)
+        preview = await services.forgetting.would_forget(opened, forget_request)
         note_records(request, 0)
         return json_response(forget_requests.would_forget(preview))
-    receipt = await services.forgetting.forget(opened, wanted)
+    receipt = await services.forgetting.forget(opened, forget_request)
     note_records(request, receipt.counts.total)
     return json_response(forget_requests.receipt(receipt))
 
 
 @router.get("/{agent}/receipts", summary="List receipts", **describe(ReceiptsOut, problems=READ_PROBLEMS))
 async def list_receipts(agent: str, request: Request, parameters: Annotated[ReceiptParameters, Query()]) -> Response:
-    """List what was erased and when, newest first. Receipts hold no erased content."""
+    """List what was erased and when, newest first. Receipts contain no erased content."""
     services = services_of(request)
     opened = await services.directory.open(agent)
     page = await services.forgetting.receipts(

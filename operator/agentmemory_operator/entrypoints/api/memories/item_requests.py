@@ -1,4 +1,4 @@
-"""What callers send about items."""
+"""Request models of items."""
 
 from typing import Annotated, Any
 
@@ -47,13 +47,13 @@ class ItemIn(Body):
     )
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
-        """What the use case takes."""
+        """Convert to the `ItemContent` of the use case."""
         given = {name: getattr(self, name) for name in ItemIn.model_fields} | {"tags": tuple(self.tags)}
         return ItemContent(**given, author=author, idempotency_key=idempotency_key)
 
 
 class PlacedItemIn(ItemIn):
-    """An item of a batch, with the place that a single one has in its parameters."""
+    """An item of a batch with its address, which a single request has in its query parameters."""
 
     namespace: ItemNamespace = Field(description="Parts of the namespace in order, at least two.")
     user_id: UserId | None = Field(
@@ -65,7 +65,7 @@ class PlacedItemIn(ItemIn):
     )
 
     def address_of(self, key: str) -> Address:
-        """Where the item lies, and whose it is."""
+        """Return the item's owner, namespace, key and zone."""
         namespace = tuple(self.namespace)
         return Address(user_id=owner_of(namespace, self.user_id), namespace=namespace, key=key, zone=self.zone)
 
@@ -77,13 +77,13 @@ class ItemsIn(Body):
 
 
 class ItemsEnvelope(Body):
-    """A batch whose items are still unchecked, because one bad item does not lose the others."""
+    """A batch with unvalidated items, so that an invalid item does not reject the others."""
 
     items: Annotated[list[Any], Field(min_length=1, max_length=BATCH_MAX)]
 
 
 class NamespaceParameters(Parameters):
-    """The parameters of every call on items."""
+    """Query parameters of all requests about items."""
 
     namespace: ItemNamespace = Field(description="Parts of the namespace in order, at least two: repeat the parameter.")
     user_id: UserId | None = Field(
@@ -93,53 +93,53 @@ class NamespaceParameters(Parameters):
 
     @property
     def owner(self) -> str:
-        """Whose the namespace is."""
+        """Owner of the namespace: the user that it names, else `user_id`."""
         return owner_of(tuple(self.namespace), self.user_id)
 
 
 class ZonedParameters(NamespaceParameters):
-    """The parameters of every call on one item."""
+    """Query parameters of requests about one item."""
 
     zone: ZoneName | None = Field(
         default=None, description="Privacy zone; the same key in another zone is another item. Default: none."
     )
 
     def address_of(self, key: str) -> Address:
-        """Where the item lies, and whose it is."""
+        """Return the item's owner, namespace, key and zone."""
         return Address(user_id=self.owner, namespace=tuple(self.namespace), key=key, zone=self.zone)
 
 
 class PutParameters(ZonedParameters):
-    """Where to put an item."""
+    """Query parameters for putting an item."""
 
     key: Id | None = Field(default=None, description="Key of the item. Default: a new key.")
 
 
 class ItemParameters(ZonedParameters):
-    """Where an item lies."""
+    """Query parameters for reading or deleting an item."""
 
     key: Id = Field(description="Key of the item.")
 
     @property
     def address(self) -> Address:
-        """Where the item lies, and whose it is."""
+        """The item's owner, namespace, key and zone."""
         return self.address_of(self.key)
 
 
 class KeysParameters(NamespaceParameters):
-    """Which keys to list."""
+    """Query parameters for listing keys."""
 
     limit: int = Field(default=KEYS_LIMIT, ge=1, le=KEYS_LIMIT, description="Keys per page.")
     cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the previous page.")
 
 
 class NamespacesParameters(Parameters):
-    """Which namespaces to list."""
+    """Query parameters for listing namespaces."""
 
     namespace: Namespace = Field(default=[], description="Only namespaces that start with these parts.")
     user_id: UserId | None = Field(default=None, description="Owner, unless `namespace` names it.")
 
     @property
     def owner(self) -> str:
-        """Whose the namespaces are."""
+        """Owner of the namespaces: the user that the prefix names, else `user_id`."""
         return owner_of(tuple(self.namespace), self.user_id)

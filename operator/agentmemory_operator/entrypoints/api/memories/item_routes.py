@@ -1,4 +1,4 @@
-"""The routes of items: memories under keys of namespaces."""
+"""The routes of items: memories with a namespace and a key."""
 
 from functools import partial
 from typing import Annotated

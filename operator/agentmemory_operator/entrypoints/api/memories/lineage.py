@@ -1,4 +1,4 @@
-"""The routes of one memory and what belongs to it: changing it in place, and its versions, what is below it."""
+"""The routes to update a memory, and to read its versions and descendants."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The routes under `/v1`: each reads a request, calls one use case and renders its answer."""
+"""The routes of search, memories, agents and tool schemas. Each runs one use case and renders its result."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -61,7 +61,7 @@ from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
-# Agents whose memories are counted at the same time, for the list of agents.
+# Maximum number of agents to count concurrently for the list of agents.
 COUNTED_AT_ONCE = 8
 
 searching = router_of("Search", PlainRoute)
@@ -113,8 +113,8 @@ async def store_memory(
     rights = rights_of(request)
     sent = await read_model(request, Body, choose=body_of)
     if isinstance(sent, ConversationIn):
-        said = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
-        return await sessions.store_spoken(request, agent, said, 201)
+        conversation = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
+        return await sessions.store_spoken(request, agent, conversation, 201)
     assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
@@ -224,12 +224,12 @@ async def search_memories(agent: str, request: Request) -> Response:
 
 
 def default_type_of(settings: AgentSettings) -> str | None:
-    """The type of a memory that names none; None leaves it to the use case, which takes the first."""
+    """Return the type of memories without one; None lets the use case take the agent's first type."""
     return PREFERRED_TYPE if any(type_.name == PREFERRED_TYPE for type_ in settings.ranking.types) else None
 
 
 async def _count(services: Services, slug: str) -> int | None:
-    """How many memories the agent holds, None while it cannot be used."""
+    """Return the number of stored memories, or None if the agent cannot be opened."""
     try:
         return await count_stored(await services.directory.open(slug, reads_ahead=False))
     except AgentMemoryError:
@@ -237,7 +237,7 @@ async def _count(services: Services, slug: str) -> int | None:
 
 
 class ToolsParameters(Parameters):
-    """Which form, and for which agent."""
+    """Query parameters for listing tool schemas."""
 
     format: Literal["openai", "mcp"] = Field(
         default="openai", description="openai: as `tools` of a chat completion. mcp: as the answer to `tools/list`."

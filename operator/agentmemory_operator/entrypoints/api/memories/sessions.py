@@ -1,4 +1,4 @@
-"""The routes of conversations, and of one session: what it has in mind, and its end."""
+"""The routes of conversations, and of a session's working memories and its end."""
 
 from typing import Annotated
 
@@ -92,14 +92,14 @@ async def store_messages(
     A repeated request with the same Idempotency-Key and body returns the same turns.
     """
     sent = await read_model(request, ConversationIn)
-    said = sent.conversation(stored_by=rights_of(request).author, idempotency_key=idempotency_key)
-    return await store_spoken(request, agent, said, 201)
+    spoken = sent.conversation(stored_by=rights_of(request).author, idempotency_key=idempotency_key)
+    return await store_spoken(request, agent, spoken, 201)
 
 
-async def store_spoken(request: Request, agent: str, said: Conversation, status: int) -> Response:
-    """Store a conversation, and queue it for the language model if the agent has one."""
+async def store_spoken(request: Request, agent: str, sent: Conversation, status: int) -> Response:
+    """Store a conversation, and queue it for distillation if the agent has a language model."""
     services = services_of(request)
-    stored = await store_conversation(await services.directory.open(agent), services.remember, said)
+    stored = await store_conversation(await services.directory.open(agent), services.remember, sent)
     note_records(request, sum(turn is not None for turn in stored.turns))
     if stored.run is not None:
         services.distilling.offer(agent, stored.last)

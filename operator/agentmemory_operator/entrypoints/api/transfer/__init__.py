@@ -1,1 +1,1 @@
-"""What carries memories in and out: export and import, the change log, hooks."""
+"""The routes of export and import, the change log and incoming hooks, with their request models."""

@@ -1,4 +1,4 @@
-"""What callers send about the change log, and what they get."""
+"""Request and response models of the change log."""
 
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ CURSOR_MAX = 512
 
 
 class ChangesParameters(Parameters):
-    """Which part of the log."""
+    """Query parameters for reading the change log."""
 
     user_id: UserId | None = Field(
         default=None,
@@ -31,7 +31,7 @@ class ChangesParameters(Parameters):
     limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Entries per page.")
 
     def changes_request(self, *, cursor: str | None) -> ChangesRequest:
-        """What the use case takes."""
+        """Convert to the `ChangesRequest` of the use case."""
         return ChangesRequest(limit=self.limit, cursor=cursor, user_id=self.user_id)
 
 
@@ -58,7 +58,7 @@ class ChangesOut(Answer):
 
 
 def change(found: Change, slug: str) -> Json:
-    """`ChangeOut`."""
+    """Render a `ChangeOut`."""
     return {
         "cursor": found.position.encode(slug),
         "at": render_time(found.at),
@@ -69,5 +69,5 @@ def change(found: Change, slug: str) -> Json:
 
 
 def changes(page: ChangePage, slug: str) -> Json:
-    """`ChangesOut`."""
+    """Render a `ChangesOut`."""
     return {"results": [change(found, slug) for found in page.changes], "next_cursor": page.next_cursor}

@@ -1,7 +1,7 @@
-"""The route of the change log: page by page, or as server-sent events.
+"""The route of the change log, as pages or as server-sent events.
 
-A stream takes a place among exports and ends after some minutes; its reader comes again with `Last-Event-ID`, and is
-let in again or not.
+A stream occupies a place for exports and ends after 5 minutes. Its reader reconnects with `Last-Event-ID`, so its
+rights are checked again.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest,
 from agentmemory_operator.spec.access import Verb
 
 EVENTS = "text/event-stream"
-# Between two looks that found nothing.
+# Pause after a read without changes.
 LOOK_S = 2.0
 BEAT_S = 15.0
-# Then its reader has to show again that it may read.
+# Maximum duration of a stream. The reader then has to authenticate again.
 STREAM_S = 300.0
 
 router = router_of("Changes", GuardedRoute)
@@ -50,10 +50,10 @@ async def list_changes(
     """List changes, oldest first: IDs and kinds, no text. `Accept: text/event-stream` streams them as they happen."""
     services = services_of(request)
 
-    async def read(wanted: ChangesRequest) -> ChangePage:
+    async def read(changes_request: ChangesRequest) -> ChangePage:
         verb = Verb.READ if parameters.user_id is not None else Verb.ADMIN
         rights_to(services.directory, agent, caller=caller_of(request), verb=verb)
-        return await read_changes(await services.directory.open(agent), wanted)
+        return await read_changes(await services.directory.open(agent), changes_request)
 
     is_stream = EVENTS in request.headers.get("accept", "")
     if is_stream:
@@ -70,9 +70,9 @@ async def list_changes(
 
 
 async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
-    """Yield events until the stream is to end, or the log cannot be read: the reader comes again and is told why."""
+    """Yield events until the stream times out or the log cannot be read. The reader reconnects and gets the error."""
     until_s = time.monotonic() + STREAM_S
-    # What a proxy keeps back until something comes would look like an answer that does not begin.
+    # Send something at once: some proxies forward the response headers only with the first data.
     yield _beat(page.next_cursor)
     beat_s = time.monotonic()
     while time.monotonic() < until_s:
@@ -95,5 +95,5 @@ def _event(change: change_requests.Json) -> bytes:
 
 
 def _beat(cursor: str) -> bytes:
-    """What shows that the stream lives; it moves the reader on, though there is no event."""
+    """Render a keep-alive comment. Its id advances the reader's cursor though there is no event."""
     return f": alive\nid: {cursor}\n\n".encode()

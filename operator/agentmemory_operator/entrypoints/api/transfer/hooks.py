@@ -1,4 +1,4 @@
-"""The route that takes signed memories and conversations: the signature is who calls."""
+"""The route for signed memories and conversations. The signature authenticates the caller."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -51,9 +51,9 @@ async def receive_hook(agent: str, name: str, request: Request) -> Response:
     key = f"hook:{name}:{request.headers['webhook-id']}"
     document = parse_json(body)
     if is_conversation(document.value):
-        said = check(ConversationIn, document)
-        check_names(rights, said)
-        conversation = said.conversation(stored_by=rights.author, idempotency_key=key)
+        spoken = check(ConversationIn, document)
+        check_names(rights, spoken)
+        conversation = spoken.conversation(stored_by=rights.author, idempotency_key=key)
         return await sessions.store_spoken(request, agent, conversation, 202)
     sent = check(HookIn, document).memory
     check_names(rights, sent)

@@ -1,4 +1,4 @@
-"""The lines of an export with facts beside the memories: relations and aliases of entities, and the user's name."""
+"""Lines of an export other than memories: entity relations and aliases, and the user's name."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ SHEET_FIELD, PROFILE_FIELD = "entities", "user"
 
 
 class ToldRelation(Body):
-    """A relation, as an export tells it."""
+    """A relation in an export."""
 
     source: KnownName
     relation: RelationName
@@ -35,33 +35,33 @@ class ToldRelation(Body):
 
 
 class ToldAlias(Body):
-    """An alias, as an export tells it."""
+    """An alias in an export."""
 
     alias: KnownName
     name: EntityName
 
 
 class ToldSheet(Body):
-    """Relations and aliases of a user's names."""
+    """Relations and aliases of a user's entities."""
 
     relations: list[ToldRelation] = Field(default=[], max_length=RELATIONS_MAX)
     aliases: list[ToldAlias] = Field(default=[], max_length=ALIASES_MAX)
 
     def sheet(self) -> EntitySheet:
-        """What the use case takes."""
+        """Convert to the `EntitySheet` of the use case."""
         relations = [Relation(one.source, one.relation, one.target, one.strength) for one in self.relations]
         aliases = [Alias(one.alias, one.name) for one in self.aliases]
         return EntitySheet({one.key: one for one in relations}, {fold(one.alias): one for one in aliases})
 
 
 class SheetLine(Body):
-    """The line as a whole."""
+    """The line with relations and aliases."""
 
     entities: ToldSheet
 
 
 def render_sheet_line(sheet: EntitySheet) -> bytes:
-    """The line; nothing where there is nothing to tell."""
+    """Render the line, or nothing if the sheet is empty."""
     if not sheet.relations and not sheet.aliases:
         return b""
     relations: list[dict[str, Any]] = [
@@ -73,25 +73,25 @@ def render_sheet_line(sheet: EntitySheet) -> bytes:
 
 
 class ExportedProfile(Body):
-    """Name of the user, and when it was first given."""
+    """Name of the user, and the time when a name was first given."""
 
     name: UserName
     created_at: Time
 
 
 class ProfileLine(Body):
-    """The line as a whole."""
+    """The line with the user's name."""
 
     user: ExportedProfile
 
     def profile(self) -> UserProfile:
-        """What the use case takes."""
+        """Convert to the `UserProfile` of the use case."""
         return UserProfile(self.user.name, self.user.created_at)
 
 
 def render_profile_line(profile: UserProfile | None) -> bytes:
-    """The line; nothing of a user without a name."""
+    """Render the line, or nothing if the user has no name."""
     if profile is None:
         return b""
-    said = {"name": profile.name, "created_at": render_time(profile.created_at)}
-    return orjson.dumps({PROFILE_FIELD: said}) + b"\n"
+    document = {"name": profile.name, "created_at": render_time(profile.created_at)}
+    return orjson.dumps({PROFILE_FIELD: document}) + b"\n"

@@ -1,4 +1,4 @@
-"""A line of an export: how a memory is told, and how it is read again."""
+"""Lines of an export: request models, parsing and rendering."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -47,13 +47,13 @@ from agentmemory_operator.spec.times import render_time
 Json = dict[str, Any]
 MEDIA_TYPE = "application/x-ndjson"
 ERRORS_MAX = 100
-# As long as a line may be.
+# Equals the maximum length of a line.
 SEALED_MAX = 1 << 20
 _NEW = frozenset(MemoryIn.model_fields) - {"user_id"}
 
 
 class ExportParameters(UserParameters):
-    """What to export."""
+    """Query parameters of an export."""
 
     vectors: bool = Field(default=False, description="Include vectors, so that an import need not embed again.")
     plain: bool = Field(
@@ -62,7 +62,7 @@ class ExportParameters(UserParameters):
 
 
 class ImportParameters(Parameters):
-    """For whom to import."""
+    """Query parameters of an import."""
 
     user_id: UserId = Field(description="Owner of the memories; lines of other users are rejected.")
     include_erased: bool = Field(default=False, description="Also import memories that were erased with `forget`.")
@@ -82,7 +82,7 @@ class VersionIn(Body):
     version: Whole | None = Field(default=None, ge=1, le=2**53, description="Its number.")
 
     def item_version(self) -> ItemVersion:
-        """What the use case takes."""
+        """Convert to the `ItemVersion` of the use case."""
         return ItemVersion(**dict(self) | {"tags": tuple(self.tags)})
 
 
@@ -105,7 +105,7 @@ class ConnectionIn(Body):
 
 
 class LineIn(MemoryIn):
-    """A line of an export: the fields of a new memory, and those that it gained since it was stored."""
+    """A line of an export: the fields of a new memory, and those that it gained after it was stored."""
 
     user_id: UserId | None = Field(default=None, description="If given, must be that of the request.")  # type: ignore[assignment]
     content: Content | None = Field(default=None, description="The text; required without `sealed`.")  # type: ignore[assignment]
@@ -163,21 +163,21 @@ class LineIn(MemoryIn):
         return self
 
     def line(self, user_id: str, *, default_type: str | None, rights: AgentRights) -> Line:
-        """What the use case takes.
+        """Convert to the `Line` of the use case.
 
         Raises:
-            Forbidden: it is by another than the caller, who may not name another.
-            RequestInvalid: it is another user's.
+            Forbidden: If it names an author that the caller may not name.
+            RequestInvalid: If it belongs to another user.
         """
         rights.check_author(self.author)
         for author in self.observed_by:
             rights.check_author(author, field="observed_by")
         if self.user_id not in (None, user_id):
             raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
-        said = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
-        # History that was nobody's stays nobody's, where the caller may tell that.
+        values = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
+        # A line without an author stays without one if the caller may impersonate; otherwise the caller is its author.
         stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
-        memory = MemoryIn.model_construct(**said).new_memory(default_type=default_type, stored_by=stored_by)
+        memory = MemoryIn.model_construct(**values).new_memory(default_type=default_type, stored_by=stored_by)
         return Line(
             memory=memory,
             id=self.id,
@@ -190,7 +190,9 @@ class LineIn(MemoryIn):
             observed_by=tuple(self.observed_by),
             is_item=self.item,
             changed_at=self.updated_at if self.updated_at is not None else self.created_at,
-            connections=tuple({"id": one.id, "description": one.description} for one in self.connections),
+            connections=tuple(
+                {"id": connection.id, "description": connection.description} for connection in self.connections
+            ),
             is_consolidated=self.consolidated,
             versions=tuple(version.item_version() for version in self.versions),
             item_version=self.version,
@@ -226,11 +228,11 @@ class ImportedOut(Answer):
 def read_line(
     text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights
 ) -> Line | EntitySheet | UserProfile | None:
-    """The memory of a line, relations and aliases of names, or the user's name; None of the counts at the end.
+    """Parse a line: a memory, the entity sheet, or the user's name. Return None for the counts at the end.
 
     Raises:
-        Forbidden: it is by another than the caller, who may not name another.
-        RequestInvalid: it is no memory, or names wrong fields.
+        Forbidden: If it names an author that the caller may not name.
+        RequestInvalid: If it is invalid, belongs to another user, or marks the end of an interrupted export.
     """
     try:
         at_once(count_parts(text))
@@ -252,9 +254,9 @@ def read_line(
 
 
 def render_line(exported: Exported, *, embedding: str) -> bytes:
-    """A memory as a line; what it lacks is left out."""
-    said = answers.memory(exported.record)
-    line = {name: value for name, value in said.items() if value not in (None, (), [], {})}
+    """Render a memory as a line without null and empty fields."""
+    rendered = answers.memory(exported.record)
+    line = {name: value for name, value in rendered.items() if value not in (None, (), [], {})}
     if exported.sealed is not None:
         line["sealed"] = exported.sealed
     if exported.is_item:
@@ -269,15 +271,15 @@ def render_line(exported: Exported, *, embedding: str) -> bytes:
 
 
 def _version(record: MemoryRecord) -> Json:
-    said = answers.memory(record)
-    return {name: said[name] for name in VersionIn.model_fields if said[name] not in (None, (), [], {})}
+    rendered = answers.memory(record)
+    return {name: rendered[name] for name in VersionIn.model_fields if rendered[name] not in (None, (), [], {})}
 
 
 def render_end(counts: Mapping[str, int]) -> bytes:
-    """The line that ends an export: how many memories came before it, by type."""
+    """Render the last line of an export: the number of memories by type."""
     return orjson.dumps({"counts": {"total": sum(counts.values()), "types": dict(sorted(counts.items()))}}) + b"\n"
 
 
 def render_error(problem: Json) -> bytes:
-    """The line that ends an export that broke off."""
+    """Render the last line of an interrupted export."""
     return orjson.dumps({"error": problem}) + b"\n"

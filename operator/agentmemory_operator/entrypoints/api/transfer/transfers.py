@@ -1,4 +1,4 @@
-"""The routes of export and import: lines of JSON, one memory each, in constant memory on both ways."""
+"""The routes of export and import: NDJSON with one memory per line, both streamed in constant memory."""
 
 from codecs import BOM_UTF8
 from collections import Counter
@@ -60,7 +60,7 @@ from agentmemory_operator.search.users import import_profile, read_profile
 from agentmemory_operator.spec.access import Verb
 
 LINE_MAX_BYTES = MIB
-# Lines are taken in together until they come to so much.
+# Lines are imported in batches of about this size.
 BATCH_BYTES = MIB // 2
 MEDIA_TYPES = frozenset({MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json"})
 
@@ -82,7 +82,7 @@ async def export_user_memories(
     if parameters.plain and not rights_of(request).may(Verb.ADMIN):
         raise Forbidden("exporting sealed memories in plain text needs the verb admin: omit plain", field="plain")
     pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors, opens_sealed=parameters.plain)
-    # What keeps it from beginning is answered as an error.
+    # Read the first page before the response starts, so that an error gets its own status.
     nothing: list[Exported] = []
     first = await anext(pages, nothing)
     lines = _lines(opened, first, pages, user_id=parameters.user_id, request_id=request.scope[REQUEST_ID])
@@ -103,7 +103,7 @@ async def _lines(
         yield render_sheet_line(await read_sheet(agent, user_id))
         yield render_profile_line(await read_profile(agent, user_id))
     except AgentMemoryError as error:
-        # The answer has begun: its last line tells.
+        # The response has started, so the error becomes its last line.
         yield render_error(problem_of(error).body(request_id))
         return
     yield render_end(counts)
@@ -117,11 +117,11 @@ async def _lines(
 async def import_user_memories(
     agent: str, request: Request, parameters: Annotated[ImportParameters, Query()]
 ) -> Response:
-    """Import the lines of an export, each on its own. Memories that exist already stay unchanged."""
+    """Import the lines of an export, each on its own. Existing memories stay unchanged."""
     services = services_of(request)
     rights = rights_of(request)
     _check_media_type(request)
-    # What keeps it from beginning is answered before anything is read.
+    # Check before the body is read that the agent can be opened.
     await services.directory.open(agent)
     hold: Hold = request.scope[HOLD]
     hold.is_in_pieces = True
@@ -140,7 +140,10 @@ async def import_user_memories(
 
 @dataclass(slots=True)
 class _Import:
-    """One import under way; its agent is opened for each batch, so that it goes on in another collection."""
+    """An import in progress.
+
+    The agent is opened for each batch, so the import continues if its alias moves to another collection.
+    """
 
     open_agent: Callable[[], Awaitable[Agent]]
     parameters: ImportParameters
@@ -151,10 +154,10 @@ class _Import:
     seen: int = 0
 
     async def take_in(self, batch: "_Batch") -> None:
-        """Take in some lines.
+        """Import a batch of lines.
 
         Raises:
-            TransientError: lines before these were taken in; says how many.
+            TransientError: If the batch failed. The message has the number of imported lines.
         """
         read = await in_slices(self._read_all(batch))
         memories = [(number, line) for number, line in read if isinstance(line, Line)]
@@ -164,7 +167,7 @@ class _Import:
                 [(number, facts) for number, facts in read if isinstance(facts, EntitySheet | UserProfile)]
             )
         except TransientError as error:
-            raise _broken_off(error, batch.first - 1) from error
+            raise _interrupted(error, batch.first - 1) from error
         self.seen = batch.first + len(batch.lines) - 1
         for (number, _), outcome in zip(memories, outcomes, strict=True):
             if isinstance(outcome, AgentMemoryError):
@@ -173,13 +176,13 @@ class _Import:
                 self.counts[outcome] += 1
 
     def broken_off_by(self, refusal: ProblemRaised) -> Exception:
-        """The error of an import that is sent away: as it stands only before anything was taken in."""
+        """Return the error of an import that is rejected midway; it is unchanged if nothing was imported yet."""
         if not self.seen:
             return refusal
-        return _broken_off(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.seen)
+        return _interrupted(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.seen)
 
     def told(self) -> dict[str, Any]:
-        """`ImportedOut`."""
+        """Render an `ImportedOut`."""
         counts = {name: self.counts[name] for name in ("imported", "present", "failed")}
         more = self.counts["failed"] - len(self.errors)
         return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more}
@@ -189,7 +192,7 @@ class _Import:
         return await import_lines(await self.open_agent(), lines, brings_back_erased=erased)
 
     async def _join(self, facts: Sequence[tuple[int, EntitySheet | UserProfile]]) -> None:
-        """Import facts that are not there yet; an agent without entities leaves relations and aliases out."""
+        """Import facts that do not exist yet. An agent without entities ignores relations and aliases."""
         user_id = self.parameters.user_id
         for number, fact in facts:
 
@@ -237,10 +240,11 @@ class _Import:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Lines without their line feeds, the empty ones included; None is one that is too long.
+    """Consecutive lines without line feeds, including empty ones. None is a line that is too long.
 
     Attributes:
-        body_bytes: that they were in the body, but for what was given back before.
+        first: Number of the first line, from 1.
+        body_bytes: Bytes of the lines that are still counted as body in memory.
     """
 
     first: int
@@ -249,10 +253,10 @@ class _Batch:
 
 
 async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None]) -> AsyncIterator[_Batch]:
-    """Yield lines as they come, a hundred at a time and about half a MiB, or as many parts as one memory may have.
+    """Yield batches of lines as they arrive, limited in number, in bytes and in JSON parts.
 
     Args:
-        give_back: is told of bytes that are kept no more.
+        give_back: Called with the number of bytes that are no longer in memory.
     """
     first, lines, size, parts = 1, list[bytes | None](), 0, 0
     async for line in _split(stream, give_back):
@@ -268,7 +272,7 @@ async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None
 
 
 async def _split(stream: AsyncIterator[bytes], give_back: Callable[[int], None]) -> AsyncIterator[bytes | None]:
-    """Yield lines; of one that is too long None, and nothing of it is kept."""
+    """Yield lines, and None for each line that is too long, which is discarded."""
     rest, is_too_long = bytearray(), False
     async for chunk in stream:
         *ends, last = chunk.split(b"\n")
@@ -288,10 +292,10 @@ async def _split(stream: AsyncIterator[bytes], give_back: Callable[[int], None])
         yield None if is_too_long else bytes(rest)
 
 
-def _broken_off(error: TransientError, lines: int) -> TransientError:
-    """The error of an import that stops midway."""
+def _interrupted(error: TransientError, lines: int) -> TransientError:
+    """Build the error of an import that stops midway."""
     message = f"the first {lines} lines are imported, and possibly some of the next; send all lines again: {error}"
-    # Not CollectionMoved, after which the request would be read once more.
+    # Never CollectionMoved, because that would repeat the request, whose body is already consumed.
     kind = OutcomeUnknown if lines else StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)
     return kind(message, retry_after_s=error.retry_after_s)
 

@@ -1,1 +1,1 @@
-"""The verbs by which a person decides: approve, cleanup, rebuild, takeover."""
+"""Commands that approve, request or undo changes: approve, cleanup, consolidate, rebuild, takeover."""

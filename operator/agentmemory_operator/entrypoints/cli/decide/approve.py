@@ -1,4 +1,4 @@
-"""`agentmemory approve`: let a held plan be carried out, or those of every object that a newer preset holds."""
+"""`agentmemory approve`: approve the held plan of an object, or all plans that a new preset revision holds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from agentmemory_operator.spec.kinds.conditions import condition_of
 from agentmemory_operator.spec.presets import PRESETS
 
 EVERYWHERE = ""
-# How people read `status.plan.costs`.
+# Texts for the fields of `status.plan.costs`.
 COSTS = {
     "points": "{} points",
     "embeddingCalls": "{} embedding calls",
@@ -60,47 +60,47 @@ class Approve:
 
 
 def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "approve", Approve, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Approve, place: JobsPlace) -> None:
-    if asked.all:
-        if asked.name or asked.digest or asked.preset not in PRESETS:
+def _run(open_jobs: OpenJobs, options: Approve, place: JobsPlace) -> None:
+    if options.all:
+        if options.name or options.digest or options.preset not in PRESETS:
             known = ", ".join(PRESETS)
             raise typer.BadParameter(f"--all takes --preset ({known}), and no AgentMemory or --digest")
         going_on = "approved plans continue; run the command again to wait for them and approve the rest"
-        in_place(open_jobs, place, partial(_approve_all, asked, place.namespace or EVERYWHERE), going_on=going_on)
+        in_place(open_jobs, place, partial(_approve_all, options, place.namespace or EVERYWHERE), going_on=going_on)
         return
-    if not asked.name or asked.preset or asked.keep_going:
+    if not options.name or options.preset or options.keep_going:
         raise typer.BadParameter("name an AgentMemory, or give --all --preset NAME")
-    document, waiting = in_place(open_jobs, place, partial(_approve, asked))
-    if asked.output is TableJsonOrYaml.TABLE:
+    document, waiting = in_place(open_jobs, place, partial(_approve, options))
+    if options.output is TableJsonOrYaml.TABLE:
         show([_section(document, waiting, place)], Console())
     else:
-        print_document(_told(document, waiting), asked.output)
+        print_document(_document(document, waiting), options.output)
 
 
-async def _approve(asked: Approve, objects: JobObjects, namespace: str) -> tuple[Json, Waiting]:
-    document = await objects.read_object(AGENT_MEMORY, namespace, asked.name)
-    waiting = _checked(document, asked.digest)
+async def _approve(options: Approve, objects: JobObjects, namespace: str) -> tuple[Json, Waiting]:
+    document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
+    waiting = _find_pending(document, options.digest)
     await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval(waiting.value))
     return document, waiting
 
 
-def _checked(document: Json, digest: str | None) -> Waiting:
-    """What waits for an approval.
+def _find_pending(document: Json, digest: str | None) -> Waiting:
+    """Return the pending approval of an object.
 
     Raises:
-        AgentMemoryError: nothing does, or it is not what somebody has looked at.
+        AgentMemoryError: If the last edit is not reconciled yet, nothing waits, or `digest` is not the pending plan.
     """
     name, waiting = titled(document), waiting_of(document)
     if not is_seen(document):
         raise AgentMemoryError(f"{name}: its last edit is not reconciled yet: run the command again")
     if waiting is None:
         in_sync = condition_of(document.get("status"), "InSync")
-        told = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
-        raise AgentMemoryError(f"{name}: no plan is waiting for approval ({told})")
+        state = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
+        raise AgentMemoryError(f"{name}: no plan is waiting for approval ({state})")
     if digest is not None and digest != waiting.value:
         raise AgentMemoryError(
             f"{name}: the plan {digest} is outdated. The current plan is {describe_waiting(waiting)}. Review "
@@ -125,13 +125,13 @@ def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
     )
 
 
-def _told(document: Json, waiting: Waiting) -> Mapping[str, Any]:
+def _document(document: Json, waiting: Waiting) -> Mapping[str, Any]:
     metadata = document["metadata"]
     agent = {"namespace": metadata["namespace"], "name": metadata["name"]}
     return {"agent": agent, "approved": waiting.value, "changes": list(waiting.changes), "costs": dict(waiting.costs)}
 
 
-async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) -> None:
+async def _approve_all(options: Approve, where: str, objects: JobObjects, _: str) -> None:
     done: list[ApprovedObject] = []
 
     def begin(one: Chosen) -> None:
@@ -139,27 +139,29 @@ async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) 
 
     def tell(result: ApprovedObject) -> None:
         done.append(result)
-        told = "done" if result.is_done else "FAILED"
-        typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {told}: {result.message}")
+        outcome = "done" if result.is_done else "FAILED"
+        typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {outcome}: {result.message}")
 
-    preset = asked.preset or ""
+    preset = options.preset or ""
     everything = ApproveAll(
         objects=objects,
         preset=preset,
         namespace=where,
         begin=begin,
         tell=tell,
-        at_once=asked.at_once,
-        keeps_going=asked.keep_going,
+        at_once=options.at_once,
+        keeps_going=options.keep_going,
         poll_s=POLL_S,
     )
     chosen = await everything.find()
     under_way = sum(one.waiting is None for one in chosen)
     typer.echo(
         f"{len(chosen) - under_way} AgentMemories wait for approval of a newer revision of preset {preset}, "
-        f"{under_way} are in progress; {asked.at_once} at a time"
+        f"{under_way} are in progress; {options.at_once} at a time"
     )
-    left = await everything.run(chosen)
+    remaining = await everything.run(chosen)
     if failed := [result.agent for result in done if not result.is_done]:
-        rest = f"; {len(left)} were not started: fix the failure, or continue with --keep-going" if left else ""
+        rest = (
+            f"; {len(remaining)} were not started: fix the failure, or continue with --keep-going" if remaining else ""
+        )
         raise AgentMemoryError(f"{len(failed)} of {len(chosen)} failed: {', '.join(sorted(failed))}{rest}")

@@ -1,4 +1,4 @@
-"""`agentmemory cleanup`: what a cleanup would remove and why, or a run now."""
+"""`agentmemory cleanup`: preview the removals of a cleanup with their reasons, or request a cleanup."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -37,7 +37,13 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class CleanupDraft:
-    """What a run would remove of an agent's memories, and whether it would wait for an approval."""
+    """Preview of a cleanup.
+
+    Attributes:
+        memories: Number of memories of the agent.
+        removals: Each memory to remove, with the reason.
+        allowed: Number of memories that one run may remove without approval.
+    """
 
     memories: int
     removals: tuple[tuple[Row, Removal], ...]
@@ -45,12 +51,12 @@ class CleanupDraft:
 
     @property
     def counts(self) -> Counter[Removal]:
-        """How many go by each reason."""
+        """Number of removals by reason."""
         return Counter(reason for _, reason in self.removals)
 
     @property
     def is_held(self) -> bool:
-        """Whether it is more than one run may remove."""
+        """True if the run would exceed the limit and wait for approval."""
         return braked(self.counts) > self.allowed
 
 
@@ -68,21 +74,21 @@ class AskedCleanup:
 
 
 def add_cleanup(cli: typer.Typer, inspection: Inspection) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "cleanup", AskedCleanup, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, asked: AskedCleanup, place: JobsPlace) -> None:
-    if not asked.dry_run:
-        question = f"Run a cleanup of {asked.name} now? Removed memories cannot be recovered; --dry-run lists them."
-        confirm(question, yes=asked.yes)
-        in_place(inspection.open_objects, place, partial(_ask, asked.name))
-        see = f"`{called_as()} status {asked.name}{place.options}`"
+def _run(inspection: Inspection, options: AskedCleanup, place: JobsPlace) -> None:
+    if not options.dry_run:
+        question = f"Run a cleanup of {options.name} now? Removed memories cannot be recovered; --dry-run lists them."
+        confirm(question, yes=options.yes)
+        in_place(inspection.open_objects, place, partial(_ask, options.name))
+        see = f"`{called_as()} status {options.name}{place.options}`"
         typer.echo(f"cleanup requested; see {see} for the result")
         return
     is_folder = place.manifests is not None
-    draft = in_place(inspection.open_objects, place, partial(_draft, inspection, asked, is_folder))
-    if asked.output is TableOrJson.JSON:
+    draft = in_place(inspection.open_objects, place, partial(_draft, inspection, options, is_folder))
+    if options.output is TableOrJson.JSON:
         print_json(draft_document(draft))
     else:
         show(draft_sections(draft), Console())
@@ -95,22 +101,22 @@ async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
 
 
 async def _draft(
-    inspection: Inspection, asked: AskedCleanup, is_folder: bool, objects: JobObjects, namespace: str
+    inspection: Inspection, options: AskedCleanup, is_folder: bool, objects: JobObjects, namespace: str
 ) -> CleanupDraft:
-    memory = await _memory(objects, asked.name, namespace)
+    memory = await _memory(objects, options.name, namespace)
     if is_folder:
-        endpoint = dev_endpoint(inspection, asked.qdrant)
+        endpoint = dev_endpoint(inspection, options.qdrant)
     else:
         ref = memory.spec.connection_ref
         document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
-        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=asked.qdrant)
+        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=options.qdrant)
     cluster_id = await objects.cluster_id()
     async with inspection.open_points(endpoint) as store:
         return await draft_of(memory, store, cluster_id)
 
 
 async def draft_of(memory: AgentMemory, store: PointStore, cluster_id: str) -> CleanupDraft:
-    """What a run now would remove."""
+    """Compute the preview of a cleanup that runs now."""
 
     async def known() -> str:
         return cluster_id
@@ -130,7 +136,7 @@ async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory
 
 
 def draft_document(draft: CleanupDraft) -> dict[str, Any]:
-    """A draft for programs."""
+    """Render a draft as JSON."""
     return {
         "memories": draft.memories,
         "would_remove": len(draft.removals),
@@ -143,7 +149,7 @@ def draft_document(draft: CleanupDraft) -> dict[str, Any]:
 
 
 def draft_sections(draft: CleanupDraft) -> Sequence[Section]:
-    """A draft for people: at most 100 of what would go."""
+    """Render a draft as a table of at most 100 removals."""
     rows = tuple(_rows(draft))
     heading = f"{len(rows)} of {draft.memories} memories would be removed" + (
         f": {described(draft.counts)}" if rows else ""

@@ -1,4 +1,4 @@
-"""`agentmemory consolidate`: have memories consolidated now, undo a run, decide about what it proposed."""
+"""`agentmemory consolidate`: request a consolidation, undo a run, approve or reject its proposals."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class AskedConsolidation:
 
     @property
     def errand(self) -> tuple[Action, str | None]:
-        """What is asked for, and of which run."""
+        """The requested action, and the id of the run that it concerns, if any."""
         chosen = [
             (action, run)
             for action, run in (
@@ -81,24 +81,27 @@ class AskedConsolidation:
 
 
 def add_consolidate(cli: typer.Typer, inspection: Inspection) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "consolidate", AskedConsolidation, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, asked: AskedConsolidation, place: JobsPlace) -> None:
-    action, run = asked.errand
-    if asked.proposals:
+def _run(inspection: Inspection, options: AskedConsolidation, place: JobsPlace) -> None:
+    action, run = options.errand
+    if options.proposals:
         is_folder = place.manifests is not None
-        _show(in_place(inspection.open_objects, place, partial(_proposals, inspection, asked, is_folder)), asked.output)
+        _show(
+            in_place(inspection.open_objects, place, partial(_proposals, inspection, options, is_folder)),
+            options.output,
+        )
         return
     if action is Action.UNDO:
-        confirm(f"Undo run {run} of {asked.name}? The memories that it merged become active again.", yes=asked.yes)
-    last = in_place(inspection.open_objects, place, partial(_ask, asked, action, run))
+        confirm(f"Undo run {run} of {options.name}? The memories that it merged become active again.", yes=options.yes)
+    last = in_place(inspection.open_objects, place, partial(_ask, options, action, run))
     if last is None:
-        see = f"`{called_as()} status {asked.name}{place.options}`"
+        see = f"`{called_as()} status {options.name}{place.options}`"
         typer.echo(f"requested; see {see} for the result")
         return
-    if asked.output is TableOrJson.JSON:
+    if options.output is TableOrJson.JSON:
         print_json(last)
     else:
         typer.echo(
@@ -109,17 +112,17 @@ def _run(inspection: Inspection, asked: AskedConsolidation, place: JobsPlace) ->
 
 
 async def _ask(
-    asked: AskedConsolidation, action: Action, run: str | None, objects: JobObjects, namespace: str
+    options: AskedConsolidation, action: Action, run: str | None, objects: JobObjects, namespace: str
 ) -> Json | None:
-    """Ask for it; return what it came to where that is waited for."""
-    memory = await _memory(objects, asked.name, namespace)
+    """Request the action. With --wait, return `status.lastConsolidation` once it has the result, else None."""
+    memory = await _memory(objects, options.name, namespace)
     if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
-        message = f"spec.consolidation.model: {asked.name} has no language model: set one to consolidate memories"
+        message = f"spec.consolidation.model: {options.name} has no language model: set one to consolidate memories"
         raise SpecInvalid(Reason.INVALID_SPEC, message)
     value = asking(render_time(SystemClock().now_ms()), action, run)
     await objects.annotate(AGENT_MEMORY, memory.metadata, {CONSOLIDATION_REQUESTED: value})
-    while asked.wait:
-        document = await objects.read_object(AGENT_MEMORY, namespace, asked.name)
+    while options.wait:
+        document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
         last: Json = (document.get("status") or {}).get(LAST) or {}
         if last.get("requested") == value:
             return last
@@ -128,16 +131,16 @@ async def _ask(
 
 
 async def _proposals(
-    inspection: Inspection, asked: AskedConsolidation, is_folder: bool, objects: JobObjects, namespace: str
+    inspection: Inspection, options: AskedConsolidation, is_folder: bool, objects: JobObjects, namespace: str
 ) -> list[Proposal]:
-    """The facts that wait, as they lie in Qdrant: no status and no event has a memory's text."""
-    memory = await _memory(objects, asked.name, namespace)
+    """Read the proposals from Qdrant, because statuses and events never contain texts of memories."""
+    memory = await _memory(objects, options.name, namespace)
     if is_folder:
-        endpoint = dev_endpoint(inspection, asked.qdrant)
+        endpoint = dev_endpoint(inspection, options.qdrant)
     else:
         ref = memory.spec.connection_ref
         document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
-        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=asked.qdrant)
+        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=options.qdrant)
     settings = effective_settings(memory)
     embedder = CallerVectors(settings.embedding.dimensions)
     async with inspection.open_points(endpoint) as store:
@@ -155,26 +158,32 @@ def _show(proposals: Sequence[Proposal], output: TableOrJson) -> None:
         return
     heading = f"{len(proposals)} facts are waiting for approval"
     rows = tuple(
-        (one.run_id, one.user_id, one.fact.content, ", ".join(one.fact.missing), str(len(one.fact.sources)))
-        for one in proposals
+        (
+            proposal.run_id,
+            proposal.user_id,
+            proposal.fact.content,
+            ", ".join(proposal.fact.missing),
+            str(len(proposal.fact.sources)),
+        )
+        for proposal in proposals
     )
     show([Section(heading, "busy" if rows else "", columns=COLUMNS if rows else (), rows=rows)], Console())
 
 
 def proposals_document(proposals: Sequence[Proposal]) -> dict[str, Any]:
-    """Proposals for programs."""
+    """Render proposals as JSON."""
     return {
         "proposals": [
             {
-                "id": one.id,
-                "run": one.run_id,
-                "user_id": one.user_id,
-                "type": one.fact.type,
-                "content": one.fact.content,
-                "missing": list(one.fact.missing),
-                "source_ids": list(one.fact.sources),
-                "supersedes_ids": list(one.fact.replaced),
+                "id": proposal.id,
+                "run": proposal.run_id,
+                "user_id": proposal.user_id,
+                "type": proposal.fact.type,
+                "content": proposal.fact.content,
+                "missing": list(proposal.fact.missing),
+                "source_ids": list(proposal.fact.sources),
+                "supersedes_ids": list(proposal.fact.replaced),
             }
-            for one in proposals
+            for proposal in proposals
         ]
     }

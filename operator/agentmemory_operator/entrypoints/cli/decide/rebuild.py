@@ -1,4 +1,4 @@
-"""`agentmemory rebuild`: where a rebuild of an agent's collection stands, and how to pause, cancel or take it back."""
+"""`agentmemory rebuild`: show the progress of a rebuild, or pause, resume, cancel or roll it back."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_R
 from agentmemory_operator.spec.kinds.rebuild import RebuildState
 from agentmemory_operator.spec.times import render_time
 
-# How long an operator that works may take to begin what was asked for.
+# Time in which a running operator should start a requested action, in seconds.
 BEGUN_WITHIN_S = 30.0
 GONE = "was deleted; its rebuild's target collection is removed too"
 
@@ -74,60 +74,60 @@ class Options:
 
     @property
     def actions(self) -> list[str]:
-        """What is asked for, beside showing."""
+        """Requested actions other than showing the progress."""
         return [name for name in ("pause", "resume", "cancel", "rollback") if getattr(self, name)]
 
 
 def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "rebuild", Options, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Options, place: JobsPlace) -> None:
-    if len(asked.actions) > 1:
-        raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in asked.actions)}")
-    going_on = f"the rebuild continues; `{called_as()} rebuild {asked.name}{place.options}` shows it"
-    if asked.rollback:
-        _confirm(in_place(open_jobs, place, partial(_way_back, asked)), asked)
-    document = in_place(open_jobs, place, partial(_act, asked), going_on=going_on)
-    _print(document, asked, place)
+def _run(open_jobs: OpenJobs, options: Options, place: JobsPlace) -> None:
+    if len(options.actions) > 1:
+        raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in options.actions)}")
+    going_on = f"the rebuild continues; `{called_as()} rebuild {options.name}{place.options}` shows it"
+    if options.rollback:
+        _confirm(in_place(open_jobs, place, partial(_describe_rollback, options)), options)
+    document = in_place(open_jobs, place, partial(_act, options), going_on=going_on)
+    _print(document, options, place)
 
 
-def _print(document: Json, asked: Options, place: JobsPlace) -> None:
+def _print(document: Json, options: Options, place: JobsPlace) -> None:
     now_ms = SystemClock().now_ms()
-    if asked.output is not TableJsonOrYaml.TABLE:
-        print_document(rebuild_document(document, now_ms=now_ms), asked.output)
-    elif not asked.actions:
+    if options.output is not TableJsonOrYaml.TABLE:
+        print_document(rebuild_document(document, now_ms=now_ms), options.output)
+    elif not options.actions:
         show(rebuild_sections(document, now_ms=now_ms, options=place.options), Console())
 
 
-def _confirm(back: str, asked: Options) -> None:
-    """Say what a rollback will do, and ask where nobody has said yes."""
-    if asked.yes:
-        tell(back, asked.output)
-    confirm(f"{back} Continue?", yes=asked.yes, err=asked.output is not TableJsonOrYaml.TABLE)
+def _confirm(back: str, options: Options) -> None:
+    """Print the effect of a rollback, and ask for confirmation unless --yes is given."""
+    if options.yes:
+        tell(back, options.output)
+    confirm(f"{back} Continue?", yes=options.yes, err=options.output is not TableJsonOrYaml.TABLE)
 
 
-async def _read(asked: Options, objects: JobObjects, namespace: str) -> Json:
-    return await objects.read_object(AGENT_MEMORY, namespace, asked.name)
+async def _read(options: Options, objects: JobObjects, namespace: str) -> Json:
+    return await objects.read_object(AGENT_MEMORY, namespace, options.name)
 
 
-async def _way_back(asked: Options, objects: JobObjects, namespace: str) -> str:
-    """What a rollback will do.
+async def _describe_rollback(options: Options, objects: JobObjects, namespace: str) -> str:
+    """Describe the effect of a rollback.
 
     Raises:
-        AgentMemoryError: there is no way back.
+        AgentMemoryError: If the rebuild cannot be rolled back.
     """
-    document = await _read(asked, objects, namespace)
+    document = await _read(options, objects, namespace)
     rebuild = rebuild_of(document)
-    _check_way_back(document, rebuild)
+    _check_rollback(document, rebuild)
     return (
         f"{titled(document)}: {rebuild.previous} becomes live again instead of {rebuild.live}, with everything"
         f" written since then. Searches and writes continue."
     )
 
 
-def _check_way_back(document: Json, rebuild: ReportedRebuild) -> None:
+def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
     name, until = titled(document), rebuild.kept_until_ms
     if rebuild.is_under_way:
         raise AgentMemoryError(f"{name}: a {rebuild.told['kind']} is in progress: --cancel stops it before the switch")
@@ -144,32 +144,32 @@ def _check_way_back(document: Json, rebuild: ReportedRebuild) -> None:
         )
 
 
-async def _act(asked: Options, objects: JobObjects, namespace: str) -> Json:
-    document = await _read(asked, objects, namespace)
-    if not asked.actions:
-        return await _follow(objects, document, asked) if _is_watched(asked, document) else document
-    annotations, said = _ACTIONS[asked.actions[0]](document, rebuild_of(document))
+async def _act(options: Options, objects: JobObjects, namespace: str) -> Json:
+    document = await _read(options, objects, namespace)
+    if not options.actions:
+        return await _follow(objects, document, options) if _is_watched(options, document) else document
+    annotations, message = _ACTIONS[options.actions[0]](document, rebuild_of(document))
     await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), annotations)
-    tell(f"{titled(document)}: {said}", asked.output)
-    if asked.watch or (asked.rollback and not asked.no_wait):
-        return await _follow(objects, document, asked)
-    return await _read(asked, objects, namespace)
+    tell(f"{titled(document)}: {message}", options.output)
+    if options.watch or (options.rollback and not options.no_wait):
+        return await _follow(objects, document, options)
+    return await _read(options, objects, namespace)
 
 
-def _is_watched(asked: Options, document: Json) -> bool:
-    """Whether there is something to watch: what is under way, or what is asked for and may begin."""
+def _is_watched(options: Options, document: Json) -> bool:
+    """Return whether there is a rebuild to watch, in progress or planned."""
     rebuild = rebuild_of(document)
-    return asked.watch and (rebuild.is_under_way or rebuild.asked is not None)
+    return options.watch and (rebuild.is_under_way or rebuild.asked is not None)
 
 
 Action = Callable[[Json, ReportedRebuild], tuple[Mapping[str, str | None], str]]
-"""Returns the annotations to set, None takes one off, and what is said then."""
+"""Returns the annotations to set (None removes one), and the message to print."""
 
 
 def _pause(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     _check_before_move(document, rebuild, "paused")
-    said = f"pause requested; {rebuild.told['source']} keeps serving, --resume continues"
-    return {PAUSE_REBUILD: render_time(SystemClock().now_ms())}, said
+    message = f"pause requested; {rebuild.told['source']} keeps serving, --resume continues"
+    return {PAUSE_REBUILD: render_time(SystemClock().now_ms())}, message
 
 
 def _resume(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
@@ -180,15 +180,16 @@ def _resume(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str 
 
 def _cancel(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     _check_before_move(document, rebuild, "cancelled")
-    told = rebuild.told
-    said = (
-        f"cancellation of plan {told['digest']} requested: {told['target']} is removed, {told['source']} keeps serving"
+    status = rebuild.told
+    message = (
+        f"cancellation of plan {status['digest']} requested: {status['target']} is removed, {status['source']} keeps"
+        f" serving"
     )
-    return {CANCEL_REBUILD: told["digest"], PAUSE_REBUILD: None}, said
+    return {CANCEL_REBUILD: status["digest"], PAUSE_REBUILD: None}, message
 
 
 def _roll_back(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
-    _check_way_back(document, rebuild)
+    _check_rollback(document, rebuild)
     return {ROLLBACK_REBUILD: rebuild.live}, f"rollback to {rebuild.previous} requested"
 
 
@@ -210,56 +211,56 @@ def _check_before_move(document: Json, rebuild: ReportedRebuild, done: str) -> N
         )
 
 
-async def _follow(objects: JobObjects, before: Json, asked: Options) -> Json:
-    """The object once its rebuild has ended, showing meanwhile how far it is.
+async def _follow(objects: JobObjects, before: Json, options: Options) -> Json:
+    """Poll the object until its rebuild ends, showing the progress; return the final object.
 
     Raises:
-        AgentMemoryError: it failed or was given up, or none began.
+        AgentMemoryError: If the rebuild failed or was abandoned, or did not start.
     """
-    begun, document, then = time.monotonic(), before, rebuild_of(before)
+    started_s, document, then = time.monotonic(), before, rebuild_of(before)
     with JobProgress(titled(before)) as progress:
         while not _has_ended(now := rebuild_of(document), then):
-            late = time.monotonic() - begun > BEGUN_WITHIN_S
-            if not now.is_under_way and (late if asked.actions else now.asked is None):
+            late = time.monotonic() - started_s > BEGUN_WITHIN_S
+            if not now.is_under_way and (late if options.actions else now.asked is None):
                 raise AgentMemoryError(f"{titled(document)}: no rebuild has started: is an operator running?")
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
             document = await read_again(objects, document, gone=GONE)
     ended = f"{titled(document)}: {now.told['kind']} {headline_of(now.told)}: {now.told.get('message', '')}"
-    if now.told["state"] != (RebuildState.STOPPED if asked.cancel else RebuildState.DONE):
+    if now.told["state"] != (RebuildState.STOPPED if options.cancel else RebuildState.DONE):
         raise AgentMemoryError(ended)
-    tell(ended, asked.output)
+    tell(ended, options.output)
     return document
 
 
 def _has_ended(now: ReportedRebuild, then: ReportedRebuild) -> bool:
-    """Whether what is followed is over; one that was over before is another one."""
+    """Return whether the followed rebuild has ended. One that had ended before is not the followed one."""
     is_new = now.told.get("startTime") != then.told.get("startTime")
     return bool(now.told) and not now.is_under_way and (is_new or then.is_under_way)
 
 
 def _line(document: Json) -> str:
-    """How far it is, in a line."""
-    rebuild, told = rebuild_of(document), rebuild_of(document).told
+    """Describe the progress in one line."""
+    rebuild, status = rebuild_of(document), rebuild_of(document).told
     if not rebuild.is_under_way:
         return (
-            f"plan {rebuild.asked} is waiting for approval: {_held(document)}"
+            f"plan {rebuild.asked} is waiting for approval: {_pending_reason(document)}"
             if rebuild.is_held
             else "waits for the operator"
         )
-    text = headline_of(told)
-    if told.get("step") == RebuildStep.COPY and told.get("total"):
-        text += f": {told.get('copied', 0):,} of {told['total']:,} points"
-    return f"{text}: {told['message']}" if told.get("message") else text
+    text = headline_of(status)
+    if status.get("step") == RebuildStep.COPY and status.get("total"):
+        text += f": {status.get('copied', 0):,} of {status['total']:,} points"
+    return f"{text}: {status['message']}" if status.get("message") else text
 
 
-def _held(document: Json) -> str:
+def _pending_reason(document: Json) -> str:
     status = document.get("status") or {}
     found: Json = next((item for item in status.get("conditions") or [] if item["type"] == "InSync"), {})
     return str(found.get("reason", "AwaitingApproval"))
 
 
 def _bar(rebuild: ReportedRebuild) -> tuple[int, int]:
-    told = rebuild.told
-    is_copying = told.get("step") == RebuildStep.COPY
-    return (told.get("copied") or 0, told.get("total") or 0) if is_copying else (0, 0)
+    status = rebuild.told
+    is_copying = status.get("step") == RebuildStep.COPY
+    return (status.get("copied") or 0, status.get("total") or 0) if is_copying else (0, 0)

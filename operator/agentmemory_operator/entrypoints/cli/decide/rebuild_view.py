@@ -1,4 +1,4 @@
-"""How `agentmemory rebuild` tells where a rebuild stands. Pure: the clock is an argument."""
+"""Render the state of a rebuild for `agentmemory rebuild`. Pure: the clock is an argument."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from agentmemory_operator.spec.times import parse_time, render_time
 
 Json = Mapping[str, Any]
 
-# Keep is for plain collections alone.
+# Only plain collections have the step Keep.
 STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
 _MOODS = {
     RebuildState.DONE: "good",
@@ -28,13 +28,15 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ReportedRebuild:
-    """What an AgentMemory says of its rebuild.
+    """The rebuild that an AgentMemory reports.
 
     Attributes:
-        told: `status.rebuild`, empty where there never was one.
-        keep_hours: how long what is replaced is kept.
-        asked: the digest of a plan with a Rebuild that is not under way yet, None where there is none.
-        is_held: it waits for somebody's decision.
+        told: `status.rebuild`; empty if there was none.
+        annotations: Annotations of the object.
+        keep_hours: Hours for which the previous collection is kept.
+        calls_per_hour: Maximum embedding calls per hour; None is unlimited.
+        asked: Digest of a plan that needs a rebuild and is not in progress yet; None if there is none.
+        is_held: True if that plan waits for approval.
     """
 
     told: Json
@@ -46,46 +48,46 @@ class ReportedRebuild:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether one has been begun and has not ended."""
+        """True if it was started and has not ended."""
         return is_under_way(self.told)
 
     @property
     def is_moved(self) -> bool:
-        """Whether the alias leads to the target."""
+        """True if the alias points to the target collection."""
         return self.told.get("moveTime") is not None or self.told.get("step") in _BEHIND_MOVE
 
     @property
     def live(self) -> str | None:
-        """What the last one made live, where it is done."""
+        """Collection that the last completed rebuild or rollback has made live, or None."""
         return self.told.get("target") if self.told.get("state") == RebuildState.DONE else None
 
     @property
     def previous(self) -> str | None:
-        """What a way back would lead to, None where there is none."""
+        """Collection to which a rollback would return, or None if a rollback is impossible."""
         is_rebuild = self.told.get("kind") == RebuildKind.REBUILD
         return self.told.get("source") if is_rebuild and self.live and self.keep_hours else None
 
     @property
     def kept_until_ms(self) -> int | None:
-        """Until when the previous collection is kept."""
+        """End of the time for which the previous collection is kept, in Unix milliseconds."""
         ended = self.told.get("endTime")
         return parse_time(ended) + self.keep_hours * HOUR_MS if self.previous and ended else None
 
     @property
     def share(self) -> float:
-        """How much of the copy is done, 0..1."""
+        """Completed share of the copy, 0..1."""
         total = self.told.get("total") or 0
         return min(1.0, (self.told.get("copied") or 0) / total) if total else 0.0
 
     def rate(self, now_ms: int) -> float:
-        """Points copied a second since it began."""
-        begun = self.told.get("startTime")
-        took_s = (now_ms - parse_time(begun)) / 1000 if begun else 0.0
+        """Return the average number of points copied per second since the start."""
+        started = self.told.get("startTime")
+        took_s = (now_ms - parse_time(started)) / 1000 if started else 0.0
         return (self.told.get("copied") or 0) / took_s if took_s > 0 else 0.0
 
 
 def rebuild_of(document: Json) -> ReportedRebuild:
-    """What an AgentMemory says of its rebuild."""
+    """Read the rebuild that an AgentMemory reports."""
     status, spec = document.get("status") or {}, document.get("spec") or {}
     keep, plan = spec.get("keepPreviousHours"), status.get("plan") or {}
     waits = [change for change in plan.get("changes") or [] if change.get("class") == ChangeClass.REBUILD]
@@ -100,7 +102,7 @@ def rebuild_of(document: Json) -> ReportedRebuild:
 
 
 def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
-    """The JSON for programs."""
+    """Render the rebuild as JSON."""
     rebuild, metadata = rebuild_of(document), document["metadata"]
     previous = None
     if rebuild.previous:
@@ -118,43 +120,43 @@ def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
 
 
 def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[Section]:
-    """Where a rebuild stands, for people.
+    """Render the rebuild for the terminal.
 
     Args:
-        options: what leads another command of ours to the same object.
+        options: Options that make other commands refer to the same object.
     """
     rebuild, metadata = rebuild_of(document), document["metadata"]
-    name, told = f"{metadata['namespace']}/{metadata['name']}", rebuild.told
+    name, status = f"{metadata['namespace']}/{metadata['name']}", rebuild.told
     rows = tuple((label, text) for label, text in _rows(rebuild, now_ms) if text)
     commands = tuple(_commands(rebuild, metadata["name"], options))
-    if not told:
+    if not status:
         return [Section(f"{name} has never been rebuilt", "quiet", rows=rows, commands=commands)]
-    heading = f"{told.get('kind', RebuildKind.REBUILD)} of {name}: {headline_of(told)}"
-    return [Section(heading, _MOODS.get(RebuildState(told["state"]), "busy"), rows=rows, commands=commands)]
+    heading = f"{status.get('kind', RebuildKind.REBUILD)} of {name}: {headline_of(status)}"
+    return [Section(heading, _MOODS.get(RebuildState(status["state"]), "busy"), rows=rows, commands=commands)]
 
 
-def headline_of(told: Json) -> str:
-    """Where one stands, in a few words."""
-    if not is_under_way(told):
-        return str(told.get("state", "")).lower()
-    step = told.get("step")
+def headline_of(status: Json) -> str:
+    """Describe the state of a rebuild in a few words."""
+    if not is_under_way(status):
+        return str(status.get("state", "")).lower()
+    step = status.get("step")
     if step is None:
-        return str(told["state"]).lower()
+        return str(status["state"]).lower()
     place = f"step {STEPS.index(RebuildStep(step)) + 1} of {len(STEPS)}, {step}" if step in STEPS else f"step {step}"
-    return place if told["state"] == RebuildState.RUNNING else f"{told['state'].lower()} in {place}"
+    return place if status["state"] == RebuildState.RUNNING else f"{status['state'].lower()} in {place}"
 
 
 def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
-    told = rebuild.told
-    yield "said", str(told.get("message") or "")
-    yield "from", str(told.get("source") or "")
-    yield "into", str(told.get("target") or "")
+    status = rebuild.told
+    yield "said", str(status.get("message") or "")
+    yield "from", str(status.get("source") or "")
+    yield "into", str(status.get("target") or "")
     yield "copied", _copied(rebuild, now_ms)
     yield "embedding calls", _calls(rebuild)
-    yield "recall", _recall(told.get("recall") or {})
-    yield "begun", str(told.get("startTime") or "")
-    yield "alias moved", str(told.get("moveTime") or "")
-    yield "ended", str(told.get("endTime") or "")
+    yield "recall", _recall(status.get("recall") or {})
+    yield "begun", str(status.get("startTime") or "")
+    yield "alias moved", str(status.get("moveTime") or "")
+    yield "ended", str(status.get("endTime") or "")
     if rebuild.previous and (until := rebuild.kept_until_ms) is not None:
         yield "kept", f"{rebuild.previous} until {render_time(until)}, for a rollback"
     if rebuild.asked and not rebuild.is_under_way:
@@ -177,11 +179,11 @@ def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
 
 
 def _seconds_left(rebuild: ReportedRebuild, now_ms: int) -> int | None:
-    """How long the copy still takes at its pace, None where that is not known."""
+    """Estimate the remaining seconds of the copy from its average rate; None if unknown."""
     is_copying = rebuild.is_under_way and rebuild.told.get("step") == RebuildStep.COPY
     rate = rebuild.rate(now_ms) if is_copying else 0.0
-    left = (rebuild.told.get("total") or 0) - (rebuild.told.get("copied") or 0)
-    return round(left / rate) if rate > 0 else None
+    remaining = (rebuild.told.get("total") or 0) - (rebuild.told.get("copied") or 0)
+    return round(remaining / rate) if rate > 0 else None
 
 
 def _calls(rebuild: ReportedRebuild) -> str:
@@ -192,20 +194,20 @@ def _calls(rebuild: ReportedRebuild) -> str:
     return f"{calls:,}{budget}"
 
 
-def _recall(told: Json) -> str:
-    """What probe searches found in both collections, as far as it was measured."""
+def _recall(recall: Json) -> str:
+    """Describe the results of probe searches in both collections, as far as they were measured."""
     pairs = (("found by their own text", "found"), ("by the index", "index"))
     parts = [
-        f"{words} {told[f'{name}Before']:.1%} -> {told[f'{name}After']:.1%}"
+        f"{words} {recall[f'{name}Before']:.1%} -> {recall[f'{name}After']:.1%}"
         for words, name in pairs
-        if f"{name}Before" in told and f"{name}After" in told
+        if f"{name}Before" in recall and f"{name}After" in recall
     ]
-    parts += [f"{told['neighbours']:.1%} of the same nearest"] if "neighbours" in told else []
-    return f"{told.get('probes')} probe searches: {', '.join(parts)}" if parts else ""
+    parts += [f"{recall['neighbours']:.1%} of the same nearest"] if "neighbours" in recall else []
+    return f"{recall.get('probes')} probe searches: {', '.join(parts)}" if parts else ""
 
 
 def spoken(seconds: float) -> str:
-    """A duration as people say it: two units at most."""
+    """Render a duration in at most two units."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -214,7 +216,7 @@ def spoken(seconds: float) -> str:
 
 
 def _commands(rebuild: ReportedRebuild, name: str, options: str) -> Iterator[str]:
-    """Yield what can be done about it."""
+    """Yield the commands that are possible in the current state."""
     verb = f"{called_as()} rebuild {name}{options}"
     if rebuild.is_under_way:
         yield f"watch: {verb} --watch"

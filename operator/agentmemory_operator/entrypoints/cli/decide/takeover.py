@@ -1,4 +1,4 @@
-"""`agentmemory takeover`: let objects have collections that another cluster, or another object, left behind."""
+"""`agentmemory takeover`: allow objects to take over collections of a lost cluster or of another object."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,46 +39,46 @@ class TakeoverOptions:
 
 
 def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "takeover", TakeoverOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: TakeoverOptions, place: JobsPlace) -> None:
-    if asked.every == bool(asked.name):
+def _run(open_jobs: OpenJobs, options: TakeoverOptions, place: JobsPlace) -> None:
+    if options.every == bool(options.name):
         raise typer.BadParameter("give either NAME or --all")
-    if asked.every and not asked.cluster_id:
+    if options.every and not options.cluster_id:
         raise typer.BadParameter("--all needs --cluster-id: the cluster whose collections are taken over")
-    chosen = in_place(open_jobs, place, partial(_take_over, asked, place.namespace))
-    show([_section(chosen, is_done=asked.yes)], Console())
+    chosen = in_place(open_jobs, place, partial(_take_over, options, place.namespace))
+    show([_section(chosen, is_done=options.yes)], Console())
 
 
-async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
-    """The objects that the command line names, annotated if asked for.
+async def _take_over(options: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
+    """Return the selected objects; allow their takeover if --yes is given.
 
     Args:
-        named: the namespace of the command line; of --all none is all.
+        named: Namespace of the command line. With --all, None selects all namespaces.
 
     Raises:
-        NotFound: the object that is named is refused no such collection.
+        NotFound: If the named object is not blocked by such a collection.
     """
     memories, _ = await objects.list_objects("AgentMemory")
     refused = list(refused_in(memories, await _connections(objects)))
-    if asked.name:
-        chosen = [one for one in refused if one.name == asked.name and one.namespace == namespace]
-        chosen = [one for one in chosen if asked.cluster_id in (None, one.owner.get("clusterId"))]
+    if options.name:
+        chosen = [memory for memory in refused if memory.name == options.name and memory.namespace == namespace]
+        chosen = [memory for memory in chosen if options.cluster_id in (None, memory.owner.get("clusterId"))]
         if not chosen:
-            place = f"{namespace}/{asked.name}"
+            place = f"{namespace}/{options.name}"
             raise NotFound(f"AgentMemory {place} is not blocked by such a collection: see its conditions")
     else:
-        chosen = of_rebuilt_cluster(refused, asked.cluster_id or "")
-        chosen = [one for one in chosen if named in (None, one.namespace)]
-    if asked.yes:
-        await allow_takeover(chosen, objects, cluster_id=asked.cluster_id)
+        chosen = of_rebuilt_cluster(refused, options.cluster_id or "")
+        chosen = [memory for memory in chosen if named in (None, memory.namespace)]
+    if options.yes:
+        await allow_takeover(chosen, objects, cluster_id=options.cluster_id)
     return chosen
 
 
 async def _connections(objects: JobObjects) -> list[Json]:
-    """The connections, none where the caller may not read them: then nothing of theirs can be allowed."""
+    """Return all connections, or none if they cannot be listed: then only takeovers within a namespace work."""
     try:
         return (await objects.list_objects("QdrantConnection"))[0]
     except TransientError:
@@ -86,7 +86,7 @@ async def _connections(objects: JobObjects) -> list[Json]:
 
 
 def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
-    rows = tuple((one.namespace, one.name, one.alias, *_told(one)) for one in refused)
+    rows = tuple((item.namespace, item.name, item.alias, *_owner_columns(item)) for item in refused)
     section = Section("", columns=COLUMNS if rows else (), rows=rows)
     if not rows:
         return replace(section, heading="No AgentMemory is blocked by a collection of that cluster.")
@@ -94,8 +94,8 @@ def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
     return replace(section, notes=(done if is_done else LATER,))
 
 
-def _told(refused: Refused) -> tuple[str, str, str, str]:
-    """Whose it is, of which cluster, and who allows it."""
+def _owner_columns(refused: Refused) -> tuple[str, str, str, str]:
+    """Return the collection's owner, its cluster and uid, and the object that allows the takeover."""
     owner = refused.owner
     named = "/".join(filter(None, (owner.get("namespace"), owner.get("name"))))
     by = f"{refused.connection.namespace}/{refused.connection.name}" if refused.connection else "the object"

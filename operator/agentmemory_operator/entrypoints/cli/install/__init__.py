@@ -1,1 +1,1 @@
-"""The verbs around an installation: its definitions, its end, completion and version."""
+"""Commands around an installation: init, crds, schema, completion, version, uninstall."""

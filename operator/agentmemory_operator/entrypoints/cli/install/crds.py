@@ -18,7 +18,7 @@ HEADER = "# Written by `make crds` from the models in spec/kinds; not by hand.\n
 
 
 def add_crds(cli: typer.Typer) -> None:
-    """Add the verbs to the command line."""
+    """Add the commands to the command line."""
 
     @cli.command("crds")
     def print_crds(
@@ -34,12 +34,12 @@ def add_crds(cli: typer.Typer) -> None:
 
 
 def render_yaml(kind: KindDefinition) -> str:
-    """The kind's CRD as the text of its file."""
+    """Render the CRD of a kind as YAML, with a header."""
     return HEADER + dump_yaml(render_crd(kind), width=120, allow_unicode=True)
 
 
 def render_files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield every file of the repository at `root` that `make crds` writes, with its text."""
+    """Yield path and text of every file that `make crds` writes to the repository at `root`."""
     for kind in KINDS:
         text = render_yaml(kind)
         for folder in FOLDERS:
@@ -47,7 +47,7 @@ def render_files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print all CRDs; with `--write`, write them into the repository instead."""
+    """Print all CRDs, or with `--write` write them to the repository; return the exit status."""
     parser = argparse.ArgumentParser(prog="agentmemory crds", description="Print the CRDs.")
     parser.add_argument("--write", action="store_true", help="write crds/ and the chart's copy instead")
     parser.add_argument("--root", type=Path, default=Path(), help="the repository; default: the current folder")

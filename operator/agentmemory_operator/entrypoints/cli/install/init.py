@@ -1,4 +1,4 @@
-"""`agentmemory init`: manifests to begin with, for a cluster and for `agentmemory dev`."""
+"""`agentmemory init`: write manifests to start with, for a cluster or for `agentmemory dev`."""
 
 import os
 import re
@@ -24,7 +24,7 @@ NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def add_init(cli: typer.Typer) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
 
     @cli.command("init")
     def init(
@@ -50,17 +50,17 @@ def add_init(cli: typer.Typer) -> None:
 
 
 def check_names(name: str, namespace: str | None) -> None:
-    """Refuse names that no object can have.
+    """Raise unless the names are valid for an object.
 
     Raises:
-        AgentMemoryError: says what is allowed, and the nearest that is.
+        AgentMemoryError: If a name is invalid. The message has the rule and the nearest valid name.
     """
     if len(name) > SLUG_MAX_LENGTH or slug_in(alias_of(name)) != name:
         near = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:SLUG_MAX_LENGTH].strip("-")
-        said = (
+        rule = (
             f"{name[:60]!r} cannot be an agent's name: lower case letters, digits and single '-' between them, at most"
         )
-        raise AgentMemoryError(f"{said} {SLUG_MAX_LENGTH} characters" + (f", as {near}" if near else ""))
+        raise AgentMemoryError(f"{rule} {SLUG_MAX_LENGTH} characters" + (f", as {near}" if near else ""))
     if namespace is not None and not NAMESPACE.fullmatch(namespace):
         raise AgentMemoryError(
             f"{namespace[:60]!r} cannot be a namespace: lower case letters, digits and '-' between them, at most 63"
@@ -68,13 +68,13 @@ def check_names(name: str, namespace: str | None) -> None:
 
 
 def write_manifests(folder: Path, name: str, preset: str, namespace: str | None) -> list[Path]:
-    """Write the manifest of an AgentMemory, in a new folder also its connection's; return the new files.
+    """Write the manifest of an AgentMemory, in a new folder also that of its connection; return the new files.
 
-    A connection beside other manifests would end those that `dev` implies for them.
+    A folder with other manifests gets no connection, because it would end the connections that `dev` implies for them.
 
     Raises:
-        AgentMemoryError: the AgentMemory's is there.
-        OSError: they cannot be written.
+        AgentMemoryError: If the AgentMemory's file exists.
+        OSError: If a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     connection, memory = folder / CONNECTION_FILE, folder / f"{name}.yaml"

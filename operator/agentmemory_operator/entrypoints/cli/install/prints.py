@@ -1,4 +1,4 @@
-"""The verbs that only print, and need nothing but the command line itself."""
+"""Commands that only print, and need no dependencies."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -11,7 +11,7 @@ from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
 
 
 class Shell(StrEnum):
-    """Shells that can complete."""
+    """Shells with completion support."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -20,7 +20,7 @@ class Shell(StrEnum):
 
 
 def add_printers(cli: typer.Typer) -> None:
-    """Add the verbs to the command line."""
+    """Add the commands to the command line."""
 
     @cli.command()
     def completion(

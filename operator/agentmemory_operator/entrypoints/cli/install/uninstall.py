@@ -1,4 +1,4 @@
-"""`agentmemory uninstall`: what ends with the definitions, a catalogue of it to keep, and the end itself."""
+"""`agentmemory uninstall`: delete the CRDs with all objects, after saving a catalogue of the objects."""
 
 import json
 import os
@@ -23,7 +23,7 @@ COLUMNS = ("KIND", "OBJECTS", "EFFECT")
 
 
 def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
 
     @cli.command()
     def uninstall(
@@ -51,7 +51,7 @@ def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
 
 
 class CatalogueFile:
-    """A file of its own for the catalogue; always whole, and never another run's."""
+    """The catalogue file of one run. It is replaced atomically, and never overwrites that of another run."""
 
     def __init__(self, path: Path) -> None:
         if path.exists():
@@ -61,7 +61,7 @@ class CatalogueFile:
         self.path = path
 
     def keep(self, objects: Sequence[Json]) -> None:
-        """Write the catalogue in the place of what was written before."""
+        """Replace the catalogue."""
         document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         part = self.path.with_name(f"{self.path.name}.part")
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
@@ -89,8 +89,8 @@ async def _uninstall(
 
 
 def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
-    """What ends, for people."""
-    counts = Counter((one["kind"], fate_of(one, is_released=is_released)) for one in found.objects)
+    """Render the objects that will be deleted, with the effect on their collections and files."""
+    counts = Counter((document["kind"], fate_of(document, is_released=is_released)) for document in found.objects)
     rows = tuple((kind, str(number), fate) for (kind, fate), number in counts.items())
     works = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"
     heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {works}"

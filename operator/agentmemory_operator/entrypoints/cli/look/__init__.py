@@ -1,1 +1,1 @@
-"""The verbs that change nothing: validate, plan, orphans, status, preset."""
+"""Commands that change nothing: validate, plan, orphans, status, preset."""

@@ -1,4 +1,4 @@
-"""`agentmemory orphans`: the collections that nothing owns."""
+"""`agentmemory orphans`: list the collections that no object owns."""
 
 import json
 import shlex
@@ -30,12 +30,13 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
 
 @dataclass(frozen=True, slots=True)
 class AskedServer:
-    """What was asked, and what it answered.
+    """A queried server and the result.
 
     Attributes:
-        connection: namespace and name of the QdrantConnection; None where only a URL was given.
-        has_key: whether it takes an API key.
-        findings: None where it could not be asked.
+        connection: Namespace and name of the QdrantConnection; None if only a URL was given.
+        has_key: True if an API key was used.
+        findings: None if the server could not be queried.
+        error: Message if the server could not be queried.
     """
 
     url: str
@@ -57,33 +58,32 @@ class Orphans:
 
 
 def add_orphans(cli: typer.Typer, inspection: Inspection) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "orphans", Orphans, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, asked: Orphans, place: JobsPlace) -> None:
+def _run(inspection: Inspection, options: Orphans, place: JobsPlace) -> None:
     look = _in_folder if place.manifests else _in_cluster
-    servers = in_place(inspection.open_objects, place, partial(look, inspection, asked))
-    if asked.output is TableOrJson.JSON:
+    servers = in_place(inspection.open_objects, place, partial(look, inspection, options))
+    if options.output is TableOrJson.JSON:
         print_json(orphans_document(servers))
     else:
         show(orphans_sections(servers), Console())
     raise typer.Exit(any(server.findings is None for server in servers))
 
 
-async def _in_folder(inspection: Inspection, asked: Orphans, objects: JobObjects, _: str) -> list[AskedServer]:
-    """One server stands in for every connection's."""
-    return [await _asked(inspection, objects, dev_endpoint(inspection, asked.qdrant), None)]
+async def _in_folder(inspection: Inspection, options: Orphans, objects: JobObjects, _: str) -> list[AskedServer]:
+    return [await _query(inspection, objects, dev_endpoint(inspection, options.qdrant), None)]
 
 
-async def _in_cluster(inspection: Inspection, asked: Orphans, objects: JobObjects, default: str) -> list[AskedServer]:
-    if asked.qdrant and asked.connection is None:
-        return [await _asked(inspection, objects, endpoint_at(inspection, asked.qdrant), None)]
+async def _in_cluster(inspection: Inspection, options: Orphans, objects: JobObjects, default: str) -> list[AskedServer]:
+    if options.qdrant and options.connection is None:
+        return [await _query(inspection, objects, endpoint_at(inspection, options.qdrant), None)]
     servers: dict[str, AskedServer] = {}
-    for document in await _connections(objects, asked.connection, default):
-        url = asked.qdrant or document["spec"]["url"]
+    for document in await _connections(objects, options.connection, default):
+        url = options.qdrant or document["spec"]["url"]
         if url not in servers:
-            servers[url] = await _through(inspection, objects, document, asked.qdrant)
+            servers[url] = await _through(inspection, objects, document, options.qdrant)
     return list(servers.values())
 
 
@@ -95,17 +95,17 @@ async def _connections(objects: JobObjects, named: str | None, default: str) -> 
 
 
 async def _through(inspection: Inspection, objects: JobObjects, document: Json, qdrant: str | None) -> AskedServer:
-    """Ask the server of a connection, at another URL where one is given; what is wrong with it is told."""
+    """Query the server of a connection, optionally at another URL. Errors become part of the result."""
     name = (document["metadata"]["namespace"], document["metadata"]["name"])
     url = qdrant or document["spec"]["url"]
     try:
         endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=qdrant)
-        return await _asked(inspection, objects, endpoint, name)
+        return await _query(inspection, objects, endpoint, name)
     except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
         return AskedServer(url, name, False, None, f"{exc}; if it has another address from here, set --qdrant URL")
 
 
-async def _asked(
+async def _query(
     inspection: Inspection, objects: JobObjects, endpoint: Endpoint, connection: tuple[str, str] | None
 ) -> AskedServer:
     async with inspection.open_store(endpoint) as store:
@@ -124,7 +124,7 @@ ANY_CONNECTION, ANY_NAMESPACE = "CONNECTION", "NAMESPACE"
 
 
 def orphans_document(servers: Sequence[AskedServer]) -> dict[str, Any]:
-    """The findings as JSON."""
+    """Render the findings as JSON."""
     return {"servers": [_document(server) for server in servers]}
 
 
@@ -152,7 +152,7 @@ def _entry(orphan: Orphan, server: AskedServer) -> dict[str, Any]:
 
 
 def orphans_sections(servers: Sequence[AskedServer]) -> list[Section]:
-    """The findings for people: a table a server, then the commands for each collection."""
+    """Render the findings: a table per server, then the commands for each collection."""
     return [section for server in servers for section in _sections(server)]
 
 
@@ -171,8 +171,8 @@ def _sections(server: AskedServer) -> list[Section]:
 
 def _row(orphan: Orphan, entry: dict[str, Any]) -> tuple[str, ...]:
     aliases = ", ".join(entry["aliases"]) or UNKNOWN
-    whose, since = entry["owner"] or UNKNOWN, entry["since"] or UNKNOWN
-    return entry["collection"], aliases, str(entry["points"]), whose, since, WHY[orphan.kind]
+    owner, since = entry["owner"] or UNKNOWN, entry["since"] or UNKNOWN
+    return entry["collection"], aliases, str(entry["points"]), owner, since, WHY[orphan.kind]
 
 
 def _commands(entry: dict[str, Any]) -> Section:
@@ -188,13 +188,13 @@ def _since(orphan: Orphan, server: AskedServer) -> str | None:
 
 
 def delete_command(holding: Holding, server: AskedServer) -> str:
-    """The command that deletes a collection and everything in it, for good."""
+    """Return the command that deletes a collection permanently."""
     key = ' -H "api-key: $QDRANT_API_KEY"' if server.has_key else ""
     return f"curl -X DELETE{key} {shlex.quote(f'{server.url}/collections/{holding.physical}')}"
 
 
 def adopt_command(orphan: Orphan, connection: tuple[str, str] | None) -> str | None:
-    """The command that gives the collection an owner again; None for a leftover of an object that lives."""
+    """Return the command that gives a collection an owner; None if its object exists and uses another collection."""
     if orphan.kind is OrphanKind.UNREFERENCED:
         return None
     manifest = adopting_manifest(orphan.holding, connection)
@@ -202,18 +202,18 @@ def adopt_command(orphan: Orphan, connection: tuple[str, str] | None) -> str | N
 
 
 def adopting_manifest(holding: Holding, connection: tuple[str, str] | None) -> dict[str, Any]:
-    """An AgentMemory whose collection this is: the last owner's name, and the shape that it has.
+    """Build an AgentMemory manifest that adopts a collection: name of the last owner, and the collection's shape.
 
-    What nobody wrote down (who embedded an unmarked collection, which connection leads to it) is left to fill in:
-    vectors are then the callers', the rest is in capitals.
+    Unknown values are placeholders in capitals to be filled in, such as the connection. Without a recorded embedding,
+    `provider: none` lets callers send the vectors.
     """
     marker, slug = holding.marker, slug_behind(holding)
     namespace, name = (marker.namespace, marker.name) if marker else (ANY_NAMESPACE, slug)
     if marker is None and connection:
         namespace = connection[0]
     embedding = _embedding(marker.embedding) if marker else {"provider": "none", "dimensions": holding.size}
-    there, connected = connection or (namespace, ANY_CONNECTION)
-    elsewhere = {"namespace": there} if there != namespace else {}
+    connection_namespace, connected = connection or (namespace, ANY_CONNECTION)
+    elsewhere = {"namespace": connection_namespace} if connection_namespace != namespace else {}
     spec: dict[str, Any] = {"connectionRef": {"name": connected} | elsewhere}
     spec |= {"agent": slug} if slug != name else {}
     spec |= {"embedding": embedding}
@@ -224,7 +224,7 @@ def adopting_manifest(holding: Holding, connection: tuple[str, str] | None) -> d
 
 
 def _embedding(source: EmbeddingSource) -> dict[str, Any]:
-    """The block of a spec that asks for the embedding in force."""
+    """Build the `embedding` block of a spec from the recorded embedding."""
     secret = {"name": source.secret_name, "key": source.secret_key} if source.secret_name else None
     prefixes = source.prefixes and asdict(source.prefixes)
     fields = {

@@ -1,4 +1,4 @@
-"""`agentmemory plan`: what applying manifests would do."""
+"""`agentmemory plan`: preview the effect of applying manifests."""
 
 import json
 import math
@@ -43,7 +43,7 @@ NAMESPACE_HELP = "Namespace of manifests without one. Default: the context's, el
 
 
 def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
 
     @cli.command()
     def plan(  # each is an option
@@ -79,7 +79,7 @@ def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
 
 
 async def _on_one(inspection: Inspection, documents: list[Json], namespace: str, url: str | None) -> list[PassPreview]:
-    """What passes would do on one server, on an empty one where there is no URL."""
+    """Preview the passes against one server, or against an empty one without a URL."""
     memories, connections = _objects_of([_placed(document, namespace) for document in documents])
     async with inspection.open_store(endpoint_at(inspection, url)) if url else nullcontext() as store:
         return [preview async for preview in previews_of(memories, store, connections)]
@@ -88,7 +88,7 @@ async def _on_one(inspection: Inspection, documents: list[Json], namespace: str,
 async def _through(
     inspection: Inspection, documents: list[Json], namespace: str | None, *, context: str, at: str | None
 ) -> list[PassPreview]:
-    """What passes would do on the servers of the objects' connections."""
+    """Preview the passes against the servers of the objects' connections."""
     async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
         placed = [_placed(document, namespace or default) for document in documents]
         memories, connections = _objects_of([await _applied(objects, document) for document in placed])
@@ -97,7 +97,7 @@ async def _through(
 
 
 async def _applied(objects: JobObjects, manifest: Json) -> Json:
-    """The manifest as the object will be: what somebody has approved in the cluster is approved."""
+    """Return the manifest as the applied object will be, with the approvals that the live object has."""
     if manifest["kind"] != AGENT_MEMORY:
         return manifest
     metadata = manifest["metadata"]
@@ -110,10 +110,10 @@ async def _applied(objects: JobObjects, manifest: Json) -> Json:
 
 @dataclass(slots=True)
 class _Connections:
-    """The connections of the objects: those of the files, else those of the cluster; each is opened once.
+    """Connections by name, from the files or else from the cluster. The store of each is opened once.
 
     Attributes:
-        at: a URL in the place of theirs.
+        at: URL that replaces those of the connections.
     """
 
     inspection: Inspection
@@ -125,13 +125,15 @@ class _Connections:
     _stores: dict[str, CollectionStore] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._known |= {f"{one.metadata.namespace}/{one.metadata.name}": one for one in self.given}
+        self._known |= {
+            f"{connection.metadata.namespace}/{connection.metadata.name}": connection for connection in self.given
+        }
 
     async def of(self, memory: AgentMemory) -> Reached:
-        """The store of an object's connection, and the connection.
+        """Return the store of an object's connection, and the connection.
 
         Raises:
-            SpecInvalid: there is none, it may not be used from the object's namespace, or its Secret cannot.
+            SpecInvalid: If it does not exist, may not be used from the object's namespace, or its Secret is unusable.
         """
         named = connection_named(memory)
         connection = self._known.get(named) or await self._read(named)
@@ -151,7 +153,7 @@ class _Connections:
 
 
 def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, Any]]:
-    """Our objects in the files; errors end it as they end `validate`."""
+    """Return the documents of our kinds in the files. Print errors as `validate` does, and exit if there are any."""
     with ending_in_one_line():
         found = checked(paths, is_recursive=is_recursive)
     for finding in found.findings:
@@ -164,13 +166,13 @@ def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, An
 
 
 def _objects_of(documents: list[dict[str, Any]]) -> tuple[list[AgentMemory], list[QdrantConnection]]:
-    """The AgentMemories and QdrantConnections among them."""
-    memories = [parse_agent_memory(one) for one in documents if one["kind"] == AGENT_MEMORY]
-    return memories, [parse_connection(one) for one in documents if one["kind"] == QDRANT_CONNECTION]
+    """Parse the AgentMemories and QdrantConnections."""
+    memories = [parse_agent_memory(document) for document in documents if document["kind"] == AGENT_MEMORY]
+    return memories, [parse_connection(document) for document in documents if document["kind"] == QDRANT_CONNECTION]
 
 
 def _placed(document: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """The document in its namespace, or in the given one where it names none."""
+    """Set the namespace of a document that has none."""
     metadata = document["metadata"]
     return document | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
 
@@ -197,20 +199,20 @@ COUNTED = {
     PreviewOutcome.REFUSED: "refused",
 }
 
-# How many agents the heading of a table of sizes names.
+# Maximum number of agents in the heading of a size table.
 SIZES_NAMED = 3
 
 
 def exit_status(previews: Sequence[PassPreview]) -> int:
-    """0 where nothing is to do, 2 for changes, 3 where something is held or refused."""
+    """Return 0 if nothing changes, 2 for changes, 3 if a change is held or refused."""
     return EXIT_STATUS[worst_of(previews)]
 
 
 def plan_document(previews: Sequence[PassPreview], qdrant: str | None) -> dict[str, Any]:
-    """The plans as JSON.
+    """Render the plans as JSON.
 
     Args:
-        qdrant: the URL of the one server that was asked; None for an empty one, or for those of connections.
+        qdrant: URL of the one server that was read; None for an empty one, or those of the connections.
     """
     return {
         "qdrant": qdrant,
@@ -238,31 +240,31 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     if not preview.draft.plan.changes:
         return document
     status = plan_status(preview.draft.plan, preview.draft.refusal)
-    told = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
-    why = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
+    rendered = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
+    reason_field = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
     is_new = any(isinstance(change, CreateCollection) for change in preview.draft.plan.changes)
-    told = {"physical": preview.draft.plan.physical} | told | why
-    return document | told | {"notes": notes_of(memory, is_new=is_new)}
+    rendered = {"physical": preview.draft.plan.physical} | rendered | reason_field
+    return document | rendered | {"notes": notes_of(memory, is_new=is_new)}
 
 
 def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
-    """The costs and savings of RAM of the layout that an object requests, at the size that it is made for.
+    """Describe costs and RAM savings of the requested layout at the expected number of memories.
 
     Args:
-        is_new: The plan makes the collection, so its figures are among the notes.
+        is_new: True if the plan creates the collection, whose fixed settings are then described too.
     """
     desired = desired_collection(memory, cluster_id="")
     layout = layout_of(desired)
-    made = layout_text(desired) if is_new else None
-    texts = (made, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
+    layout_note = layout_text(desired) if is_new else None
+    texts = (layout_note, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
     return [text for text in texts if text]
 
 
 def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section]:
-    """The plans for people; the last section counts them.
+    """Render the plans, and a summary as the last section.
 
     Args:
-        against: where the collections are that were looked at.
+        against: Description of the servers that were read.
     """
     counted = Counter(preview.outcome for preview in previews)
     named = ", ".join(f"{counted[outcome]} {text}" for outcome, text in COUNTED.items() if counted[outcome])
@@ -271,26 +273,27 @@ def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section
 
 
 def _section(preview: PassPreview) -> Section:
-    told = _document(preview)
-    named = f"AgentMemory {told['namespace']}/{told['name']}, collection {told.get('physical', told['alias'])}"
-    digest = f", digest {told['digest']}" if "digest" in told else ""
-    rows = change_rows(told["changes"])
+    document = _document(preview)
+    physical = document.get("physical", document["alias"])
+    named = f"AgentMemory {document['namespace']}/{document['name']}, collection {physical}"
+    digest = f", digest {document['digest']}" if "digest" in document else ""
+    rows = change_rows(document["changes"])
     return Section(
         f"{named}: {preview.outcome}{digest}",
         MOODS[preview.outcome],
         PLAN_COLUMNS if rows else (),
         rows,
-        notes=(*((told["refusal"],) if "refusal" in told else ()), *told.get("notes", ())),
+        notes=(*((document["refusal"],) if "refusal" in document else ()), *document.get("notes", ())),
     )
 
 
 def _sizes(preview: PassPreview) -> list[dict[str, Any]]:
-    """What one copy of the collection will need, and what it would under each profile."""
+    """Estimate the size of one copy of the collection for each profile."""
     wish = preview.draft.wish if preview.draft else None
     if wish is None:
         return []
     rows = estimates(wish, effective_tuning(preview.memory).expected_memories)
-    return [{"profile": profile, "sizes": [_size(*one) for one in sizes.items()]} for profile, sizes in rows.items()]
+    return [{"profile": profile, "sizes": [_size(*item) for item in sizes.items()]} for profile, sizes in rows.items()]
 
 
 def _size(memories: int, size: Estimate) -> dict[str, int]:
@@ -298,7 +301,7 @@ def _size(memories: int, size: Estimate) -> dict[str, int]:
 
 
 def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
-    """Yield a table for each size; agents of one preset and profile share theirs."""
+    """Yield a table for each distinct estimate, with the agents that share it."""
     named: dict[str, list[str]] = {}
     for preview in previews:
         memory = preview.memory.metadata
@@ -307,9 +310,11 @@ def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
         rows = json.loads(text)
         if not rows:
             continue
-        told = ", ".join(names[:SIZES_NAMED]) + (f" and {len(names) - SIZES_NAMED} more" if names[SIZES_NAMED:] else "")
+        listed = ", ".join(names[:SIZES_NAMED]) + (
+            f" and {len(names) - SIZES_NAMED} more" if names[SIZES_NAMED:] else ""
+        )
         columns = ("PROFILE", *(f"{size['memories']:,} MEMORIES" for size in rows[0]["sizes"]))
-        yield Section(f"Size of one copy, estimated: {told}", "", columns, tuple(map(_size_row, rows)))
+        yield Section(f"Size of one copy, estimated: {listed}", "", columns, tuple(map(_size_row, rows)))
 
 
 def _size_row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`agentmemory preset`: the presets, and what each of them decides."""
+"""`agentmemory preset`: list the presets, or print one with all its settings."""
 
 import json
 from enum import StrEnum
@@ -20,14 +20,14 @@ PresetName = StrEnum("PresetName", {name.upper(): name for name in PRESETS})  # 
 
 
 class SpecFormat(StrEnum):
-    """How an object is printed."""
+    """Output format of an object."""
 
     YAML = "yaml"
     JSON = "json"
 
 
 def add_presets(cli: typer.Typer) -> None:
-    """Add the verb to the command."""
+    """Add the command to the command line."""
     preset = typer.Typer(help="List the presets, or print one.", no_args_is_help=True)
 
     @preset.command("list")
@@ -53,7 +53,7 @@ def add_presets(cli: typer.Typer) -> None:
 
 
 def manifest_of(preset: str) -> dict[str, Any]:
-    """An AgentMemory with the preset written out."""
+    """Build an AgentMemory with all settings of the preset."""
     header = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": f"my-{preset}"}}
     return header | {"spec": expanded_spec(preset)}
 

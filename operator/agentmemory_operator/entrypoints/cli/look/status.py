@@ -1,4 +1,4 @@
-"""`agentmemory status`: one AgentMemory as people read it."""
+"""`agentmemory status`: show one AgentMemory."""
 
 import shlex
 from dataclasses import dataclass
@@ -28,16 +28,16 @@ class Status:
 
 
 def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "status", Status, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Status, place: JobsPlace) -> None:
-    document = in_place(open_jobs, place, partial(_read, asked.name))
-    if asked.output is TableJsonOrYaml.TABLE:
-        show(status_sections(document, options=place.options, kubectl=_kubectl(place), is_full=asked.full), Console())
+def _run(open_jobs: OpenJobs, options: Status, place: JobsPlace) -> None:
+    document = in_place(open_jobs, place, partial(_read, options.name))
+    if options.output is TableJsonOrYaml.TABLE:
+        show(status_sections(document, options=place.options, kubectl=_kubectl(place), is_full=options.full), Console())
     else:
-        print_document(status_document(document), asked.output)
+        print_document(status_document(document), options.output)
 
 
 async def _read(name: str, objects: JobObjects, namespace: str) -> Json:
@@ -45,7 +45,7 @@ async def _read(name: str, objects: JobObjects, namespace: str) -> Json:
 
 
 def _kubectl(place: JobsPlace) -> str | None:
-    """The command that reaches the object; none changes a manifest."""
+    """Return the kubectl command for the cluster; None for a manifest folder."""
     if place.manifests:
         return None
     return f"kubectl --context {shlex.quote(place.context)}" if place.context else "kubectl"

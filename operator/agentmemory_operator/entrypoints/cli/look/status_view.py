@@ -1,4 +1,4 @@
-"""How `agentmemory status` tells an object: its conditions, a held plan, its collection, and in full the figures."""
+"""Render an AgentMemory for `agentmemory status`: conditions, held plan, collection, optionally all settings."""
 
 import json
 import re
@@ -15,22 +15,22 @@ from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
-# The ranking in force is among the figures; its generation is the one acted on.
+# Parts of the status that have a section of their own, or repeat other parts.
 TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
 VERIFIED = {True: "verified", False: "not verified", None: "verification unknown"}
-# What of an object somebody can approve, and what has to go for that, as kubectl takes it off.
+# Reasons of InSync whose plan can be approved, and annotations that must be removed for it, in kubectl's syntax.
 TAKEN_OFF: Mapping[str, tuple[str, ...]] = {
     Reason.AWAITING_APPROVAL: (),
     Reason.REBUILD_CANCELLED: (f"{CANCEL_REBUILD}-",),
     Reason.ROLLED_BACK: (f"{ROLLBACK_REBUILD}-",),
 }
-# Fields of the spec that can be set back.
+# Prefixes of fields that can be reset to their values in effect.
 UNDONE = ("embedding.", "index.")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 
 
 def status_document(document: Json) -> dict[str, Any]:
-    """What programs get: the object without its spec and without what only Kubernetes needs."""
+    """Render the object as JSON, without its spec and most of its metadata."""
     metadata = document["metadata"]
     kept = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp")
     return {
@@ -44,15 +44,15 @@ def status_document(document: Json) -> dict[str, Any]:
 def status_sections(
     document: Json, *, options: str = "", kubectl: str | None = "kubectl", is_full: bool = False
 ) -> list[Section]:
-    """The status for people.
+    """Render the status.
 
     Args:
-        options: what leads other commands of ours to the object.
-        kubectl: the command with the options that reach the object's cluster; None where there is no cluster.
-        is_full: with the figures in force.
+        options: Options that make other commands refer to the object.
+        kubectl: kubectl command with options for the object's cluster; None if there is no cluster.
+        is_full: True to include the settings in effect.
     """
     status = document.get("status") or {}
-    # What somebody has to decide on comes before what only informs.
+    # What needs a decision comes first.
     sections = [_conditions(document, status), _plan(document, status, options, kubectl)]
     sections += [_collection(document, status)]
     sections += [_rebuild(document, status), _snapshots(status), *_others(status)]
@@ -62,7 +62,7 @@ def status_sections(
 
 
 def _conditions(document: Json, status: Json) -> Section:
-    """Each condition; a message that several have stands at the first of them."""
+    """Render all conditions. A message that several have is printed once, and the others refer to it."""
     metadata, (state, mood) = document["metadata"], _state(document, status)
     first: dict[str, str] = {}
     rows = []
@@ -93,18 +93,18 @@ def _collection(document: Json, status: Json) -> Section | None:
 
 
 def _replicas(replicas: Json) -> str | None:
-    """The replicas of a cluster in short, None of a server that is alone."""
+    """Summarise the replicas in one line; None for a single server."""
     if not replicas:
         return None
-    wanted = replicas.get("wanted")
-    told = [f"{replicas['active']}{f' of {wanted}' if wanted else ''} active, {replicas['shards']} shards"]
-    told += [f"on {replicas['peers']} peers"]
-    told += [f"copying {replicas['copying']}"] if replicas.get("copying") else []
-    return ", ".join([*told, *filter(None, [replicas.get("inactive")])])
+    required = replicas.get("wanted")
+    parts = [f"{replicas['active']}{f' of {required}' if required else ''} active, {replicas['shards']} shards"]
+    parts += [f"on {replicas['peers']} peers"]
+    parts += [f"copying {replicas['copying']}"] if replicas.get("copying") else []
+    return ", ".join([*parts, *filter(None, [replicas.get("inactive")])])
 
 
 def _state(document: Json, status: Json) -> tuple[str, str]:
-    """One word for the whole, and its mood."""
+    """Summarise the object in a few words, with a mood for the heading."""
     states = {item["type"]: item for item in status.get("conditions") or []}
     if not states:
         return "not reconciled yet", "busy"
@@ -119,36 +119,43 @@ def _state(document: Json, status: Json) -> tuple[str, str]:
 
 
 def _rebuild(document: Json, status: Json) -> Section | None:
-    """Where the last rebuild stands, in short."""
-    told, metadata = status.get("rebuild"), document["metadata"]
-    if not told:
+    """Summarise the last rebuild."""
+    rebuild, metadata = status.get("rebuild"), document["metadata"]
+    if not rebuild:
         return None
-    said = "" if _is_told(status, told.get("message")) else told.get("message")
-    rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target"), "said": said}
+    message = "" if _is_reported(status, rebuild.get("message")) else rebuild.get("message")
+    rows = {
+        "stands": headline_of(rebuild),
+        "from": rebuild.get("source"),
+        "into": rebuild.get("target"),
+        "said": message,
+    }
     shown = tuple((name, value) for name, value in rows.items() if value)
     more = f"more: {called_as()} rebuild {metadata['name']} -n {metadata['namespace']}"
-    return Section(str(told.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
+    return Section(str(rebuild.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
 
 
 def _snapshots(status: Json) -> Section | None:
-    """What an on-call person asks first: how old the last snapshot is, and whether it is good."""
+    """Render age and verification of the last snapshot, the first questions in an outage."""
     last, states = status.get("lastSnapshot"), {item["type"]: item for item in status.get("conditions") or []}
     rows = {
         "last": _last_snapshot(last) if last else None,
         "next": status.get("nextSnapshotTime"),
-        "fresh": _answer(states.get("SnapshotFresh")),
-        "verified": _answer(states.get("SnapshotVerified")),
+        "fresh": _condition_summary(states.get("SnapshotFresh")),
+        "verified": _condition_summary(states.get("SnapshotVerified")),
     }
     shown = tuple((name, value) for name, value in rows.items() if value is not None)
     return Section("Snapshots", rows=shown) if shown else None
 
 
 def _last_snapshot(last: Json) -> str:
-    told = [last.get("time"), last.get("name"), VERIFIED[last.get("verified")]]
-    return ", ".join([*(str(item) for item in told if item), f"taken by Qdrant {last.get('qdrantVersion', 'unknown')}"])
+    parts = [last.get("time"), last.get("name"), VERIFIED[last.get("verified")]]
+    return ", ".join(
+        [*(str(item) for item in parts if item), f"taken by Qdrant {last.get('qdrantVersion', 'unknown')}"]
+    )
 
 
-def _answer(state: Json | None) -> str | None:
+def _condition_summary(state: Json | None) -> str | None:
     if state is None:
         return None
     word = {"True": "yes", "False": "no"}.get(state["status"], "not known")
@@ -161,7 +168,7 @@ def _figures(status: Json) -> Section | None:
 
 
 def _others(status: Json) -> Iterator[Section]:
-    """Yield a section for each further part of the status: a table of a list, dotted names of anything else."""
+    """Yield a section for each other part of the status: lists as tables, other values with dotted names."""
     for name, value in status.items():
         if name in TOLD_ELSEWHERE or not isinstance(value, list | dict) or not value:
             continue
@@ -174,12 +181,12 @@ def _others(status: Json) -> Iterator[Section]:
 
 
 def titled(name: str) -> str:
-    """A field's name as a heading: foreignOwner is Foreign owner."""
+    """Convert a field name to a heading: `foreignOwner` to `Foreign owner`."""
     return re.sub(r"(?<!^)([A-Z])", lambda match: f" {match[1].lower()}", name).capitalize()
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of a document as (dotted path, text)."""
+    """Yield the leaves of a document as pairs of dotted path and text."""
     if isinstance(value, Mapping):
         for name, child in value.items():
             yield from flat(child, f"{path}.{name}" if path else name)
@@ -196,25 +203,25 @@ def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Se
     if not plan:
         return None
     rows = change_rows(plan.get("changes") or [])
-    notes = () if _is_told(status, plan.get("refusal")) else (plan["refusal"],)
+    notes = () if _is_reported(status, plan.get("refusal")) else (plan["refusal"],)
     commands = tuple(_ways_on(document, plan, options, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
 
 
-def _is_told(status: Json, text: str | None) -> bool:
-    """Whether there is nothing to say, or a condition says it."""
+def _is_reported(status: Json, text: str | None) -> bool:
+    """Return whether the text is empty or the message of a condition."""
     return not text or any(item["message"] == text for item in status.get("conditions") or [])
 
 
 def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
-    """The changes of a plan, below PLAN_COLUMNS."""
+    """Return the rows of a plan's changes, with the columns of `PLAN_COLUMNS`."""
     return tuple(
         (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
     )
 
 
 def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
-    """Yield the commands that approve or undo what is held."""
+    """Yield the commands that approve or undo held changes."""
     held = [change for change in plan.get("changes") or [] if change.get("held")]
     reason, metadata = condition_of(document.get("status"), "InSync").get("reason", ""), document["metadata"]
     if held and reason in TAKEN_OFF:
@@ -227,7 +234,7 @@ def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> I
 
 
 def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:
-    """The command that sets the fields of held changes back to what is in force."""
+    """Return the command that resets the fields of held changes to their values in effect."""
     spec: dict[str, Any] = {}
     for change in changes:
         *parents, leaf = change["field"].split(".")
@@ -241,7 +248,7 @@ def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:
 
 
 def _typed(text: str | None) -> Any:
-    """A value as a manifest has it; a status has only its text."""
+    """Convert the text of a value in a status to the value in a manifest."""
     if text is None or text == "None":
         return None
     return int(text) if text.isdigit() else text

@@ -1,4 +1,4 @@
-"""`agentmemory validate`: what admission would say to manifests, with the line to look at."""
+"""`agentmemory validate`: check manifests as admission does, and print errors with line numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_thre
 
 @dataclass(frozen=True, slots=True)
 class ManifestFinding:
-    """One thing that is wrong in a file; lines count from 1."""
+    """An error in a file; lines count from 1."""
 
     path: Path
     line: int
@@ -49,12 +49,12 @@ class ManifestFinding:
 
 @dataclass(slots=True)
 class CheckedManifests:
-    """What was found in the manifests that a command line names.
+    """Results for the manifests that a command line names.
 
     Attributes:
-        ours: valid objects of our kinds.
-        ignored: objects of other groups.
-        wrong: objects that something is wrong with, and files that cannot be read.
+        ours: Valid objects of our kinds.
+        ignored: Number of objects of other groups.
+        wrong: Number of invalid objects and unreadable files.
     """
 
     paths: ManifestPaths
@@ -64,19 +64,19 @@ class CheckedManifests:
     wrong: int = 0
 
     def __str__(self) -> str:
-        told = f"{count_of(len(self.ours) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
-        told += count_of(len(self.findings), "error")
+        summary = f"{count_of(len(self.ours) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
+        summary += count_of(len(self.findings), "error")
         skipped = count_of(len(self.paths.skipped), "subfolder")
-        return f"{told}; {skipped} skipped: -R includes them" if self.paths.skipped else told
+        return f"{summary}; {skipped} skipped: -R includes them" if self.paths.skipped else summary
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the files hold no object at all."""
+        """True if the files contain no objects."""
         return not (self.ours or self.findings or self.ignored)
 
 
 def add_checks(cli: typer.Typer) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
 
     @cli.command()
     def validate(paths: Files, is_recursive: Recursive = False) -> None:
@@ -93,11 +93,11 @@ def add_checks(cli: typer.Typer) -> None:
 
 
 def checked(paths: Sequence[Path], *, is_recursive: bool) -> CheckedManifests:
-    """What is in the files that a command line names, as admission would judge it.
+    """Check the files that a command line names, as admission would.
 
     Raises:
-        AgentMemoryError: a path is not there, a folder has no manifest, or the files hold no object.
-        OSError: a folder cannot be read.
+        AgentMemoryError: If a path does not exist, a folder has no manifest, or the files contain no object.
+        OSError: If a folder cannot be read.
     """
     found = CheckedManifests(manifest_paths(paths, is_recursive=is_recursive))
     for path in found.paths.files:
@@ -114,7 +114,7 @@ def _check(path: Path, found: CheckedManifests) -> None:
         manifests, misread = [], [exc.misread]
     except OSError as exc:
         manifests, misread = [], [Misread(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
-    findings = [ManifestFinding(path, one.line, one.error) for one in misread]
+    findings = [ManifestFinding(path, item.line, item.error) for item in misread]
     found.wrong += len(misread)
     for manifest in manifests:
         document = manifest.document
@@ -129,7 +129,7 @@ def _check(path: Path, found: CheckedManifests) -> None:
 
 
 def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
-    """What keeps an object that admission takes from being followed: its scoring expression, its schedules."""
+    """Return errors that admission cannot detect: in the scoring expression and the schedules."""
     if not (is_ours(document) and document["kind"] == AGENT_MEMORY):
         return []
     memory = parse_agent_memory(document)
@@ -140,7 +140,7 @@ def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
 
 
 def warnings_in(found: CheckedManifests) -> Iterator[ManifestFinding]:
-    """Yield what admission takes and is worth a look."""
+    """Yield warnings about valid objects."""
     for path, manifest in found.ours:
         for warning in _forgetting(manifest.document) if manifest.document["kind"] == "AgentMemory" else ():
             yield ManifestFinding(path, line_of(manifest.node, warning.field), warning)

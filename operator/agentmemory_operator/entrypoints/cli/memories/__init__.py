@@ -1,1 +1,1 @@
-"""The verbs that ask the retrieval API: search, remember, forget, receipts, export, import."""
+"""Commands that call the retrieval API: search, remember, forget, receipts, export, import."""

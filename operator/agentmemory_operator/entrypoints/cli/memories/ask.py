@@ -1,4 +1,4 @@
-"""The verbs that ask the retrieval API: search, remember, forget and receipts."""
+"""Commands that call the retrieval API: search, remember, forget and receipts."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -22,17 +22,17 @@ from agentmemory_operator.runtime.cache import AGENT_MEMORY
 from agentmemory_operator.runtime.rules.json_keys import once
 
 if TYPE_CHECKING:
-    # Half a second that the other verbs need not wait.
+    # The import takes half a second, which other commands should not wait for.
     from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, Stored
 
     Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]
-    """What a verb asks of an agent."""
+    """Sends the request of a command to an agent."""
 
 FORGET = "Erase them permanently, including copies and anything stored in the meantime?"
 
 
 class TagsMatch(StrEnum):
-    """How many of the tags a memory has to carry."""
+    """Match modes for the given tags: a memory must have any or all of them."""
 
     ANY = "any"
     ALL = "all"
@@ -55,10 +55,12 @@ Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The options that say which API is asked; None is what the environment says.
+    """Options that select the API; None uses the environment's value.
 
     Attributes:
-        namespace, context: of the AgentMemory that says what the agent is called; none is read where both are None.
+        stacks: Running development stacks.
+        namespace: Namespace of the AgentMemory that has the agent's name.
+        context: kubeconfig context of that AgentMemory. If both are None, no object is read.
     """
 
     stacks: Stacks
@@ -70,17 +72,17 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class AskedApi:
-    """The retrieval API that is asked, and the objects that say what an agent is called there."""
+    """The retrieval API, and the objects that contain the agents' names in it."""
 
     asking: Asking
     inspection: Inspection
 
     @asynccontextmanager
     async def of(self, name: str, options: "ServerOptions") -> "AsyncIterator[AsyncAgent]":
-        """Yield the agent in the API: by the name itself, or by that of the object where one is to be read.
+        """Yield a client of the agent. Its name is the argument, or read from the object if the options select one.
 
         Raises:
-            AgentMemoryError: it is not clear which API is meant.
+            AgentMemoryError: If the options do not determine the API.
         """
         url, stack = options.stacks.api(options.url or self.asking.url, options.context)
         agent = name
@@ -96,7 +98,7 @@ class AskedApi:
 
 
 def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
-    """Add the verbs to the command line."""
+    """Add the commands to the command line."""
     api = AskedApi(asking, inspection)
     _add_verb(cli, search, _Way(api, found_section))
     _add_verb(cli, remember, _Way(api, _stored_section))
@@ -217,14 +219,14 @@ def receipts(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a verb asks, and how its answer is shown."""
+    """Connects the request of a command with the rendering of its response."""
 
     api: AskedApi
     section: Callable[[Any], Section]
 
 
 def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> None:
-    """Add a verb: the options of what it asks, which `choose` takes, and those of the server it asks."""
+    """Add a command with the options of `choose`, which builds the request, and those that select the API."""
 
     def command(  # noqa: PLR0913 # each is an option
         *,
@@ -246,7 +248,7 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
 
         _print(run_verb(ask()), way.section, output)
 
-    # As a command line shows them: the name, what is asked, the server.
+    # Order of the parameters: name, those of the request, those that select the API.
     take_options(command, choose, after=2)
     cli.command(choose.__name__, help=choose.__doc__)(command)
 
@@ -264,7 +266,7 @@ def _filters_of(text: str | None) -> dict[str, Any] | None:
 
 
 def _importance_of(text: str | None) -> float | str | None:
-    """Return the number of a text, or the text for the API to check: it knows the names of the levels."""
+    """Convert to a number, or return other texts, for example `high`, for the API to check."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -321,7 +323,7 @@ def _receipts_section(answer: "ReceiptsPage") -> Section:
 
 
 def _plain(value: Any) -> Any:
-    """The value of JSON and YAML alone; what a newer API says beside stands where the API has it."""
+    """Convert to JSON types; further fields of a newer API are kept."""
     if is_dataclass(value):
         parts = {part.name: getattr(value, part.name) for part in fields(value)}
         return _plain(parts.pop("extra", {}) | parts)

@@ -1,4 +1,4 @@
-"""What a search found, for people: the results, what each score is made of, and why there are no more of them."""
+"""Render the results of a search, the terms of their scores, and why there are no more results."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 from agentmemory_operator.entrypoints.cli.tables import Section
 
 if TYPE_CHECKING:
-    # Half a second that the other verbs need not wait.
+    # The import takes half a second, which other commands should not wait for.
     from agentmemory_client import Found, SearchResult
 
-# Of an explanation: terms by name, in the order in which they are combined.
+# Terms of an explanation in the order of their combination.
 TERMS = ("similarity", "keyword", "entities", "recency", "utility", "confidence_factor", "boost", "rerank")
 NOTHING_THERE = "no memory of this user is there, or none that the options let through; names of users are exact"
 
 
 def found_section(answer: "SearchResult") -> Section:
-    """The results of a search as a table, best first."""
+    """Render the results of a search as a table, best first."""
     is_explained = answer.candidates is not None
     columns = ("ID", "SCORE", "TYPE", "CREATED", *(("BECAUSE",) if is_explained else ()), "CONTENT")
     rows = tuple(_row(found, is_explained) for found in answer.results)
@@ -35,11 +35,11 @@ def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
 
 
 def _because(explain: Mapping[str, Any]) -> str:
-    """The terms of a score in one line; a boost of 1 says nothing."""
+    """Render the terms of a score in one line, without a boost of 1."""
     known = {name: explain.get(name) for name in TERMS} | (explain.get("terms") or {}) | (explain.get("evidence") or {})
-    told = [f"{name} {_figure(value)}" for name, value in known.items() if value is not None]
-    told = [one for one in told if one != "boost 1"]
-    return ", ".join([*told, f"{_figure(explain.get('age_days'))} days old"])
+    parts = [f"{name} {_figure(value)}" for name, value in known.items() if value is not None]
+    parts = [part for part in parts if part != "boost 1"]
+    return ", ".join([*parts, f"{_figure(explain.get('age_days'))} days old"])
 
 
 def _figure(value: object) -> str:
@@ -47,11 +47,11 @@ def _figure(value: object) -> str:
 
 
 def _gates(answer: "SearchResult") -> str:
-    """The thresholds that were in force, in words; an older API does not say which."""
+    """Describe the thresholds in effect, which older APIs do not report."""
     score, similarity = answer.threshold, answer.min_similarity
-    told = [] if score is None else [f"the threshold {score:g}"]
-    told += [] if similarity is None else [f"the similarity {similarity:g}"]
-    return " or ".join(told) or "a threshold"
+    parts = [] if score is None else [f"the threshold {score:g}"]
+    parts += [] if similarity is None else [f"the similarity {similarity:g}"]
+    return " or ".join(parts) or "a threshold"
 
 
 def _ways_out(answer: "SearchResult") -> Iterator[str]:
@@ -66,7 +66,7 @@ def _ways_out(answer: "SearchResult") -> Iterator[str]:
 
 
 def _looked_at(candidates: Mapping[str, Any] | None) -> Iterator[str]:
-    """How far the engine looked, where it was asked."""
+    """Describe how many candidates Qdrant scored, if --explain asked for it."""
     if candidates is not None:
         proven = "nothing better was missed" if candidates["exact"] else "something better may have been missed"
         yield f"{candidates['scored']} of {candidates['eligible']} were scored: {proven}"

@@ -1,4 +1,4 @@
-"""The verbs export and import: a user's memories into a file, and out of one."""
+"""The commands export and import: copy a user's memories to a file, and from one."""
 
 import json
 import os
@@ -27,13 +27,13 @@ SENT_BYTES = 256 << 10
 
 
 def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
-    """Add the verbs to the command line."""
-    reached = AskedApi(asking, inspection)
-    _add_export(cli, reached)
-    _add_import(cli, reached)
+    """Add the commands to the command line."""
+    api = AskedApi(asking, inspection)
+    _add_export(cli, api)
+    _add_import(cli, api)
 
 
-def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
+def _add_export(cli: typer.Typer, api: AskedApi) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
         ctx: typer.Context,
@@ -57,13 +57,13 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
-            async with reached.of(name, options) as agent:
+            async with api.of(name, options) as agent:
                 return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
 
 
-def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
+def _add_import(cli: typer.Typer, api: AskedApi) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
         ctx: typer.Context,
@@ -83,16 +83,16 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
-            async with reached.of(name, options) as agent:
+            async with api.of(name, options) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
-                    lines = _told(content, progress)
+                    lines = _read_chunks(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)
 
-        _tell(run_verb(work()))
+        _print_result(run_verb(work()))
 
 
 async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
-    """Write the lines beside the file, and in its place once they are all there; return the number of memories."""
+    """Write the lines to a file that is replaced when complete, or to standard output; return their number."""
     if file is None:
         return await _write(sys.stdout.buffer, lines, agent)
     with replacing(file) as draft:
@@ -106,7 +106,7 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
             if time.monotonic() - told_s > TOLD_EVERY_S:
-                # Lines of both streams meet on a terminal.
+                # Flush before the progress: on a terminal, both streams are visible.
                 out.flush()
                 progress.advance(f"{count} memories")
                 told_s = time.monotonic()
@@ -114,8 +114,8 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
     return count
 
 
-def _told(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
-    """Yield a file, and tell how much of it was sent: the API reads on when it has taken in what came before."""
+def _read_chunks(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
+    """Yield the content of a file and show the progress. The API reads on when it has imported the last batch."""
     total, sent, told_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
     while chunk := content.read(SENT_BYTES):
         yield chunk
@@ -125,13 +125,13 @@ def _told(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
             told_s = time.monotonic()
 
 
-def _tell(answer: "Imported") -> None:
-    """Print what an import came to; exit status 1 where a line failed."""
+def _print_result(answer: "Imported") -> None:
+    """Print the result of an import; exit with status 1 if a line failed."""
     typer.echo(
         f"{answer.lines} lines: {answer.imported} imported, {answer.present} there already, {answer.failed} failed"
     )
-    for one in answer.errors:
-        typer.echo(f"line {one.line}: {_reason(one.error)}", err=True)
+    for item in answer.errors:
+        typer.echo(f"line {item.line}: {_reason(item.error)}", err=True)
     if answer.more_errors:
         typer.echo(f"and {answer.more_errors} more", err=True)
     if answer.failed:

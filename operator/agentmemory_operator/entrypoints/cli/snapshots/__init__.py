@@ -1,1 +1,1 @@
-"""The verbs of snapshots and restores."""
+"""Commands for snapshots and restores."""

@@ -1,4 +1,4 @@
-"""`agentmemory snapshot delete`: the object goes, and its bytes wherever they are."""
+"""`agentmemory snapshot delete`: delete a MemorySnapshot and its files wherever they are stored."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT
 from agentmemory_operator.snapshots.rules.steps import FINALIZER, has_succeeded
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, Metadata
 
-# How long an operator that works may take to hold the object; a copy's bytes may take longer to go.
+# Time in which a running operator should add the finalizer. Deleting the files of a copy may take longer.
 HELD_WITHIN_S, GONE_WITHIN_S = 30.0, 330.0
 
 
@@ -33,27 +33,27 @@ class Delete:
 
 
 def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(snapshots, "delete", Delete, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Delete, place: JobsPlace) -> None:
-    found = in_place(open_jobs, place, partial(_find, asked))
+def _run(open_jobs: OpenJobs, options: Delete, place: JobsPlace) -> None:
+    found = in_place(open_jobs, place, partial(_find, options))
     where = places_of(found.get("status") or {})
-    confirm(f"Delete {titled(found)} and its bytes ({where})?", yes=asked.yes)
+    confirm(f"Delete {titled(found)} and its bytes ({where})?", yes=options.yes)
     going_on = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
     in_place(open_jobs, place, partial(_delete, found), going_on=going_on)
     typer.echo(f"deleted {titled(found)} and its bytes ({where})")
 
 
-async def _find(asked: Delete, objects: JobObjects, namespace: str) -> Json:
-    return await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
+async def _find(options: Delete, objects: JobObjects, namespace: str) -> Json:
+    return await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
 
 
 async def _delete(found: Json, objects: JobObjects, _: str) -> None:
     metadata = Metadata.model_validate(found["metadata"])
     if has_succeeded(found.get("status") or {}):
-        # An object that is deleted before the operator holds it goes without its bytes.
+        # Without the operator's finalizer, the object would be deleted without its files.
         await objects.annotate(MEMORY_SNAPSHOT, metadata, {CONFIRM_DELETE: metadata.name})
         await _until(
             lambda now: now is None or FINALIZER in (now["metadata"].get("finalizers") or ()),
@@ -75,7 +75,7 @@ async def _delete(found: Json, objects: JobObjects, _: str) -> None:
 async def _until(
     holds: Callable[[Json | None], bool], objects: JobObjects, metadata: Metadata, *, within_s: float, otherwise: str
 ) -> None:
-    """Wait until something holds for the object, None where it is gone."""
+    """Wait until a condition holds for the object, which is None once it is deleted."""
     deadline = time.monotonic() + within_s
     while True:
         try:

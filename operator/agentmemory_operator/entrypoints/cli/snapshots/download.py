@@ -1,4 +1,4 @@
-"""`agentmemory snapshot download`: a snapshot's bytes, whole and checked, in a file."""
+"""`agentmemory snapshot download`: download a snapshot to a file, and verify it."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -47,31 +47,31 @@ class SnapshotDownload:
 
 
 def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(snapshots, "download", SnapshotDownload, partial(_download, open_jobs, downloads))
 
 
-def _download(open_jobs: OpenJobs, downloads: Downloads, asked: SnapshotDownload, place: JobsPlace) -> None:
+def _download(open_jobs: OpenJobs, downloads: Downloads, options: SnapshotDownload, place: JobsPlace) -> None:
     is_folder = place.manifests is not None
 
     async def work(objects: JobObjects, namespace: str) -> str:
-        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
-        url = asked.qdrant or (downloads.qdrant_url if is_folder else None)
+        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
+        url = options.qdrant or (downloads.qdrant_url if is_folder else None)
         source = _Source(downloads, objects, document, url, is_folder)
-        with JobProgress(f"{titled(document)} to {asked.file}") as progress:
-            return await save(source, asked.file, progress)
+        with JobProgress(f"{titled(document)} to {options.file}") as progress:
+            return await save(source, options.file, progress)
 
-    said = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is unchanged")
-    typer.echo(f"{asked.file}: {said}")
+    summary = in_place(open_jobs, place, work, going_on=f"interrupted: {options.file} is unchanged")
+    typer.echo(f"{options.file}: {summary}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A snapshot whose bytes are wanted.
+    """A snapshot to download.
 
     Attributes:
-        url: of the server, in the place of the connection's.
-        is_folder: the objects are manifests, whose connections' URLs lead nowhere.
+        url: URL of the Qdrant server that replaces the connection's.
+        is_folder: True if the objects are manifests, whose connections have no reachable URLs.
     """
 
     downloads: Downloads
@@ -82,14 +82,14 @@ class _Source:
 
     @property
     def status(self) -> Json:
-        """Of the MemorySnapshot."""
+        """Status of the MemorySnapshot."""
         return self.document.get("status") or {}
 
     def place(self) -> Json:
-        """Where the bytes are taken from.
+        """Select the location to download from: S3 first, or Qdrant first if a URL is given.
 
         Raises:
-            AgentMemoryError: they are nowhere.
+            AgentMemoryError: If no location is recorded.
         """
         places = {place["type"]: place for place in places_of(self.status)}
         order = ("Qdrant", S3) if self.url else (S3, "Qdrant")
@@ -100,12 +100,12 @@ class _Source:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes, checked against what is on record of them."""
+        """Open the content; reading it fails if it differs from the recorded size or checksum."""
         place, namespace = self.place(), self.document["metadata"]["namespace"]
         if place["type"] == S3:
             copies = Copies(Storages(self._secrets, self.downloads.open_objects))
-            wanted = object_at(place, sha256=self.status.get("sha256"))
-            async with copies.open(wanted, namespace=namespace) as (content, _):
+            copy = object_at(place, sha256=self.status.get("sha256"))
+            async with copies.open(copy, namespace=namespace) as (content, _):
                 yield aiter(content)
             return
         endpoint = await self._endpoint()
@@ -119,10 +119,12 @@ class _Source:
 
     @asynccontextmanager
     async def _download(self, store: SnapshotStore, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a file of the server's, unless it is another namespace's: whoever may write statuses names any.
+        """Open a file of the server, unless it belongs to another namespace.
+
+        The name comes from a status, which tenants can forge, so it may be any file.
 
         Raises:
-            AgentMemoryError: it is.
+            AgentMemoryError: If it belongs to another namespace, or is not a snapshot of an agent.
         """
         namespace = self.document["metadata"]["namespace"]
         is_named_so = is_collection_name(physical) and is_file_of(physical, name)
@@ -150,10 +152,10 @@ class _Source:
 
 
 async def save(source: _Source, path: Path, progress: JobProgress) -> str:
-    """Write the bytes beside the file, and in its place once all are there and right; tell for people what came.
+    """Write the content to a file that is replaced when complete and verified; return a summary for the user.
 
     Raises:
-        BytesDiffer: they are not those that were recorded; the file is as it was.
+        BytesDiffer: If the content differs from the record. The existing file is unchanged.
     """
     total = source.status.get("sizeBytes") or 0
     with replacing(path) as draft:
@@ -165,7 +167,7 @@ async def save(source: _Source, path: Path, progress: JobProgress) -> str:
 
 
 async def _receive(source: _Source, draft: IO[bytes], progress: JobProgress) -> tuple[int, str]:
-    """Write what comes; return its size and SHA-256."""
+    """Write the content; return its size and SHA-256."""
     total, size, digest = source.status.get("sizeBytes") or 0, 0, hashlib.sha256()
 
     async def show(done: int, _: int) -> None:

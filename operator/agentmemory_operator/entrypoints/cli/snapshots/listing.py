@@ -1,4 +1,4 @@
-"""How `agentmemory snapshot list` shows snapshots."""
+"""Render the snapshots of an agent for `agentmemory snapshot list`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class Listed:
     """The snapshots of an agent.
 
     Attributes:
-        verdicts: what becomes of each by its name; none where no rule holds.
+        verdicts: Retention verdict by snapshot name; empty if no rule applies.
     """
 
     documents: Sequence[Json]
     verdicts: Mapping[str, RetentionVerdict]
 
     def kept(self, document: Json) -> str:
-        """Why one stays, or that it goes and why."""
+        """Return why a snapshot is kept or will be removed."""
         verdict = self.verdicts.get(document["metadata"]["name"])
         if verdict is None:
             return NO_RULES
@@ -37,12 +37,12 @@ class Listed:
 
 
 def snapshots_document(listed: Listed) -> dict[str, Any]:
-    """The snapshots for programs, newest first."""
+    """Render the snapshots as JSON, newest first."""
     return {"snapshots": [_entry(document, listed) for document in _newest_first(listed.documents)]}
 
 
 def snapshot_sections(listed: Listed) -> list[Section]:
-    """The snapshots for people, newest first."""
+    """Render the snapshots as a table, newest first."""
     rows = tuple((*_row(document), listed.kept(document)) for document in _newest_first(listed.documents))
     if not rows:
         return [Section(f"No snapshots found. `{called_as()} snapshot create NAME` takes one.")]
@@ -54,9 +54,9 @@ def _newest_first(documents: Sequence[Json]) -> list[Json]:
 
 
 def time_of(document: Json) -> str:
-    """When a snapshot was begun, before that when it was asked for."""
-    begun = (document.get("status") or {}).get("startTime")
-    return str(begun or document["metadata"].get("creationTimestamp") or "")
+    """Return the start time of a snapshot, or its creation time before that."""
+    started = (document.get("status") or {}).get("startTime")
+    return str(started or document["metadata"].get("creationTimestamp") or "")
 
 
 def _entry(document: Json, listed: Listed) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _row(document: Json) -> tuple[str, ...]:
 
 
 def state_of(document: Json) -> str:
-    """In a few words whether a snapshot is proven, and why not."""
+    """Describe in a few words whether a snapshot is verified, and why not."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
     succeeded, verified = conditions.get("Succeeded"), conditions.get("Verified")
     if succeeded is None or succeeded["status"] == "Unknown":
@@ -108,7 +108,7 @@ def state_of(document: Json) -> str:
 
 
 def places_of(status: Json) -> str:
-    """Where a snapshot's bytes are; on the server alone is the disk that a loss would take too."""
+    """Describe where a snapshot's files are. `SAME_DISK` means only on the disk of the agent's own server."""
     places = status.get("locations") or []
     buckets = [f"s3://{place['bucket']}" for place in places if place.get("type") == "S3"]
     on_server = ["Qdrant's S3" if "keptIn" in place else "Qdrant" for place in places if place.get("type") == "Qdrant"]

@@ -1,4 +1,4 @@
-"""`agentmemory restore`: bring an agent's memories back, and take a restore back."""
+"""`agentmemory restore`: restore the memories of an agent, and roll a restore back."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ SAME_ANSWER_S = 10.0
 
 
 class Mode(StrEnum):
-    """How the memories are replaced."""
+    """Modes of replacing the memories."""
 
     SWAP = "Swap"
     IN_PLACE = "InPlace"
@@ -73,56 +73,56 @@ class Restore:
 
     @property
     def target(self) -> str:
-        """The AgentMemory whose memories are replaced."""
+        """Name of the AgentMemory that the snapshot is restored into."""
         return self.into or self.name
 
     def document(self, namespace: str) -> Json:
-        """The MemoryRestore."""
+        """Build the MemoryRestore manifest from the options."""
         mode = {"mode": str(self.mode)} if self.mode else {}
         spec = {"target": {"name": self.target}, "source": {"snapshotRef": {"name": self.snapshot}}} | mode
         return new_object(MEMORY_RESTORE, namespace, self.restore_name or stamped(self.target), spec=spec)
 
 
 def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the verb to the command line."""
+    """Add the command to the command line."""
     add_verb(cli, "restore", Restore, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
-    if asked.all:
-        others = (asked.name, asked.snapshot, asked.into, asked.mode, asked.restore_name, asked.rollback)
-        if any(others) or asked.connection is None or not asked.latest_verified:
+def _run(open_jobs: OpenJobs, options: Restore, place: JobsPlace) -> None:
+    if options.all:
+        excluded = (options.name, options.snapshot, options.into, options.mode, options.restore_name, options.rollback)
+        if any(excluded) or options.connection is None or not options.latest_verified:
             raise typer.BadParameter(
                 "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
             )
-        in_place(open_jobs, place, partial(_restore_all, asked), going_on="run the command again to continue")
+        in_place(open_jobs, place, partial(_restore_all, options), going_on="run the command again to continue")
         return
-    if not asked.name:
+    if not options.name:
         raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
-    if asked.rollback:
-        if any((asked.snapshot, asked.into, asked.mode, asked.restore_name)):
+    if options.rollback:
+        if any((options.snapshot, options.into, options.mode, options.restore_name)):
             raise typer.BadParameter("--rollback cannot be combined with --from and its options: remove them")
-        print_object(in_place(open_jobs, place, partial(_roll_back, asked)), asked.output)
+        print_object(in_place(open_jobs, place, partial(_roll_back, options)), options.output)
         return
-    if asked.snapshot is None:
+    if options.snapshot is None:
         raise typer.BadParameter(
-            f"give --from SNAPSHOT (`{called_as()} snapshot list {asked.name}` shows them), or --rollback"
+            f"give --from SNAPSHOT (`{called_as()} snapshot list {options.name}` shows them), or --rollback"
         )
     going_on = "the restore continues; see `kubectl get mrest`. Use --rollback once it is done"
-    document = in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
-    print_object(document, asked.output)
+    document = in_place(open_jobs, place, partial(_restore, options), going_on=going_on)
+    print_object(document, options.output)
 
 
-async def _restore_all(asked: Restore, objects: JobObjects, namespace: str) -> None:
+async def _restore_all(options: Restore, objects: JobObjects, namespace: str) -> None:
     done: list[RestoredAgent] = []
 
     def tell(result: RestoredAgent) -> None:
         done.append(result)
-        told = "restored" if result.is_restored else "NOT restored"
-        typer.echo(f"{len(done)} of {len(lost)}: {result.agent} {told}: {result.message}")
+        outcome = "restored" if result.is_restored else "NOT restored"
+        typer.echo(f"{len(done)} of {len(lost)}: {result.agent} {outcome}: {result.message}")
 
-    connection = Key(QDRANT_CONNECTION, namespace, asked.connection or "")
-    everything = RestoreAll(objects=objects, connection=connection, tell=tell, at_once=asked.at_once, poll_s=POLL_S)
+    connection = Key(QDRANT_CONNECTION, namespace, options.connection or "")
+    everything = RestoreAll(objects=objects, connection=connection, tell=tell, at_once=options.at_once, poll_s=POLL_S)
     lost = await everything.find()
     typer.echo(f"{len(lost)} agents of {connection} have lost their collections; others are not changed")
     await everything.run(lost)
@@ -130,64 +130,64 @@ async def _restore_all(asked: Restore, objects: JobObjects, namespace: str) -> N
         raise AgentMemoryError(f"{len(failed)} of {len(lost)} agents were not restored: {', '.join(sorted(failed))}")
 
 
-async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> Json:
-    source = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot or "")
-    await objects.read_object(AGENT_MEMORY, namespace, asked.target)
+async def _restore(options: Restore, objects: JobObjects, namespace: str) -> Json:
+    source = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.snapshot or "")
+    await objects.read_object(AGENT_MEMORY, namespace, options.target)
     owner = source["spec"]["agentMemoryRef"]["name"]
-    if owner != asked.name:
+    if owner != options.name:
         raise AgentMemoryError(
-            f"{titled(source)} is of {owner}, not of {asked.name}: choose one of `{called_as()} snapshot list "
-            f"{asked.name}`, or to clone it run `{called_as()} restore {owner} --from {asked.snapshot} --into "
-            f"{asked.target}`"
+            f"{titled(source)} is of {owner}, not of {options.name}: choose one of `{called_as()} snapshot list "
+            f"{options.name}`, or to clone it run `{called_as()} restore {owner} --from {options.snapshot} --into "
+            f"{options.target}`"
         )
-    return await create(objects, asked.document(namespace), asked.output, waits=asked.wait)
+    return await create(objects, options.document(namespace), options.output, waits=options.wait)
 
 
-async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> Json:
-    found = last_restore(await objects.list_in(MEMORY_RESTORE, namespace), asked.name)
+async def _roll_back(options: Restore, objects: JobObjects, namespace: str) -> Json:
+    found = last_restore(await objects.list_in(MEMORY_RESTORE, namespace), options.name)
     if found is None:
         raise AgentMemoryError(
-            f"no restore into {namespace}/{asked.name} can be rolled back: none has succeeded, or the collection that "
-            f"it replaced has been removed; restore a snapshot instead"
+            f"no restore into {namespace}/{options.name} can be rolled back: none has succeeded, or the collection that"
+            f" it replaced has been removed; restore a snapshot instead"
         )
     metadata = Metadata.model_validate(found["metadata"])
     await objects.annotate(MEMORY_RESTORE, metadata, {ROLLBACK: render_time(SystemClock().now_ms())})
-    tell(f"requested the rollback of {titled(found)}", asked.output)
-    return await _wait_rolled_back(asked, objects, found) if asked.wait else found
+    tell(f"requested the rollback of {titled(found)}", options.output)
+    return await _wait_rolled_back(options, objects, found) if options.wait else found
 
 
-async def _wait_rolled_back(asked: Restore, objects: JobObjects, before: Json) -> Json:
-    metadata, begun = Metadata.model_validate(before["metadata"]), time.monotonic()
+async def _wait_rolled_back(options: Restore, objects: JobObjects, before: Json) -> Json:
+    metadata, started_s = Metadata.model_validate(before["metadata"]), time.monotonic()
     while True:
         now = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
         ended = rolled_back(now)
-        # The same answer as to an earlier request may well be the answer to this one.
-        if ended and (ended != rolled_back(before) or time.monotonic() - begun > SAME_ANSWER_S):
+        # An unchanged result may be that of an earlier request, so it is accepted only after a while.
+        if ended and (ended != rolled_back(before) or time.monotonic() - started_s > SAME_ANSWER_S):
             break
         await asyncio.sleep(POLL_S)
     if ended["status"] != "True":
         raise AgentMemoryError(f"it was not rolled back ({ended['reason']}): {ended['message']}")
-    tell(ended["message"], asked.output)
+    tell(ended["message"], options.output)
     return now
 
 
 def last_restore(documents: list[Json], target: str) -> Json | None:
-    """The restore into an AgentMemory that was applied last and can be taken back, None where there is none."""
-    ours = [found for found in documents if found["spec"]["target"]["name"] == target and _can_go_back(found)]
-    return max(ours, key=lambda found: str(found["status"].get("endTime", "")), default=None)
+    """Return the most recent restore into an AgentMemory that can be rolled back, or None."""
+    candidates = [found for found in documents if found["spec"]["target"]["name"] == target and _can_roll_back(found)]
+    return max(candidates, key=lambda found: str(found["status"].get("endTime", "")), default=None)
 
 
-def _can_go_back(document: Json) -> bool:
+def _can_roll_back(document: Json) -> bool:
     status = document.get("status") or {}
-    held = {item["type"]: item["status"] for item in status.get("conditions") or []}
+    conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
     previous = status.get("previousCollection") or {}
     is_replaced = bool(previous.get("physical")) and "removedTime" not in previous
-    # Of a restore into the collection itself, what it held lies in a snapshot.
+    # A restore in place has no previous collection; its former content is in a snapshot.
     is_kept = is_replaced or bool((status.get("safetySnapshot") or {}).get("name"))
-    return held.get("Succeeded") == "True" and held.get("RolledBack") != "True" and is_kept
+    return conditions.get("Succeeded") == "True" and conditions.get("RolledBack") != "True" and is_kept
 
 
 def rolled_back(document: Json) -> Json | None:
-    """The condition that says how taking back ended, None before."""
+    """Return the condition with the result of a rollback, or None before."""
     conditions = (document.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == "RolledBack"), None)

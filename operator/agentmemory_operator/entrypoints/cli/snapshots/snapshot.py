@@ -1,4 +1,4 @@
-"""`agentmemory snapshot`: make snapshots of an agent and see what there is."""
+"""`agentmemory snapshot`: create, list and verify snapshots of an agent."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,7 +46,7 @@ Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
 
 
 class Verify(StrEnum):
-    """How a snapshot is proven."""
+    """Verification levels of a snapshot."""
 
     FULL = "Full"
     CHECKSUM = "Checksum"
@@ -64,7 +64,7 @@ class Create:
     output: Output = TableJsonOrYaml.TABLE
 
     def document(self, namespace: str) -> Json:
-        """The MemorySnapshot."""
+        """Build the MemorySnapshot manifest from the options."""
         spec = {"agentMemoryRef": {"name": self.name}} | ({"verify": str(self.verify)} if self.verify else {})
         return new_object(MEMORY_SNAPSHOT, namespace, self.snapshot_name or stamped(self.name), spec=spec)
 
@@ -88,44 +88,44 @@ class Prove:
 
 
 def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
-    """Add the verbs to the command line."""
+    """Add the commands to the command line."""
     snapshots = typer.Typer(no_args_is_help=True, help="Create, list, verify, download and delete snapshots.")
     add_verb(snapshots, "create", Create, partial(_create, open_jobs))
     add_verb(snapshots, "list", List, partial(_list, open_jobs))
-    add_verb(snapshots, "verify", Prove, partial(_prove, open_jobs))
+    add_verb(snapshots, "verify", Prove, partial(_verify, open_jobs))
     add_download(snapshots, open_jobs, downloads)
     add_delete(snapshots, open_jobs)
     cli.add_typer(snapshots, name="snapshot")
 
 
-def _create(open_jobs: OpenJobs, asked: Create, place: JobsPlace) -> None:
+def _create(open_jobs: OpenJobs, options: Create, place: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
-        # The operator would wait for it; whoever mistypes a name is told at once.
-        await objects.read_object(AGENT_MEMORY, namespace, asked.name)
-        return await create(objects, asked.document(namespace), asked.output, waits=asked.wait)
+        # The operator would wait for a missing agent; this reports a mistyped name at once.
+        await objects.read_object(AGENT_MEMORY, namespace, options.name)
+        return await create(objects, options.document(namespace), options.output, waits=options.wait)
 
-    see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows it"
+    see = f"`{called_as()} snapshot list {options.name}{place.options}` shows it"
     document = in_place(open_jobs, place, work, going_on=f"the snapshot continues; {see}")
-    if not asked.wait:
-        tell(see, asked.output)
-    print_object(document, asked.output)
+    if not options.wait:
+        tell(see, options.output)
+    print_object(document, options.output)
 
 
-def _list(open_jobs: OpenJobs, asked: List, place: JobsPlace) -> None:
-    listed = in_place(open_jobs, place, partial(_listed, asked))
-    if asked.output is TableJsonOrYaml.TABLE:
+def _list(open_jobs: OpenJobs, options: List, place: JobsPlace) -> None:
+    listed = in_place(open_jobs, place, partial(_listed, options))
+    if options.output is TableJsonOrYaml.TABLE:
         show(snapshot_sections(listed), Console())
     else:
-        print_document(snapshots_document(listed), asked.output)
+        print_document(snapshots_document(listed), options.output)
 
 
-async def _listed(asked: List, objects: JobObjects, namespace: str) -> Listed:
+async def _listed(options: List, objects: JobObjects, namespace: str) -> Listed:
     found = await objects.list_in(MEMORY_SNAPSHOT, namespace)
-    snapshots = [one for one in found if one["spec"]["agentMemoryRef"]["name"] == asked.name]
+    snapshots = [snapshot for snapshot in found if snapshot["spec"]["agentMemoryRef"]["name"] == options.name]
     try:
-        memory = parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, asked.name))
+        memory = parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, options.name))
     except NotFound:
-        # Its snapshots outlive an agent, and no rule removes them then.
+        # Snapshots outlive their agent; without it, no retention rule removes them.
         return Listed(snapshots, {})
     verdicts = reasons_of(
         memory,
@@ -139,7 +139,7 @@ async def _listed(asked: List, objects: JobObjects, namespace: str) -> Listed:
 
 
 async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
-    """The version of the agent's server, None where the operator has not told it, or we may not ask."""
+    """Return the Qdrant version of the agent's server; None if not reported, or the connection is not readable."""
     connection = connection_of(memory)
     try:
         document = await objects.read_object(connection.kind, connection.namespace, connection.name)
@@ -149,28 +149,28 @@ async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
     return version
 
 
-def _prove(open_jobs: OpenJobs, asked: Prove, place: JobsPlace) -> None:
+def _verify(open_jobs: OpenJobs, options: Prove, place: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
-        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot)
-        _check_provable(document, asked.name)
+        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.snapshot)
+        _check_verifiable(document, options.name)
         request = render_time(SystemClock().now_ms())
         metadata = Metadata.model_validate(document["metadata"])
         await objects.annotate(MEMORY_SNAPSHOT, metadata, {VERIFY_REQUESTED_AT: request})
-        tell(f"verification of {titled(document)} requested", asked.output)
-        if not asked.wait:
+        tell(f"verification of {titled(document)} requested", options.output)
+        if not options.wait:
             return document
         return await follow(
-            objects, document, asked.output, until=lambda now: status_of(now).get("verifyRequest") == request
+            objects, document, options.output, until=lambda now: status_of(now).get("verifyRequest") == request
         )
 
-    see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows the result"
+    see = f"`{called_as()} snapshot list {options.name}{place.options}` shows the result"
     document = in_place(open_jobs, place, work, going_on=f"the verification continues; {see}")
-    if not asked.wait:
-        tell(see, asked.output)
-    print_object(document, asked.output)
+    if not options.wait:
+        tell(see, options.output)
+    print_object(document, options.output)
 
 
-def _check_provable(document: Json, name: str) -> None:
+def _check_verifiable(document: Json, name: str) -> None:
     owner = document["spec"]["agentMemoryRef"]["name"]
     if owner != name:
         raise AgentMemoryError(f"{titled(document)} is of {owner}, not of {name}")
