@@ -287,13 +287,11 @@ class AccessCounts:
             yield payload | {"updatedAt": now_ms}, ids[state]
 
     def _counted(self, row: Json, increment: Increment, *, mark: str) -> Json:
-        other_marks = [
-            other_mark for other_mark in row.get(ACCESS_MARKS_KEY, ()) if other_mark.rpartition(":")[0] != self._writer
-        ]
+        kept = [other for other in row.get(ACCESS_MARKS_KEY, ()) if other.rpartition(":")[0] != self._writer]
         return {
             "accessCount": row.get("accessCount", 0) + increment.count,
             "lastAccessedAt": max(row.get("lastAccessedAt", 0), increment.last_ms),
-            ACCESS_MARKS_KEY: [*other_marks, mark][-KEPT_MARKS:],
+            ACCESS_MARKS_KEY: [*kept, mark][-KEPT_MARKS:],
             "rev": row["rev"] + 1,
         }
 

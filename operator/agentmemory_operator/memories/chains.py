@@ -174,7 +174,7 @@ async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
         if old is not None and is_current and successor is None and (is_root or TOMBSTONE_KEY not in old):
             return await link(agent, old, row)
         return await _retarget(agent, row) if may_retarget else await abandon(agent, row)
-    return await _change(agent, row, _publishing(agent), IS_PENDING)
+    return await _change(agent, row, _live(agent), IS_PENDING)
 
 
 async def link(agent: Agent, old: _Row, row: _Row) -> None:
@@ -211,7 +211,7 @@ async def _publish_linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
     links = [old for old in links if old.get("supersededById") in by_id]
     for old in links:
         row = by_id[old["supersededById"]]
-        await _change(agent, row, {"supersedesId": old["id"], **_publishing(agent)}, IS_PENDING)
+        await _change(agent, row, {"supersedesId": old["id"], **_live(agent)}, IS_PENDING)
     found = [await read_row(agent, old["supersededById"]) for old in links]
     return [row for row in found if row and not row.get("pending") and TOMBSTONE_KEY not in row]
 
@@ -270,20 +270,18 @@ async def _splice_link(agent: Agent, tombstone: _Row, older: _Row | None) -> boo
     is_linked = not older or await relink(agent, older, newer)
     if newer is None:
         return is_linked
-    expected, is_stored = await _spliced_predecessors(agent, tombstone, older, newer)
+    expected, is_stored = await _links_of(agent, tombstone, older, newer)
     if list(predecessors(newer)) == expected:
         return is_linked
     links = links_to(expected)
     if not is_merged(newer) and links["supersedesIds"] is None:
         del links["supersedesIds"]
     # Linked, so it is visible even if its writer has not cleared `pending` yet; a merge in progress is not.
-    await _change(agent, newer, {**links, **(_publishing(agent) if is_stored else {})})
+    await _change(agent, newer, {**links, **(_live(agent) if is_stored else {})})
     return False
 
 
-async def _spliced_predecessors(
-    agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row
-) -> tuple[list[str], bool]:
+async def _links_of(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row) -> tuple[list[str], bool]:
     """Return the ids that `newer` must follow after the splice, and whether all remaining predecessors link to it."""
     before = [older["id"]] if older else []
     if "identityId" in newer:
@@ -318,7 +316,7 @@ async def _unlink(agent: Agent, old: _Row) -> None:
     await _change(agent, old, unlinked | ({} if TOMBSTONE_KEY in old else answers))
 
 
-def _publishing(agent: Agent) -> Payload:
+def _live(agent: Agent) -> Payload:
     return {"pending": False, LOGGED_KEY: agent.clock.now_ms()}
 
 

@@ -93,7 +93,7 @@ async def bare_drafts(
         is_new: False for memories that were stored before, for example imported ones: required fields may be missing.
     """
     memories = [item.memory for item in cleaned]
-    refused = await _errors_by_place(agent, memories, is_new=is_new)
+    refused = await _errors_at(agent, memories, is_new=is_new)
     keys = await keys_of(agent, _owners(memories, refused))
     found = ((place, keys.get((memory.zone or "", memory.user_id))) for place, memory in enumerate(memories))
     refused |= {place: error for place, error in found if isinstance(error, KeysUnavailable)}
@@ -120,9 +120,7 @@ def _owners(
     return ((memory.zone, memory.user_id) for place, memory in enumerate(memories) if place not in refused)
 
 
-async def _errors_by_place(
-    agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool
-) -> dict[int, AgentMemoryError]:
+async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
     """Return the errors of invalid memories by place."""
 
     def errors_of(_: int, memory: IncomingMemory) -> list[FieldError]:

@@ -87,10 +87,8 @@ class ItemContent:
 async def cleaned(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
     """Return the item without secrets, and warnings about the kinds that were removed."""
     memory = IncomingMemory(user_id="", content=item.content, metadata=item.metadata)
-    [clean_memory] = await clean(agent, [memory])
-    return replace(
-        item, content=clean_memory.memory.content, metadata=clean_memory.memory.metadata
-    ), clean_memory.warnings
+    [result] = await clean(agent, [memory])
+    return replace(item, content=result.memory.content, metadata=result.memory.metadata), result.warnings
 
 
 class ItemWrite:

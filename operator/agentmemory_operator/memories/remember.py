@@ -73,10 +73,8 @@ class Remember:
             if isinstance(outcome, StoredMemory) and (outcome.update_count + 1) % LONG_CHAIN == 0:
                 self._on_long_chain()
         outcomes = dict(zip(distinct, written, strict=True))
-        results = [
-            outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)
-        ]
-        return [_warned(outcome, item.warnings) for outcome, item in zip(results, cleaned, strict=True)]
+        full = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]
+        return [_warned(outcome, item.warnings) for outcome, item in zip(full, cleaned, strict=True)]
 
     async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:
         """Write drafts by their rules; those with a predecessor one after the other."""

@@ -59,12 +59,10 @@ def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
 def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     """Return the errors of a request for this agent; empty if it is valid."""
     ranking = agent.settings.ranking
-    max_limit = ranking.max_query_limit
+    cap = ranking.max_query_limit
     errors = check_types(request.selection.types, agent, field="types") if request.selection.types else []
-    if request.top_k is not None and max_limit is not None and request.top_k > max_limit:
-        errors.append(
-            FieldError("top_k", f"{request.top_k} is more than {max_limit}, the limit of the object's strictMode")
-        )
+    if request.top_k is not None and cap is not None and request.top_k > cap:
+        errors.append(FieldError("top_k", f"{request.top_k} is more than {cap}, the limit of the object's strictMode"))
     if request.weights is not None:
         errors += _check_weights(ranking)
     if request.min_similarity is not None and not ranking.allows_overrides:

@@ -63,7 +63,7 @@ class Hit(NamedTuple):
     Attributes:
         terms: Terms of the score; None without `explain` and `terms`.
         match: Match of the memory and the query. With `terms` it may contain the similarity only.
-        rank_before: Rank by similarity among the candidates, from 1; None without `explain` and `terms`.
+        rank_before: Rank by similarity among the candidates, from 1; None unless their matches were read.
         rerank: Score of the cross-encoder; None if it did not read this result.
     """
 
@@ -144,43 +144,38 @@ class Recall:
         started_s = time.perf_counter()
         if errors := errors_of(request, agent):
             raise RequestInvalid(errors)
-        resolved, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
-        response = await _ask(agent, request, resolved, vector)
-        kept = resolved.kept(response.points)
+        setup, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
+        response = await _ask(agent, request, setup, vector)
+        kept = setup.kept(response.points)
         reread = Reread(kept)
-        if resolved.rerank and request.query is not None:
-            reread = await read_again(self._reranker, resolved.rerank, request.query, kept)
-        returned, neighbour_count = reread.points[: resolved.top_k], request.neighbours
+        if setup.rerank and request.query is not None:
+            reread = await read_again(self._reranker, setup.rerank, request.query, kept)
+        returned, span = reread.points[: setup.top_k], request.neighbours
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Excluded by the model, independent of the threshold.
         left_out_by_model = sum(point["score"] <= LEFT_OUT for point in response.points)
-        total = max(len(response.points) - left_out_by_model, min(resolved.eligible, resolved.plan.total))
+        total = max(len(response.points) - left_out_by_model, min(setup.eligible, setup.plan.total))
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
         unindexed = unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(
             results=tuple(
-                _found(point, placed.get(point["id"]), resolved, rerank=reread.numbers.get(point["id"]))
+                _found(point, placed.get(point["id"]), setup, rerank=reread.numbers.get(point["id"]))
                 for point in returned
             ),
             generation=agent.settings.ranking_generation,
-            ranking=resolved.ranking,
+            ranking=setup.ranking,
             has_terms=request.terms,
             total_candidates=total,
-            removed_by_threshold=max(0, min(resolved.top_k, total - left_out_by_model) - len(kept[: resolved.top_k])),
-            threshold=resolved.threshold,
+            removed_by_threshold=max(0, min(setup.top_k, total - left_out_by_model) - len(kept[: setup.top_k])),
+            threshold=setup.threshold,
             took_ms=(time.perf_counter() - started_s) * 1000,
-            candidates=response.candidates(resolved.eligible) if request.explain else None,
-            neighbours=await read_neighbours(agent, returned, neighbour_count, now_ms=resolved.now_ms)
-            if neighbour_count
-            else None,
+            candidates=response.candidates(setup.eligible) if request.explain else None,
+            neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
             warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings),
         )
 
-    async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_ResolvedSearch", Vector]:
-        """Prepare a search: count, embed and read entities concurrently.
-
-        Return the plan and the vector of the query.
-        """
+    async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
+        """Prepare a search: count, embed and read entities concurrently; return the setup and the query's vector."""
         searches_words = agent.keyword is not None and request.query is not None and request.hybrid is not False
         fusion = fusion_of(agent.settings.ranking) if searches_words else None
         narrow = partial(find_eligible, agent, request.selection, now_ms)
@@ -203,8 +198,8 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ResolvedSearch:
-    """One search with all defaults filled in.
+class _SearchSetup:
+    """Setup of one search, with all defaults filled in.
 
     Attributes:
         top_k: Maximum number of results.
@@ -242,7 +237,7 @@ def _resolve(
     narrowed: tuple[Filter, int],
     along: Mapping[str, float],
     now_ms: int,
-) -> _ResolvedSearch:
+) -> _SearchSetup:
     (filter_, eligible), ranking = narrowed, ranking_of(agent, request)
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
@@ -252,7 +247,7 @@ def _resolve(
     # Reserve one more list for entities if the engine limits the number of results.
     beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
     plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside)
-    return _ResolvedSearch(
+    return _SearchSetup(
         ranking=ranking,
         now_ms=now_ms,
         top_k=top_k,
@@ -270,7 +265,7 @@ def _resolve(
 
 
 @dataclass(frozen=True, slots=True)
-class _EngineResponse:
+class _Response:
     """Response of the engine.
 
     Attributes:
@@ -294,94 +289,82 @@ class _EngineResponse:
         )
 
 
-async def _ask(agent: Agent, request: SearchRequest, resolved: _ResolvedSearch, vector: Vector) -> _EngineResponse:
-    question = _question(agent, resolved, resolved.plan, vector)
-    body = _body(agent, question, resolved) | {"with_payload": SHOWN}
+async def _ask(agent: Agent, request: SearchRequest, setup: _SearchSetup, vector: Vector) -> _Response:
+    question = _question(agent, setup, setup.plan, vector)
+    body = _body(agent, question, setup) | {"with_payload": SHOWN}
     if request.explain:
-        return await _explained(
-            agent, request, resolved, vector=vector, bodies=[body, *question.lists], question=question
-        )
-    if request.terms and not resolved.solves_terms:
+        return await _explained(agent, request, setup, vector=vector, bodies=[body, *question.lists], question=question)
+    if request.terms and not setup.solves_terms:
         bodies = [body, *question.lists]
         answers = await read_whole(lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0])
-        return _EngineResponse(answers[0], question.matches(answers[1:], resolved.clues))
-    return _EngineResponse(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
+        return _Response(answers[0], question.matches(answers[1:], setup.clues))
+    return _Response(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
 
 
 async def _explained(
-    agent: Agent,
-    request: SearchRequest,
-    resolved: _ResolvedSearch,
-    *,
-    vector: Vector,
-    bodies: list[Json],
-    question: Question,
-) -> _EngineResponse:
+    agent: Agent, request: SearchRequest, setup: _SearchSetup, *, vector: Vector, bodies: list[Json], question: Question
+) -> _Response:
     """Search in one request with the matches of all candidates, and check whether a better memory was missed."""
     # All candidates instead of the best, to count those below the threshold.
-    every = {"limit": max(resolved.fetched, resolved.plan.total)}
-    proof = _body(agent, _question(agent, resolved, resolved.plan.searched_exactly(), vector), resolved) | every
-    ends = ask_ends(resolved.plan, vector, distance=agent.distance, words=resolved.words) if agent.allows_exact else []
+    every = {"limit": max(setup.fetched, setup.plan.total)}
+    proof = _body(agent, _question(agent, setup, setup.plan.searched_exactly(), vector), setup) | every
+    ends = ask_ends(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []
     queries = [*bodies, proof, *ends]
     points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, queries), lambda answers: answers[0])
     lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
-    best = scored[: resolved.fetched]
-    below = sum(LEFT_OUT < point["score"] < resolved.threshold for point in scored)
+    best = scored[: setup.fetched]
+    below = sum(LEFT_OUT < point["score"] < setup.threshold for point in scored)
     unseen = Unseen(
-        ranking=resolved.ranking,
+        ranking=setup.ranking,
         distance=agent.distance,
-        ends=read_ends(resolved.plan, beyond, distance=agent.distance),
-        by_words=read_words_end(resolved.plan, beyond, resolved.clues),
-        fusion=resolved.fusion,
-        clues=resolved.clues,
+        ends=read_ends(setup.plan, beyond, distance=agent.distance),
+        by_words=read_words_end(setup.plan, beyond, setup.clues),
+        fusion=setup.fusion,
+        clues=setup.clues,
         types=request.selection.types,
     )
     if not agent.allows_exact:
-        return _EngineResponse(points, question.matches(lists, resolved.clues), below)
-    is_same = {point["id"] for point in resolved.kept(points)} == {point["id"] for point in resolved.kept(best)}
+        return _Response(points, question.matches(lists, setup.clues), below)
+    is_same = {point["id"] for point in setup.kept(points)} == {point["id"] for point in setup.kept(best)}
     scores = [point["score"] for point in best]
     # The proof may take tens of milliseconds for hundreds of cells.
-    prove = partial(is_settled, unseen, scores, top_k=resolved.fetched, threshold=resolved.threshold)
-    return _EngineResponse(
-        points, question.matches(lists, resolved.clues), below, is_same and await asyncio.to_thread(prove)
-    )
+    prove = partial(is_settled, unseen, scores, top_k=setup.fetched, threshold=setup.threshold)
+    return _Response(points, question.matches(lists, setup.clues), below, is_same and await asyncio.to_thread(prove))
 
 
-def _body(agent: Agent, question: Question, resolved: _ResolvedSearch) -> Json:
+def _body(agent: Agent, question: Question, setup: _SearchSetup) -> Json:
     # Templates for weights of one request would evict those of the objects from the cache.
-    make = scoring_of if resolved.ranking is agent.settings.ranking else scoring_of.__wrapped__
-    clues = resolved.clues
+    make = scoring_of if setup.ranking is agent.settings.ranking else scoring_of.__wrapped__
+    clues = setup.clues
     template = make(
-        *(resolved.ranking, question.fusion),
+        *(setup.ranking, question.fusion),
         distance=agent.distance,
         has_extremes=MIN_MAX in agent.capabilities,
         is_along=bool(question.along),
         has_clues=clues is not None,
     )
-    query = template.at(resolved.now_ms, clues.gaps() if clues else NO_GAPS)
-    return {"prefetch": list(question.lists), "query": query, "limit": resolved.fetched}
+    query = template.at(setup.now_ms, clues.gaps() if clues else NO_GAPS)
+    return {"prefetch": list(question.lists), "query": query, "limit": setup.fetched}
 
 
-def _question(agent: Agent, resolved: _ResolvedSearch, plan: CandidatePlan, vector: Vector) -> Question:
-    if resolved.fusion is None or resolved.words is None:
+def _question(agent: Agent, setup: _SearchSetup, plan: CandidatePlan, vector: Vector) -> Question:
+    if setup.fusion is None or setup.words is None:
         return Question(lists=(plan.query(vector, distance=agent.distance),), distance=agent.distance)
-    return ask_by_both(
-        plan, vector, resolved.words, distance=agent.distance, fusion=resolved.fusion, along=resolved.along
-    )
+    return ask_by_both(plan, vector, setup.words, distance=agent.distance, fusion=setup.fusion, along=setup.along)
 
 
-def _found(point: Json, placed: tuple[int, Match] | None, resolved: _ResolvedSearch, *, rerank: float | None) -> Hit:
+def _found(point: Json, placed: tuple[int, Match] | None, setup: _SearchSetup, *, rerank: float | None) -> Hit:
     record = record_of(point["payload"])
-    if placed is None and not resolved.solves_terms:
+    if placed is None and not setup.solves_terms:
         return Hit(record, point["score"], rerank=rerank)
-    rank, match = placed or (None, _match_from_score(record, point["score"], resolved))
-    numbers = resolved.clues.numbers(point["payload"], resolved.ranking.evidence.assistant) if resolved.clues else {}
-    if ranks_evidence(resolved.fusion):
-        match = replace(match, evidence=numbers, fused=with_evidence(match.fused, resolved.ranking.evidence, numbers))
+    rank, match = placed or (None, _match_from_score(record, point["score"], setup))
+    numbers = setup.clues.numbers(point["payload"], setup.ranking.evidence.assistant) if setup.clues else {}
+    if ranks_evidence(setup.fusion):
+        match = replace(match, evidence=numbers, fused=with_evidence(match.fused, setup.ranking.evidence, numbers))
     memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0, evidence=numbers)
-    return Hit(record, point["score"], score(memory, resolved.ranking, now_ms=resolved.now_ms), match, rank, rerank)
+    return Hit(record, point["score"], score(memory, setup.ranking, now_ms=setup.now_ms), match, rank, rerank)
 
 
-def _match_from_score(record: MemoryRecord, found: float, resolved: _ResolvedSearch) -> Match:
-    similarity = similarity_behind(found, scored(record), resolved.ranking, now_ms=resolved.now_ms)
+def _match_from_score(record: MemoryRecord, found: float, setup: _SearchSetup) -> Match:
+    similarity = similarity_behind(found, scored(record), setup.ranking, now_ms=setup.now_ms)
     return Match(similarity=similarity, fused=similarity)

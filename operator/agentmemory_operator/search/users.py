@@ -148,10 +148,8 @@ async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
     limit = min(USERS_PER_REQUEST, max_limit or USERS_PER_REQUEST)
     counts: dict[str, int] = {}
     while len(counts) < USERS_MAX:
-        uncounted = {"must_not": [equals_any("userId", list(counts))]}
-        found = await agent.store.facet(
-            agent.alias, "userId", both(active, uncounted) if counts else active, limit=limit
-        )
+        others = {"must_not": [equals_any("userId", list(counts))]}
+        found = await agent.store.facet(agent.alias, "userId", both(active, others) if counts else active, limit=limit)
         counts |= found
         if len(found) < limit:
             return counts, False

@@ -219,15 +219,11 @@ def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
     """Return the names of the parts of a point that differ; all foreign payload keys are called `payload`."""
-    own_keys = set(PAYLOAD_KEYS.values())
+    own = set(PAYLOAD_KEYS.values())
     before, now = copy["payload"], live["payload"]
     keys = [key for key in sorted(before.keys() | now.keys()) if key not in equality.ignored]
-    differing_keys = [
-        key for key in keys if not _same(before.get(key), now.get(key)) or (key in before) != (key in now)
-    ]
-    parts = dict.fromkeys(
-        _describe_part(key if key in own_keys else "payload", key in before, key in now) for key in differing_keys
-    )
+    keys_off = [key for key in keys if not _same(before.get(key), now.get(key)) or (key in before) != (key in now)]
+    parts = dict.fromkeys(_part_name(key if key in own else "payload", key in before, key in now) for key in keys_off)
     vectors, others = vectors_of(copy), vectors_of(live)
     if not equality.has_keyword:
         vectors.pop(KEYWORD_VECTOR, None)
@@ -237,14 +233,12 @@ def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
     if are_emptied or (equality.leaves_sealed and is_locked(now)):
         return tuple(parts)
     names = sorted(vectors.keys() | others.keys())
-    differing_vectors = [name for name in names if not equality.is_same(name, vectors.get(name), others.get(name))]
-    parts |= dict.fromkeys(
-        _describe_part(_vector_of(name), name in vectors, name in others) for name in differing_vectors
-    )
+    unlike = [name for name in names if not equality.is_same(name, vectors.get(name), others.get(name))]
+    parts |= dict.fromkeys(_part_name(_vector_of(name), name in vectors, name in others) for name in unlike)
     return tuple(parts)
 
 
-def _describe_part(part: str, is_copied: bool, is_live: bool) -> str:
+def _part_name(part: str, is_copied: bool, is_live: bool) -> str:
     """Return the name of a part, and which side has it if only one does."""
     return part if is_copied and is_live else f"{part} only in {'the copy' if is_copied else 'the live one'}"
 

@@ -99,10 +99,8 @@ class VerificationVerdict:
 
 def points_differ(check: Check, ids: Iterable[PointId], message: str, *, compared: int) -> CheckFinding:
     """Return the finding that some points do not match."""
-    differing_ids = [str(id_) for id_ in ids]
-    return CheckFinding(
-        check, False, message, compared=compared, differing=len(differing_ids), ids=tuple(differing_ids[:SHOWN])
-    )
+    names = [str(id_) for id_ in ids]
+    return CheckFinding(check, False, message, compared=compared, differing=len(names), ids=tuple(names[:SHOWN]))
 
 
 def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:

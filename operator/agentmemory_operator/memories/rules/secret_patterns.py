@@ -81,14 +81,14 @@ _PRECEDED = "|".join(
 )
 _KEY = rf"[kKtTsS](?i:ey|oken|ecret)(?i:{_PRECEDED})"
 KEY_HINTS = ("key", "token", "secret")
-_UNQUALIFIED = r"[tTsScC](?:(?<![A-Za-z].)(?i:oken|ecret|redential))s?"
+_BARE_NAME = r"[tTsScC](?:(?<![A-Za-z].)(?i:oken|ecret|redential))s?"
 
 # Separator of a name and its value: `: `, `=`, `: "`, `": "`, `=>`, fullwidth colon; never across lines.
-_SEPARATOR = r"[\"'`]?[ \t]{0,3}(?:=>|:=|={1,2}|:|\uff1a)[ \t]{0,3}"
+_SEP = r"[\"'`]?[ \t]{0,3}(?:=>|:=|={1,2}|:|\uff1a)[ \t]{0,3}"
 _BARE = r"(?:[^\s\"'`,;&]|[,;&](?=[^\s,;&])(?![\w.-]{1,40}[=:])){3,256}"
 _VALUE = rf"(?:\"([^\"\n]{{1,256}})\"|'([^'\n]{{1,256}})'|`([^`\n]{{1,256}})`|({_BARE}))"
 _WORD = r"[\"'\u201c`]?([^\s\"'\u201d`]{4,128})"
-_CREDENTIAL = r"[\w+/=.~-]{12,512}"
+_SECRET = r"[\w+/=.~-]{12,512}"
 
 
 def _prefixed(kind: Kind, prefix: str, rest: str) -> SecretRule:
@@ -131,13 +131,13 @@ OWN_RULES: tuple[SecretRule, ...] = (
     _rule("bearer-token", r"[bB](?<![\w-].)(?i:earer)[ \t]{1,4}([\w.~+/=-]{12,4096})", "bearer", check="random"),
     _rule(
         "password",
-        rf"[aA](?i:uthorization){_SEPARATOR}[\"']?(?i:basic)[ \t]{{1,4}}([\w+/=-]{{8,4096}})",
+        rf"[aA](?i:uthorization){_SEP}[\"']?(?i:basic)[ \t]{{1,4}}([\w+/=-]{{8,4096}})",
         "authorization",
     ),
     _rule("cloud-key", r"[?&](?i:sig|x-amz-signature|x-goog-signature)=([\w%+/=-]{30,1024})", "sig", "signature"),
     _rule("token", r"discord(?:app)?\.com/api/webhooks/\d{5,20}/([\w-]{20,128})", "webhooks"),
-    _rule("password", f"{_PASSWORD}{_SEPARATOR}{_VALUE}", *PASSWORD_HINTS, check="value"),
-    _rule("password", f"{_FOREIGN}{_SEPARATOR}{_VALUE}", *FOREIGN_PASSWORDS, check="value"),
+    _rule("password", f"{_PASSWORD}{_SEP}{_VALUE}", *PASSWORD_HINTS, check="value"),
+    _rule("password", f"{_FOREIGN}{_SEP}{_VALUE}", *FOREIGN_PASSWORDS, check="value"),
     _rule("password", r"[pP](?<![A-Za-z].)(?i:ass)=([^\s\"'`,;&]{3,256})", "pass=", check="value"),
     _rule(
         "password",
@@ -146,20 +146,10 @@ OWN_RULES: tuple[SecretRule, ...] = (
         *PASSWORD_HINTS,
         check="random",
     ),
-    _rule("password", rf"{_PHRASE}{_SEPARATOR}[\"']?([^\s.;\"']+(?: [^\s.;\"']+){{3,31}})", "phrase", "mnemonic"),
+    _rule("password", rf"{_PHRASE}{_SEP}[\"']?([^\s.;\"']+(?: [^\s.;\"']+){{3,31}})", "phrase", "mnemonic"),
     _rule("password", r"--(?:password|passwd|pass)[ \t]{1,3}[\"']?([^\s\"'-][^\s\"']{2,128})", "--pass", check="value"),
     _rule("token", r"--(?:token|api-key|secret)[ \t]{1,3}[\"']?([^\s\"'-][^\s\"']{7,512})", "--", check="random"),
     _rule("password", r"(?<!\S)-u[ \t]{1,3}[\w.@-]{1,64}:([^\s\"']{3,128})", "-u", check="random"),
-    _rule(
-        "api-key",
-        rf"{_KEY}(?:{_SEPARATOR}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_CREDENTIAL})",
-        *KEY_HINTS,
-        check="random",
-    ),
-    _rule(
-        "token",
-        rf"{_UNQUALIFIED}(?:{_SEPARATOR}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_CREDENTIAL})",
-        *KEY_HINTS,
-        check="random",
-    ),
+    _rule("api-key", rf"{_KEY}(?:{_SEP}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_SECRET})", *KEY_HINTS, check="random"),
+    _rule("token", rf"{_BARE_NAME}(?:{_SEP}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_SECRET})", *KEY_HINTS, check="random"),
 )

@@ -117,7 +117,7 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
         drafts = await bare_drafts(of, [cleaned[n] for n in places], is_new=False) if places else []
         for place, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
-                batch.drafts[place] = replace(_with_line_fields(draft, batch.lines[place], agent), place=place)
+                batch.drafts[place] = replace(_with_line(draft, batch.lines[place], agent), place=place)
             else:
                 batch.outcomes[place] = draft
 
@@ -182,7 +182,7 @@ async def _join(agent: Agent, batch: ImportBatch) -> None:
         await agent.store.batch(agent.alias, completed, strong=True)
 
 
-def _with_line_fields(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
+def _with_line(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
     """Return a draft with the fields of its line that a new memory lacks."""
     record, slug = draft.record, agent.settings.slug
     memory = line.memory
@@ -227,14 +227,9 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     """Return a draft with its links to stored memories and to others in the batch."""
     line, record = batch.lines[draft.place], draft.record
-    predecessor_ids = batch.follows.get(record.id, ())
-    several = predecessor_ids if len(predecessor_ids) > 1 else ()
-    record = replace(
-        record,
-        supersedes_id=predecessor_ids[0] if predecessor_ids else None,
-        supersedes_ids=several,
-        pending=bool(predecessor_ids),
-    )
+    before = batch.follows.get(record.id, ())
+    several = before if len(before) > 1 else ()
+    record = replace(record, supersedes_id=before[0] if before else None, supersedes_ids=several, pending=bool(before))
     if has_successor(batch, line, record.id):
         ended = line.superseded_at if line.superseded_at is not None else record.updated_at
         record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)
@@ -257,25 +252,22 @@ def _point(draft: MemoryDraft, line: Line, agent: Agent) -> Json:
     return point
 
 
-async def _clean_versions(agent: Agent, versions_by_place: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
+async def _clean_versions(agent: Agent, given: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
     """Return the payload with the earlier versions of items, without secrets, by place.
 
     Their time of storage is now.
     """
     keep, now_ms = agent.settings.keep_versions, agent.clock.now_ms()
-    payloads: dict[int, Payload] = {}
-    for place, versions in versions_by_place.items():
-        memories = [
-            IncomingMemory(user_id="", content=old_version.content, metadata=old_version.metadata)
-            for old_version in versions[:keep]
-        ]
+    cleaned_versions: dict[int, Payload] = {}
+    for place, versions in given.items():
+        memories = [IncomingMemory(user_id="", content=old.content, metadata=old.metadata) for old in versions[:keep]]
         cleaned = [item.memory for item in await clean(agent, memories)]
         kept = [
             replace(version, content=item.content, metadata=item.metadata)
             for version, item in zip(versions[:keep], cleaned, strict=True)
         ]
-        payloads[place] = bounded([version.stored(now_ms) for version in kept], keep=keep)
-    return payloads
+        cleaned_versions[place] = bounded([version.stored(now_ms) for version in kept], keep=keep)
+    return cleaned_versions
 
 
 def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
@@ -310,9 +302,7 @@ async def _heads(agent: Agent, identities: Sequence[str]) -> dict[str, str]:
     return heads
 
 
-_STATEMENT_KEYS = {
-    field.name: PAYLOAD_KEYS[field.name] for field in fields(IncomingMemory) if field.name in PAYLOAD_KEYS
-}
+_STATED = {field.name: PAYLOAD_KEYS[field.name] for field in fields(IncomingMemory) if field.name in PAYLOAD_KEYS}
 
 
 async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMemoryError]:
@@ -329,14 +319,12 @@ async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMe
     zone_keys = zone_keys_of(agent)
     keys = await zone_keys.reading({envelope.key_id for envelope in envelopes.values() if envelope})
     return [
-        _decrypted(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
+        _decrypt(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
         for place, line in enumerate(lines)
     ]
 
 
-def _decrypted(
-    scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str, DataKey]
-) -> Line | AgentMemoryError:
+def _decrypt(scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str, DataKey]) -> Line | AgentMemoryError:
     key = keys.get(envelope.key_id) if envelope else None
     if envelope is None or key is None:
         way_out = "import it into an installation with its keys, or export it with plain=true"
@@ -346,11 +334,9 @@ def _decrypted(
         inner = json.loads(opened_with(key, envelope, scope=scope, payload=owner))
     except Unreadable:
         return Conflict("sealed: it was sealed for another agent, user, memory or zone, or was changed concurrently")
-    statement = {
-        name: _immutable(inner[payload_key]) for name, payload_key in _STATEMENT_KEYS.items() if payload_key in inner
-    }
+    stated = {name: _immutable(inner[payload_key]) for name, payload_key in _STATED.items() if payload_key in inner}
     versions = tuple(map(_version, inner.get(VERSIONS_KEY) or ()))
-    return replace(line, memory=replace(line.memory, **statement), versions=versions, sealed=None)
+    return replace(line, memory=replace(line.memory, **stated), versions=versions, sealed=None)
 
 
 def _version(stored: Mapping[str, Any]) -> ItemVersion:
