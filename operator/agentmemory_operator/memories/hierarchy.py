@@ -115,7 +115,7 @@ async def _versions(agent: Agent, row: _Row) -> Sequence[str]:
 
 
 # Maximum number of levels, and of versions per memory, in the search for a cycle.
-MAX_STEPS = 1_000
+MAX_LEVELS = 1_000
 
 _KEYS = ("userId", "pending", TOMBSTONE_KEY, *EXPIRY_KEYS)
 
@@ -174,20 +174,20 @@ async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: st
 async def _level_above(agent: Agent, parent_id: str, own_id: str) -> int | None:
     """Return how many levels above `parent_id` a memory is, 0 for the parent itself; None if it is not an ancestor."""
     parent: str | None = parent_id
-    for level in range(MAX_STEPS):
+    for level in range(MAX_LEVELS):
         head = await _head_of(agent, parent) if parent else None
         if head is None:
             return None
         if own_id in (parent, head["id"]):
             return level
         parent = head.get("parentId")
-    raise RequestInvalid([FieldError("parent_id", f"{parent_id} is more than {MAX_STEPS:,} levels deep")])
+    raise RequestInvalid([FieldError("parent_id", f"{parent_id} is more than {MAX_LEVELS:,} levels deep")])
 
 
 async def _head_of(agent: Agent, memory_id: str) -> Payload | None:
     """Return the newest version of a memory; None if the memory does not exist."""
     row = await read_row(agent, memory_id)
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_LEVELS):
         next_id = row.get("supersededById") if row else None
         successor = await read_row(agent, next_id) if next_id else None
         if successor is None:
