@@ -93,7 +93,7 @@ def was_shown(row: _Row) -> bool:
 
 
 async def head(agent: Agent, identity_id: str) -> Payload | None:
-    """Find the newest version of an identity. If all candidates are pending, publish one that a predecessor links to.
+    """Find the newest version of an identity. If all of them are pending, first publish those that are linked.
 
     Returns:
         The head. None if there is none, or a change in progress hides it: then the root of the identity decides.

@@ -58,7 +58,11 @@ class MemoryDraft:
 
     @property
     def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
-        """Rule for writing it: plain and keyed drafts share one request, others are compared with stored memories."""
+        """Rule for writing it.
+
+        Plain drafts are written in one request, keyed drafts in another. The rest are compared with stored memories
+        first.
+        """
         record = self.record
         if record.identity_id is not None:
             return "identity"

@@ -40,7 +40,8 @@ async def note_use(
 ) -> None:
     """Stamp the memories of a session with a time of use, except those that have expired.
 
-    If `joined` is older than a minute, the latest use of the other memories counts instead, if that is later.
+    If memories join with an `at_ms` more than a minute ago, the latest recorded use of the session counts if it is
+    later.
 
     Args:
         at_ms: Time of use, Unix milliseconds, not in the future.
@@ -52,7 +53,7 @@ async def note_use(
     """
     session, used_ms = (user_id, session_id), at_ms
     if joined and at_ms < now_ms - GRAIN_MS:
-        # Something dated back: the session may have been used since.
+        # Backdated memories: the session may have been used since.
         async for rows in _rows(agent, *session):
             used_ms = max([used_ms, *(_used_ms(row, now_ms) for row in rows.values() if _is_live(agent, row, at_ms))])
     async for rows in _rows(agent, *session):

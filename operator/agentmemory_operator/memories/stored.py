@@ -192,7 +192,12 @@ async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
 async def change_marked(
     agent: Agent, row: Payload, changes: Mapping[str, Any], *conditions: Condition
 ) -> Payload | None:
-    """Change a row if it is as read and the conditions hold; return the stored row, or None if it was not changed."""
+    """Change a row if it is as read and the conditions hold.
+
+    Return the stored row if the change is confirmed, else None.
+
+    None also if another edit followed before the confirming read.
+    """
     marked = {**changes, EDIT_KEY: (mark := secrets.token_hex(8))}
     await change_row(agent, row, marked, *conditions, now_ms=agent.clock.now_ms())
     return await read_marked(agent, row["id"], mark)

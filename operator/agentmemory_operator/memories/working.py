@@ -158,7 +158,7 @@ class WorkingMemory:
             agent.sizes.forget(memory.user_id)
 
     async def touch(self, agent: Agent, record: MemoryRecord) -> None:
-        """Mark a memory as used after it was read on its own.
+        """Mark a memory and its session as used after a read by id.
 
         An error is only logged: the read itself has succeeded.
         """

@@ -31,7 +31,7 @@ PLACES = 1000
 """Maximum number of memories in a request: memories of one time are ordered by their place in the request."""
 
 OWN_TIMES = 3
-"""Repetitions of the memory's own words and date in its text; each neighbour has one repetition less than the next."""
+"""Repetitions of the memory's own words and date in its text; the nearest neighbour has one less, the next two less."""
 
 NEIGHBOUR_WORDS = 30
 """Number of content words of a neighbour in a text."""
@@ -68,7 +68,8 @@ class Words:
     def on(self, point: Mapping[str, Any], source: KeywordSource) -> dict[str, Any]:
         """Return a point with its keyword vector and the payload that finds its neighbours.
 
-        Its dense vector is unnamed.
+        Args:
+            point: Point with an unnamed dense vector, or an empty one.
         """
         payload: Payload = {key: value for key, value in point["payload"].items() if key not in _RECOMPUTED}
         if self.order is not None:

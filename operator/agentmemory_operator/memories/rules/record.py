@@ -119,13 +119,13 @@ class MemoryRecord(StatedMemory):
     """One stored memory, without its vector.
 
     Attributes:
-        confidence: 0..1; None if the author gave none.
-        author: Name of the caller that stored it; not part of the memory's identity.
+        confidence: 0..1; None if neither the author nor the type gives one.
+        author: Author named in the request, else the caller that stored it; not part of the memory's identity.
         observed_by: Authors that stored the same statement, the first author included.
         observation_count: Number of `observed_by`; 1 if no author was named.
         created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds.
-        session_used_at: Last use of the session, for a memory whose expiry depends on it. Unix milliseconds, never in
-            the future.
+        session_used_at: Last use of the session, if the type ends with its session. Unix milliseconds, never in the
+            future.
         stored_at: Time at which the write of the content was sent, Unix milliseconds; None for memories older than this
             field.
         changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
@@ -136,10 +136,10 @@ class MemoryRecord(StatedMemory):
         update_count: Number of earlier versions since a model last read the chain, including those that a cleanup
             removed.
         pending: True while the memory is not yet linked into its chain; reads never return it.
-        identity_id: Id of the first memory of the identity; None if the type has no identity or the memory lacks the
-            field.
+        identity_id: Id of the root of the identity; None if the type has no identity or the memory lacks the field.
         lookup_ids: Ids that later writes search for: of the identity, the content and the idempotency key.
-        request_id: Identifies the write that created it; derived from the idempotency key if there was one.
+        request_id: Identifies the write that created it; derived from the idempotency key if there was one. None
+            without `lookup_ids`.
         content_hash: See `hash_content`.
         entities: Names that the memory mentions; empty if it has a zone.
         request_hash: Hash of the request that had an idempotency key; None without a key.

@@ -43,7 +43,7 @@ def cut_off_days(ranking: Ranking) -> dict[str, int]:
 
 
 def outranked(ranking: Ranking) -> tuple[str, ...]:
-    """Return the types whose good matches rank behind poor ones that are 100 days newer, at an age of one year."""
+    """Return the types whose good matches rank behind poor ones that are 100 days newer and a year old."""
     return tuple(
         type_.name
         for type_ in ranking.types

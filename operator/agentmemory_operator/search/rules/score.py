@@ -111,7 +111,7 @@ def tells_similarity(ranking: Ranking) -> bool:
 
 
 def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms: int) -> float:
-    """Compute the similarity of a memory from its score `found`; that of `memory` is ignored. See `tells_similarity`.
+    """Compute the similarity of a memory from its score `found`, if `tells_similarity`. The one in `memory` is ignored.
 
     The weighted score is linear in the similarity, so two of its points determine it.
     """
