@@ -9,8 +9,9 @@ took effect. A flush therefore
 So an increment whose response was lost is neither lost nor counted twice. A point keeps the last marks of the 16
 writers that wrote last.
 
-Searches wait while the engine writes. Therefore memories with equal new counts share one operation, a request changes
-few memories, and the engine gets pauses of nine times the duration of each write, as far as the interval allows.
+Searches wait while the engine writes. Therefore memories with equal new counts share one operation, and a request
+changes few memories. After each write the engine gets a pause of up to nine times the write's duration, as far as the
+interval allows.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ Qdrant has no transaction over two points, so each change is a sequence of write
     splice      1 replace an earlier version by a pending tombstone   2 link its neighbours   3 clear `pending`
 
 Every write to an existing point is a compare-and-set on its `rev`. So any process that finds a pending row (a read, the
-sweep, a repeated request, on any replica) may complete it, and several may do so at once.
+sweep, a repeated request, on any replica) may complete it. Several may do so at once.
 
 The link of step 2 decides which version supersedes `old`; `supersedesId` of a pending row only states the intention. If
 another version has taken a predecessor, or the predecessor is deleted, the pending row is *abandoned*: it becomes a

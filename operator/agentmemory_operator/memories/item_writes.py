@@ -85,7 +85,7 @@ class ItemContent:
 
 
 async def cleaned(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
-    """Return the item without secrets, and warnings about the kinds that were removed."""
+    """Return the item without secrets, and the warnings of `clean`."""
     memory = IncomingMemory(user_id="", content=item.content, metadata=item.metadata)
     [result] = await clean(agent, [memory])
     return replace(item, content=result.memory.content, metadata=result.memory.metadata), result.warnings

@@ -5,9 +5,10 @@ A write
 2. writes it by compare-and-set on `rev`, with a mark; the point keeps the last 16 marks,
 3. reads it again. The engine does not report whether a conditional write took effect; the mark does, even if later
    writes followed.
-4. Without the mark, it starts again with the row just read.
+4. Without the mark, it starts again with the row just read. If marks may have been dropped, the outcome is unknown.
 
-Invariant: every write takes effect exactly once, after those that it has read, and none overwrites a later one.
+Invariant: a write takes effect at most once, after those that it has read, and overwrites no later one. A write without
+an error took effect exactly once.
 
 Writers of one process take a lock per key, because they would otherwise mostly force each other to retry. The holder of
 the lock executes all waiting writes of the key in order, and only has to send the last one.
@@ -297,10 +298,14 @@ class Items:
             turn.settle()
 
     async def _change(self, agent: Agent, memory_id: str, write: Write, *, read: Read = read_row) -> None:
-        """Write until the point has the mark of the write.
+        """Write until the point has the mark of the write, or `write` returns False.
 
         Args:
             read: Reads the point after the write.
+
+        Raises:
+            OutcomeUnknown: If so many writes followed that the mark may have been dropped.
+            StoreUnavailable: If writers of other processes changed the point in every attempt.
         """
         mark = secrets.token_hex(8)
         row = await read_row(agent, memory_id)

@@ -98,8 +98,8 @@ async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks
         marks: Further payload of the point.
 
     Returns:
-        The stored payload. None if one of `replaced` was superseded or deleted in the meantime, so that none is
-        replaced, or if the draft was stored and deleted before.
+        The stored payload. None if the draft was stored and deleted before. None also if one of `replaced` was
+        superseded or deleted in the meantime; the others then stay heads.
 
     Raises:
         OutcomeUnknown: If the draft may have been stored.

@@ -129,7 +129,7 @@ class Compared:
 
     Attributes:
         equal: Points that are unchanged and equal in both.
-        changed: Number of points written or removed since the copy.
+        changed: Number of points written or removed since the copy, or without a revision.
         differing: Points that differ in spite of the same revision, each with the parts that differ.
     """
 

@@ -3,8 +3,8 @@
 Scrubbing is idempotent: it repeats until no rule finds more, and a marker itself never matches. Each rule reads a text
 once from left to right; see `secret_patterns`.
 
-`re` blocks the thread until a match ends. So a long text is read in windows. `scrub` and `scrub_object` are generators
-that yield after each rule of a window and after each string, so that their caller can run other work in between.
+`re` blocks the thread until a match ends. So a long text is read in windows. `scrub` and `scrub_object` are generators:
+they yield after each rule of a window and after each string, and their caller can run other work in between.
 """
 
 import re

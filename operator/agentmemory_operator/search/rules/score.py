@@ -105,7 +105,7 @@ LEAST_SHARE = 0.05
 
 
 def tells_similarity(ranking: Ranking) -> bool:
-    """Return whether the similarity can be computed from a score."""
+    """Return whether the similarity can be computed from the scores of this ranking."""
     is_plain = ranking.model is None and not ranking.confidence_share
     return is_plain and ranking.weights.similarity >= LEAST_SHARE
 
