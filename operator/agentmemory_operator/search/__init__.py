@@ -1,1 +1,1 @@
-"""Search: select candidate memories, score them, and estimate how exact the result is."""
+"""Search: select candidate memories, score them, and prove whether the result is exact."""

@@ -60,7 +60,7 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
 async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int | None:
     """Count memories with faded confidence by reading them, because a filter cannot compute it.
 
-    None if there are too many.
+    None if the scoring model has no confidence, or there are too many memories.
     """
     if not isinstance(agent.settings.ranking.model, Confidence) or size > DECAYED_MAX:
         return None
