@@ -109,14 +109,14 @@ async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
     The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the rest.
     """
     moved = await agent.store.retrieve(agent.alias, list(ids))
-    named = {one["id"] for point in moved for one in point["payload"].get(CONNECTIONS_KEY) or ()}
+    named = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}
     for _ in range(MAX_ATTEMPTS if named else 0):
         rows = [point["payload"] for point in await agent.store.retrieve(agent.alias, sorted(named))]
-        affected = [row for row in rows if any(one["id"] in ids for one in row.get(CONNECTIONS_KEY) or ())]
+        affected = [row for row in rows if any(note["id"] in ids for note in row.get(CONNECTIONS_KEY) or ())]
         if not affected:
             return
         for row in affected:
-            kept = [one for one in row[CONNECTIONS_KEY] if one["id"] not in ids]
+            kept = [note for note in row[CONNECTIONS_KEY] if note["id"] not in ids]
             await change_row(agent, row, {CONNECTIONS_KEY: kept}, NOT_DELETED, now_ms=agent.clock.now_ms())
 
 

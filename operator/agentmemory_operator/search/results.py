@@ -44,14 +44,14 @@ class Reread:
     warnings: tuple[str, ...] = ()
 
 
-async def read_again(reranker: Reranker, asked: Reranking, query: str, points: Sequence[Json]) -> Reread:
+async def read_again(reranker: Reranker, reranking: Reranking, query: str, points: Sequence[Json]) -> Reread:
     """Rerank the first points by the cross-encoder. If it fails, keep the order and return a warning."""
     if not points:
         return Reread(points)
-    first, rest = points[: asked.candidates], points[asked.candidates :]
+    first, rest = points[: reranking.candidates], points[reranking.candidates :]
     texts = [record_of(point["payload"]).content for point in first]
     try:
-        numbers_in_order = await reranker.rerank(asked.model, query, texts)
+        numbers_in_order = await reranker.rerank(reranking.model, query, texts)
     except (SpecInvalid, RerankerUnavailable) as exc:
         return Reread(points, warnings=(f"{exc}; results are ordered by score",))
     numbers = {point["id"]: number for point, number in zip(first, numbers_in_order, strict=True)}

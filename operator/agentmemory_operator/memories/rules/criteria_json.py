@@ -197,14 +197,14 @@ def _time(value: object, path: str) -> int:
         raise _WrongError(path, str(error)) from None
 
 
-def _number(value: Any, path: str, wanted: str = "a number") -> float:
+def _number(value: Any, path: str, expected: str = "a number") -> float:
     """Return a number unchanged: a float cannot represent an integer of more than 53 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _WrongError(path, f"must be {wanted}")
+        raise _WrongError(path, f"must be {expected}")
     if isinstance(value, int) and not is_int64(value):
         raise _WrongError(path, OUT_OF_INT64)
     if not math.isfinite(value):
-        raise _WrongError(path, f"must be {wanted}")
+        raise _WrongError(path, f"must be {expected}")
     return value
 
 

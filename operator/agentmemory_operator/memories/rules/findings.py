@@ -126,8 +126,8 @@ def off_by(found: int, before: int, after: int, *, changed: int) -> int:
     Args:
         changed: Number c of points added or removed between the counts b and a. At any time there were b - c to a + c.
     """
-    least, most = min(before, after) - changed, max(before, after) + changed
-    return max(least - found, found - most, 0)
+    lowest, highest = min(before, after) - changed, max(before, after) + changed
+    return max(lowest - found, found - highest, 0)
 
 
 def judge_sample(compared: Compared, *, how: str = "bit for bit") -> CheckFinding:

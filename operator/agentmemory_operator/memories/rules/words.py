@@ -75,15 +75,15 @@ class SearchedText:
 
     def has(self, name: str) -> bool:
         """Return whether the text contains a name as whole words; in a script without spaces, as part of a run."""
-        wanted = searched(name)
-        if not wanted.words or not self.words.contain(wanted.words):
+        searched_name = searched(name)
+        if not searched_name.words or not self.words.contain(searched_name.words):
             return False
         at = -1
         for _ in range(OCCURRENCES_MAX):
-            at = self.folded.find(wanted.folded, at + 1)
+            at = self.folded.find(searched_name.folded, at + 1)
             if at < 0:
                 return False
-            if not any(_is_within_word(self.folded, place) for place in (at, at + len(wanted.folded))):
+            if not any(_is_within_word(self.folded, place) for place in (at, at + len(searched_name.folded))):
                 return True
         return False
 
