@@ -1,1 +1,1 @@
-"""What is stored on a point, and every way to write, read, link, compare, export and import it."""
+"""Store, read, link, compare, export and import memories: one Qdrant point per memory."""

@@ -1,13 +1,17 @@
-"""How often memories were returned: noted in memory, flushed in batches, never on an answer's path.
+"""Count how often searches return each memory: accesses are noted in RAM and written in batches, after the response.
 
-Several replicas count the same memories, and the engine can neither add nor tell whether a conditional write took
-effect. So a flush is a compare-and-set on the point's `rev`, which also leaves a mark `writer:flush` on the point, and
-then a read: the increment was applied if and only if its mark is there. Without it the flush tries again, this time or
-the next; so an increment whose answer was lost is neither lost nor counted twice. A point keeps the last mark of each
-of the 16 writers that wrote last.
+Several replicas count the same memories, and the engine can neither increment nor report whether a conditional write
+took effect. A flush therefore
+1. writes the new counts by compare-and-set on `rev`, with a mark `writer:flush`,
+2. reads the points: an increment was applied if and only if its mark is there,
+3. retries the rest, now or in the next flush.
 
-Searches wait while the engine writes. So memories that come to the same counts share one operation, few memories are
-written at a time, and between two writes the engine has nine times as long for itself, as far as the interval reaches.
+So an increment whose response was lost is neither lost nor counted twice. A point keeps the last marks of the 16
+writers that wrote last.
+
+Searches wait while the engine writes. Therefore memories with equal new counts share one operation, and a request
+changes few memories. After each write the engine gets a pause of up to nine times the write's duration, as far as the
+interval allows.
 """
 
 import asyncio
@@ -35,21 +39,21 @@ from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
 log = logging.getLogger(__name__)
 
 OpenAgent = Callable[[str], Awaitable[Agent]]
-"""`AgentDirectory.open`."""
+"""Opens the agent of a slug: `AgentDirectory.open`."""
 
 FLUSH_INTERVAL_S = 30.0
-# A stop does not wait longer for what cannot be written.
+# Maximum duration of the last flush before the process stops.
 LAST_FLUSH_S = 10.0
-# Bounds memory when Qdrant is away for long: about 20 MB. Beyond, the increments noted first are dropped.
+# Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, the oldest increments are dropped.
 MAX_WAITING = 100_000
 PAGE = 1_000
-# Memories in one write. Half of a write costs the same for any number, and searches wait for all of it.
+# Memories per write. 50 % of the cost of a write is independent of their number, but searches wait for all of it.
 CHUNK = 200
 REST = 9.0
-# Only another writer to the same memory makes an attempt fail; what is left then waits for the next flush.
+# An attempt fails only if another writer changed the same memory. The rest waits for the next flush.
 MAX_ATTEMPTS = 10
 KEPT_MARKS = 16
-# Times of one flush this near to each other are written as the latest of them.
+# Times of one flush in the same interval of this length are written as the latest of them.
 SAME_TIME_MS = 30_000
 
 _READ_KEYS = (
@@ -60,7 +64,7 @@ _READ_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """Accesses of one memory, not written yet."""
+    """Accesses of one memory that are not written yet."""
 
     count: int
     last_ms: int
@@ -68,7 +72,7 @@ class Increment:
 
 @dataclass(slots=True)
 class _Noted:
-    """Increments of one agent, by memory, and when the first was noted."""
+    """Increments of one agent by memory id, and the time of the first one."""
 
     since_ms: int
     increments: dict[str, Increment] = field(default_factory=dict)
@@ -76,27 +80,27 @@ class _Noted:
 
 @dataclass(slots=True)
 class _Sent(_Noted):
-    """Increments sent under one mark and not seen on the points yet."""
+    """Increments sent under one mark and not confirmed on the points yet."""
 
     mark: str = ""
 
 
 class _Pace:
-    """Spreads writes over a time.
+    """Spreads writes over a duration.
 
     Args:
-        over_s: 0 is without rests.
-        memories: to be written in that time.
+        over_s: Duration; 0 makes no pauses.
+        memories: Number of memories to write in it.
     """
 
     def __init__(self, over_s: float, memories: int) -> None:
         self._until_s = time.monotonic() + over_s
-        self._left = memories
+        self._remaining = memories
 
     async def rest(self, took_s: float, *, memories: int) -> None:
-        """Rest after a write, shorter where the time would not suffice for what is left."""
-        share_s = (self._until_s - time.monotonic()) * memories / max(self._left, memories)
-        self._left -= memories
+        """Pause after a write; shorter if the remaining time would not suffice for the remaining memories."""
+        share_s = (self._until_s - time.monotonic()) * memories / max(self._remaining, memories)
+        self._remaining -= memories
         await asyncio.sleep(min(max(share_s - took_s, 0), took_s * REST))
 
 
@@ -104,11 +108,12 @@ class AccessCounts:
     """Notes and flushes access counts.
 
     Args:
-        open_agent: gives the agent of a slug at the time of the flush.
-        writer: names this process and never another, before or after it.
+        open_agent: Returns the agent of a slug at the time of the flush.
+        writer: Unique name of this process, never used by another, earlier or later one.
 
     Attributes:
-        drops: counts the accesses given up, because too many were waiting or the engine refused them for good.
+        drops: Counter of accesses that were dropped, because too many were waiting or the engine rejected them
+            permanently.
     """
 
     def __init__(self, open_agent: OpenAgent, clock: Clock, *, writer: str) -> None:
@@ -123,7 +128,7 @@ class AccessCounts:
         self.drops = Counter("agentmemory_api_access_dropped_total", "Access counts that were dropped.", registry=None)
 
     def metrics(self) -> list[Collector]:
-        """How far the counts are behind what was found."""
+        """Return the metrics of accesses that are waiting or were dropped."""
         return [
             LiveGauge(
                 "agentmemory_api_access_flush_lag_seconds",
@@ -142,17 +147,17 @@ class AccessCounts:
 
     @property
     def waiting(self) -> int:
-        """Memories whose accesses are not written yet."""
+        """Number of memories with accesses that are not written yet."""
         return sum(len(part.increments) for part in (*self._noted.values(), *self._sent.values()))
 
     @property
     def lag_s(self) -> float:
-        """How long the oldest access has waited to be written, in seconds."""
+        """Age of the oldest access that is not written yet, in seconds."""
         oldest_ms = min((part.since_ms for part in (*self._noted.values(), *self._sent.values())), default=None)
         return 0.0 if oldest_ms is None else max(self._clock.now_ms() - oldest_ms, 0) / 1000
 
     def note(self, slug: str, ids: Sequence[str]) -> None:
-        """Count one access of each memory."""
+        """Count one access of each memory. Never blocks."""
         if not ids:
             return
         now_ms = self._clock.now_ms()
@@ -167,7 +172,7 @@ class AccessCounts:
             self._noted_count -= 1
 
     def forget(self, slug: str, ids: Sequence[str]) -> None:
-        """Drop what was noted of memories that are no more; what is on its way finds none of them."""
+        """Drop the noted accesses of deleted memories. Accesses already sent no longer match a point."""
         noted = self._noted.get(slug)
         if noted is None:
             return
@@ -176,16 +181,16 @@ class AccessCounts:
                 self._noted_count -= 1
 
     def last_ms(self, slug: str, memory_id: str) -> int:
-        """When a memory was last accessed of what is not written yet; 0 where that is nothing."""
+        """Return the time of a memory's last access that is not written yet, Unix milliseconds; 0 if there is none."""
         parts = (self._noted.get(slug), self._sent.get(slug))
         noted = (part.increments[memory_id] for part in parts if part and memory_id in part.increments)
         return max((increment.last_ms for increment in noted), default=0)
 
     async def flush(self, *, over_s: float = 0) -> None:
-        """Write what was noted; what could not be written waits for the next flush.
+        """Write the noted accesses. On a temporary error they wait for the next flush, on another they are dropped.
 
         Args:
-            over_s: take about as long as this where the engine needs rests, but never much longer.
+            over_s: Duration to spread the writes over, with pauses for the engine; rarely exceeded by much.
         """
         async with self._lock:
             pace = _Pace(over_s, self.waiting)
@@ -196,12 +201,12 @@ class AccessCounts:
                     log.warning("access counts of agent %s are postponed to the next flush: %s", slug, error)
                 except AgentMemoryError as error:
                     sent = self._sent.pop(slug, None)
-                    given_up = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]
-                    self.drops.inc(sum(increment.count for increment in given_up))
+                    dropped = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]
+                    self.drops.inc(sum(increment.count for increment in dropped))
                     log.warning("access counts of agent %s are dropped: %s", slug, error)
 
     async def run(self, interval_s: float = FLUSH_INTERVAL_S) -> None:
-        """Flush until cancelled, and once more then, for at most 10 s."""
+        """Flush periodically until cancelled; then flush a last time, for at most 10 s."""
         rest_s = interval_s
         try:
             while True:
@@ -234,7 +239,7 @@ class AccessCounts:
         return noted
 
     async def _settle(self, agent: Agent, sent: _Sent, pace: _Pace) -> None:
-        """Write increments until each is seen on its point, or the memory is gone."""
+        """Write increments until each is confirmed on its point, or its memory is deleted."""
         for page in chunks_of(list(sent.increments), PAGE):
             await self._settle_page(agent, sent, page, pace)
 
@@ -255,7 +260,7 @@ class AccessCounts:
             ids = list(waiting)
 
     async def _note_sessions(self, agent: Agent, sent: _Sent, rows: Mapping[str, Json]) -> bool:
-        """Stamp the sessions whose memories were returned; return whether there were any to stamp."""
+        """Stamp the sessions of returned memories; return whether there were any to stamp."""
         used_ms: dict[tuple[str, str], int] = {}
         for memory_id, row in rows.items():
             last_ms = sent.increments[memory_id].last_ms if memory_id in sent.increments else 0
@@ -267,7 +272,7 @@ class AccessCounts:
         return bool(used_ms)
 
     def _changes(self, sent: _Sent, rows: Mapping[str, Json]) -> Iterator[tuple[Json, list[str]]]:
-        """Yield each state that memories come to, with those that come to it from one revision."""
+        """Yield each distinct new payload, with the memories that get it; all of them have the same revision."""
         payloads: dict[str, Json] = {}
         ids: defaultdict[str, list[str]] = defaultdict(list)
         latest_ms = _latest_of_each(sent.increments.values())
@@ -283,26 +288,26 @@ class AccessCounts:
             yield payload | {"updatedAt": now_ms}, ids[state]
 
     def _counted(self, row: Json, increment: Increment, *, mark: str) -> Json:
-        others = [other for other in row.get(ACCESS_MARKS_KEY, ()) if other.rpartition(":")[0] != self._writer]
+        kept = [other for other in row.get(ACCESS_MARKS_KEY, ()) if other.rpartition(":")[0] != self._writer]
         return {
             "accessCount": row.get("accessCount", 0) + increment.count,
             "lastAccessedAt": max(row.get("lastAccessedAt", 0), increment.last_ms),
-            ACCESS_MARKS_KEY: [*others, mark][-KEPT_MARKS:],
+            ACCESS_MARKS_KEY: [*kept, mark][-KEPT_MARKS:],
             "rev": row["rev"] + 1,
         }
 
 
 def _latest_of_each(increments: Iterable[Increment]) -> dict[int, int]:
-    """The latest time of each stretch of time."""
+    """Return the latest time in each interval of `SAME_TIME_MS`, by the number of the interval."""
     latest_ms: dict[int, int] = {}
     for increment in increments:
-        stretch = increment.last_ms // SAME_TIME_MS
-        latest_ms[stretch] = max(latest_ms.get(stretch, 0), increment.last_ms)
+        interval = increment.last_ms // SAME_TIME_MS
+        latest_ms[interval] = max(latest_ms.get(interval, 0), increment.last_ms)
     return latest_ms
 
 
 def _requests(changes: Iterable[tuple[Json, list[str]]]) -> Iterator[tuple[list[Json], int]]:
-    """Yield the operations of one request after the other, with how many memories they change."""
+    """Yield the operations of each request, and how many memories they change."""
     operations: list[Json] = []
     count = 0
     for payload, ids in changes:
@@ -310,7 +315,7 @@ def _requests(changes: Iterable[tuple[Json, list[str]]]) -> Iterator[tuple[list[
             if count + len(part) > CHUNK:
                 yield operations, count
                 operations, count = [], 0
-            # Of several revisions none is another's: a state follows from the revision before it.
+            # Equal payloads imply equal previous revisions, because they contain the next one.
             unchanged = {"must": [{"has_id": list(part)}, equals("rev", payload["rev"] - 1)]}
             operations.append({"set_payload": {"payload": payload, "filter": unchanged}})
             count += len(part)
@@ -319,6 +324,6 @@ def _requests(changes: Iterable[tuple[Json, list[str]]]) -> Iterator[tuple[list[
 
 
 async def _read(agent: Agent, ids: Sequence[str]) -> dict[str, Json]:
-    """What the counts depend on, of the memories that are still there."""
+    """Read the fields that counts depend on, of the memories that still exist."""
     points = await agent.store.retrieve(agent.alias, ids, keys=_READ_KEYS)
     return {point["id"]: point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]}

@@ -1,23 +1,35 @@
-"""Chains of versions: new.supersedesId = old, old.supersededById = new; only the head answers.
+"""Version chains: memories that supersede each other, linked by writes that survive a crash after any step.
 
-Nothing in the engine spans two points, so each change to a chain is a row of steps that may stop after any of them:
+Two links join an old and a new version: `old.supersededById` and `new.supersedesId`. The *head* has no successor; reads
+return only heads. A *pending* row belongs to a change in progress and is never returned. A *tombstone* is a deleted
+memory without content; it keeps its links as long as they are needed.
 
-    supersede   1 insert new, pending   2 old.supersededById = new, if old is still a head   3 new is no longer pending
-    merge       the same, with several old versions: 2 links one after the other; where one is taken, all answer again
-    delete      1 head becomes a tombstone, pending   2 predecessor.supersededById is cleared   3 no longer pending
-    take out    1 an earlier version becomes a tombstone, pending   2 its neighbours are linked   3 no longer pending
+Qdrant has no transaction over two points, so each change is a sequence of writes to single points:
 
-Every change to a point that exists is a compare-and-set on its `rev`, so whoever meets a pending row (a read, the
-sweep, a repeated request, on any replica) may finish it. The link on the old version decides; `supersedesId` of a
-pending row says only where it wants to go. Who finds his predecessor taken gives up, or, where the memory has an
-identity, goes on to the head that there is now, unless a model made it. Two rules keep a late writer of step 2 from
-linking to what is gone: he reads the old version, then his own row, then links; and who gives a row up makes it a
-tombstone first, then changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3
-neither version answers.
-Two that merge the same link in one order, so that one of them gets all (`memories/predecessors.py`).
+    supersede   1 insert `new` as pending   2 set `old.supersededById`, if `old` is a head   3 clear `new.pending`
+    merge       as supersede, with several old versions, which step 2 links one by one
+    delete      1 replace the head by a pending tombstone   2 unlink its predecessors: heads again   3 clear `pending`
+    splice      1 replace an earlier version by a pending tombstone   2 link its neighbours   3 clear `pending`
 
-The first memory of an identity has an id made of it. Its point, be it a memory or a tombstone, is where the chain
-begins: two that find no head meet there. So it is never removed while others follow it.
+Every write to an existing point is a compare-and-set on its `rev`. So any process that finds a pending row (a read, the
+sweep, a repeated request, on any replica) may complete it. Several may do so at once.
+
+The link of step 2 decides which version supersedes `old`; `supersedesId` of a pending row only states the intention. If
+another version has taken a predecessor, or the predecessor is deleted, the pending row is *abandoned*: it becomes a
+tombstone, and the predecessors that it has linked become heads again. A row with an identity follows the current head
+instead, unless a model derived it from earlier versions (`GIVES_WAY_KEY`).
+
+Invariant: no link to an abandoned row remains. Writer W reads `old`, then its own row, then links by compare-and-set.
+Process P, which abandons the row, first replaces it by a tombstone and then raises `old.rev` or clears the link.
+- W reads its own row after the tombstone is written: W stops.
+- W reads it before, and links after P has raised `old.rev`: the compare-and-set fails.
+- W reads it before, and links earlier than that: P finds the link at its next read of `old` and clears it.
+
+Between steps 2 and 3 of a supersede, and 1 and 2 of a delete, reads return neither version; `old` stays stored. Merges
+link in ascending id order, so of two merges of the same memories, one gets all of them (`memories/predecessors.py`).
+
+The *root* of an identity is the point whose id is derived from the identity: a memory, or its tombstone. Two writers
+that find no head meet at the root, so it is never removed while other versions follow it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,55 +57,59 @@ from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, rea
 
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
-# Only other writers to the same memory make an attempt fail; each failure means that one of them got on.
+# An attempt fails only if another writer changed the same memory, so the writers together make progress.
 MAX_ATTEMPTS = 100
-# The same for an identity, which many may want to write at once.
+# Attempts for an identity, which many writers may change at once.
 MAX_TURNS = 400
 
 _Row = Mapping[str, Any]
 
 
 async def join(agent: Agent, row: _Row) -> bool:
-    """Make a pending row the head after the versions that it supersedes, or give it up.
+    """Complete the supersede or merge of a pending row, or abandon the row.
 
     Returns:
-        Whether it is stored, though it may have been deleted since; False means that a predecessor is gone or
-        superseded by another.
+        True once readers could see the row, even if it was deleted since. False if it was abandoned (a predecessor is
+        deleted or has another successor), erased or removed.
+
+    Raises:
+        StoreUnavailable: If other writers changed the chain in every attempt, or Qdrant is unavailable. The row may
+            stay pending until the sweep.
     """
     for _ in range(MAX_TURNS if "identityId" in row else MAX_ATTEMPTS + len(predecessors(row))):
         rows = await read_rows(agent, (*predecessors(row), row["id"]))
-        now = rows.get(row["id"])
-        if now is None or TOMBSTONE_KEY in now or not now.get("pending"):
-            return now is not None and was_shown(now)
-        if predecessors(now) == predecessors(row):
-            await _advance(agent, now, rows)
-        row = now
+        current = rows.get(row["id"])
+        if current is None or TOMBSTONE_KEY in current or not current.get("pending"):
+            return current is not None and was_shown(current)
+        if predecessors(current) == predecessors(row):
+            await _advance(agent, current, rows)
+        row = current
     raise contended(row["id"])
 
 
 def was_shown(row: _Row) -> bool:
-    """Whether a row that is not pending was ever seen: the change log has it, but not what was given up."""
+    """Return whether readers could ever see a row that is not pending; False for the tombstone of an abandoned row."""
     return TOMBSTONE_KEY not in row or LOGGED_KEY in row
 
 
 async def head(agent: Agent, identity_id: str) -> Payload | None:
-    """The newest version of an identity.
+    """Find the newest version of an identity. If all of them are pending, first publish those that are linked.
 
     Returns:
-        None where there is none, or for a moment none to be seen: the identity's first point decides.
+        The head. None if there is none, or a change in progress hides it: then the root of the identity decides.
     """
     rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
-    # What was found may have been deleted or superseded by the time that it was read.
-    rows = [row for row in rows if row.get("identityId") == identity_id and _is_last(row)]
-    if settled := [row for row in rows if not row.get("pending")]:
-        return max(settled, key=lambda row: (row["createdAt"], row["id"]))
-    for taken in await _linked(agent, rows):
-        return taken
+    # The engine matches before it reads payloads: a row may have been deleted or superseded in between.
+    rows = [row for row in rows if row.get("identityId") == identity_id and _is_head(row)]
+    if completed := [row for row in rows if not row.get("pending")]:
+        return max(completed, key=lambda row: (row["createdAt"], row["id"]))
+    for published in await _publish_linked(agent, rows):
+        return published
     return None
 
 
 async def begin(agent: Agent, identity_id: str) -> Payload | None:
-    """An identity's first point, once its chain does not end in what was deleted or is not there."""
+    """Repair the chain from an identity's root on; return the root as it was before, or None if there is none."""
     first = row = await read_row(agent, identity_id)
     while row and (successor := row.get("supersededById")):
         following = await read_row(agent, successor)
@@ -106,16 +122,16 @@ async def begin(agent: Agent, identity_id: str) -> Payload | None:
 
 
 async def bury(agent: Agent, row: _Row) -> Payload | None:
-    """Turn a head into a tombstone, unless it changed meanwhile; return the row as it now is."""
+    """Replace a head by a tombstone, unless it was changed or superseded; return the row as it is stored now."""
     await entomb(agent, [grave_of(row, tombstone_of(row, agent.clock.now_ms()), NOT_SUPERSEDED)])
     with midway():
         return (await read_emptied(agent, [row["id"]])).get(row["id"])
 
 
 async def complete(agent: Agent, row: _Row) -> None:
-    """Finish the steps of a pending row, whoever began them."""
+    """Complete or abandon a pending row, whichever process wrote it."""
     if TOMBSTONE_KEY in row and "supersededById" in row:
-        await _close_over(agent, row)
+        await _splice(agent, row)
     elif TOMBSTONE_KEY in row:
         await _reactivate(agent, row)
     else:
@@ -123,7 +139,7 @@ async def complete(agent: Agent, row: _Row) -> None:
 
 
 async def settled_row(agent: Agent, memory_id: str) -> Payload | None:
-    """A row, once the step that it may be in is finished."""
+    """Complete a row if it is pending, and return it; None if it does not exist."""
     row = await read_row(agent, memory_id)
     if row and row.get("pending"):
         await complete(agent, row)
@@ -132,12 +148,12 @@ async def settled_row(agent: Agent, memory_id: str) -> Payload | None:
 
 
 async def sweep(agent: Agent) -> int:
-    """Finish every unfinished step older than 10 s; return how many there were."""
+    """Complete or abandon every row that has been pending for 10 s without a change; return how many were found."""
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
     body = {"filter": {"must": [IS_PENDING, stale]}, "limit": SWEEP_PAGE, "with_payload": True}
     completed = 0
     async for points in read_pages(agent, body):
-        # Its writer may have come to the end since it was found.
+        # The engine matches before it reads payloads: a row may have been completed in between.
         rows = [row for point in points if (row := point["payload"]).get("pending")]
         for row in rows:
             await complete(agent, row)
@@ -146,35 +162,35 @@ async def sweep(agent: Agent) -> int:
 
 
 async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
-    """Take the next step of a pending row that wants to follow others."""
+    """Take the next step of a pending row: link its next predecessor, retarget or abandon it, or publish it."""
     for before in predecessors(row):
         old = olds.get(before)
         successor = old and old.get("supersededById")
         if old is not None and successor == row["id"]:
             continue
-        may_turn = "identityId" in row and GIVES_WAY_KEY not in row
-        is_root = may_turn and before == row["identityId"]
+        may_retarget = "identityId" in row and GIVES_WAY_KEY not in row
+        is_root = may_retarget and before == row["identityId"]
         is_current = old is not None and row.get(GIVES_WAY_KEY) in (None, old.get(CHANGED_KEY, 0))
         if old is not None and is_current and successor is None and (is_root or TOMBSTONE_KEY not in old):
             return await link(agent, old, row)
-        return await _turn(agent, row) if may_turn else await abandon(agent, row)
-    return await _change(agent, row, _shown(agent), IS_PENDING)
+        return await _retarget(agent, row) if may_retarget else await abandon(agent, row)
+    return await _change(agent, row, _live(agent), IS_PENDING)
 
 
 async def link(agent: Agent, old: _Row, row: _Row) -> None:
-    """Let a row follow an old version, if the row still wants to now that the old one has been read."""
-    now = await read_row(agent, row["id"])
-    if now is None or now["rev"] != row["rev"]:
+    """Link `old` to the pending `row`, if that is unchanged after `old` was read; see the module's invariant."""
+    current = await read_row(agent, row["id"])
+    if current is None or current["rev"] != row["rev"]:
         return
     link: Payload = {"supersededById": row["id"]}
     if TOMBSTONE_KEY not in old:
         now_ms = agent.clock.now_ms()
-        link |= {**_superseded(old, row, now_ms), **window_mark(old), **_ended(old, row), LOGGED_KEY: now_ms}
+        link |= {**_superseded(old, row, now_ms), **window_mark(old), **_validity_end(old, row), LOGGED_KEY: now_ms}
     await _change(agent, old, link, NOT_SUPERSEDED)
 
 
-async def _turn(agent: Agent, row: _Row) -> None:
-    """Let a row that lost its predecessor want to follow the head, or the first point where there is no head."""
+async def _retarget(agent: Agent, row: _Row) -> None:
+    """Point a row that lost its predecessor to the head of its identity, or to the root if there is no head."""
     identity_id = row["identityId"]
     newest = await head(agent, identity_id)
     if newest is None and await begin(agent, identity_id) is None:
@@ -186,8 +202,8 @@ async def _turn(agent: Agent, row: _Row) -> None:
         await _change(agent, row, {"supersedesId": target}, IS_PENDING)
 
 
-async def _linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
-    """Those of some pending rows that are heads already, once they are no longer pending."""
+async def _publish_linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
+    """Clear `pending` of the rows that a predecessor already links to; return those that are live."""
     if not rows:
         return []
     by_id = {row["id"]: row for row in rows}
@@ -195,33 +211,30 @@ async def _linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
     links = [old for old in links if old.get("supersededById") in by_id]
     for old in links:
         row = by_id[old["supersededById"]]
-        await _change(agent, row, {"supersedesId": old["id"], **_shown(agent)}, IS_PENDING)
+        await _change(agent, row, {"supersedesId": old["id"], **_live(agent)}, IS_PENDING)
     found = [await read_row(agent, old["supersededById"]) for old in links]
     return [row for row in found if row and not row.get("pending") and TOMBSTONE_KEY not in row]
 
 
 async def abandon(agent: Agent, row: _Row) -> None:
-    """Make a pending row a tombstone, and take back what late writers may still do with its predecessor.
-
-    Nobody has seen it, so the change log does not have it either.
-    """
+    """Replace a pending row by a tombstone, and undo links to it, also those that concurrent writers add."""
     tombstone = tombstone_of(row, agent.clock.now_ms())
     del tombstone[LOGGED_KEY]
     await entomb(agent, [grave_of(row, tombstone, IS_PENDING)])
-    now = (await read_emptied(agent, [row["id"]])).get(row["id"])
-    if now and TOMBSTONE_KEY in now:
-        await _reactivate(agent, now)
+    current = (await read_emptied(agent, [row["id"]])).get(row["id"])
+    if current and TOMBSTONE_KEY in current:
+        await _reactivate(agent, current)
 
 
 async def _reactivate(agent: Agent, tombstone: _Row) -> None:
-    """Let the predecessors of what became a tombstone answer again, and nothing follow the tombstone."""
-    # One whose head was deleted too has no neighbour left, if that was settled first.
+    """Make the predecessors of a tombstone heads again, then clear its `pending`."""
+    # A predecessor may itself have been deleted, and have no links left if that deletion was completed first.
     for before in predecessors(tombstone):
-        await _let_answer(agent, before, tombstone)
+        await _reactivate_predecessor(agent, before, tombstone)
     await _change(agent, tombstone, {"pending": False}, IS_PENDING)
 
 
-async def _let_answer(agent: Agent, before: str, tombstone: _Row) -> None:
+async def _reactivate_predecessor(agent: Agent, before: str, tombstone: _Row) -> None:
     is_fenced = False
     for _ in range(MAX_ATTEMPTS):
         old = await read_row(agent, before)
@@ -236,47 +249,43 @@ async def _let_answer(agent: Agent, before: str, tombstone: _Row) -> None:
     raise contended(tombstone["id"])
 
 
-async def _close_over(agent: Agent, tombstone: _Row) -> None:
-    """Link the neighbours of an earlier version that was taken out.
-
-    Beside it there may be others that were: a link to one leads on to the nearest version that lives. The first
-    point of an identity stays in its chain, as a tombstone too.
-    """
+async def _splice(agent: Agent, tombstone: _Row) -> None:
+    """Link the neighbours of a version removed from the middle; skip tombstones, except the root of an identity."""
     root_id = tombstone.get("identityId")
     for _ in range(MAX_ATTEMPTS):
-        olders = await _standing_before(agent, tombstone, root_id)
+        olders = await _live_predecessors(agent, tombstone, root_id)
         if not olders and tombstone["id"] == root_id and (root := await read_row(agent, root_id)):
             olders = [root]
         around: Sequence[Payload | None] = olders or [None]
-        closed = [await _pass_over(agent, tombstone, older) for older in around]
+        closed = [await _splice_link(agent, tombstone, older) for older in around]
         if all(closed):
-            now = await read_row(agent, tombstone["id"])
-            return await _change(agent, now, {"pending": False}, IS_PENDING) if now else None
+            current = await read_row(agent, tombstone["id"])
+            return await _change(agent, current, {"pending": False}, IS_PENDING) if current else None
     raise contended(tombstone["id"])
 
 
-async def _pass_over(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
-    """Link one version before a tombstone with what lives after it; tell whether they were."""
+async def _splice_link(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
+    """Link one version before a tombstone with the next live version; return whether both links existed already."""
     newer = await next_live(agent, older or tombstone, tombstone.get("identityId"))
-    is_led = not older or await relink(agent, older, newer)
+    is_linked = not older or await relink(agent, older, newer)
     if newer is None:
-        return is_led
-    wanted, is_stored = await _wanted(agent, tombstone, older, newer)
-    if list(predecessors(newer)) == wanted:
-        return is_led
-    links = links_to(wanted)
+        return is_linked
+    expected, is_stored = await _links_of(agent, tombstone, older, newer)
+    if list(predecessors(newer)) == expected:
+        return is_linked
+    links = links_to(expected)
     if not is_merged(newer) and links["supersedesIds"] is None:
         del links["supersedesIds"]
-    # A link leads to it, so it is stored, if its writer has not come to say so yet; but for one that is still merged.
-    await _change(agent, newer, {**links, **(_shown(agent) if is_stored else {})})
+    # Linked, so it is visible even if its writer has not cleared `pending` yet; a merge in progress is not.
+    await _change(agent, newer, {**links, **(_live(agent) if is_stored else {})})
     return False
 
 
-async def _wanted(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row) -> tuple[list[str], bool]:
-    """What a version follows once a tombstone before it is passed over, and whether all of that leads to it."""
+async def _links_of(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row) -> tuple[list[str], bool]:
+    """Return the ids that `newer` must follow after the splice, and whether all remaining predecessors link to it."""
     before = [older["id"]] if older else []
     if "identityId" in newer:
-        # It follows one, and may name another that its writer wanted it to follow at first.
+        # It has one predecessor; `supersedesId` may still be that of its writer's first attempt.
         return before, True
     rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)])
     kept = [id_ for id_, row in rows.items() if _follows(newer, row)]
@@ -285,14 +294,13 @@ async def _wanted(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row
 
 
 def _follows(newer: _Row, before: _Row) -> bool:
-    """Whether a version that another names lives and leads to it, or is still to be joined to it."""
     if TOMBSTONE_KEY in before:
         return False
     return bool(newer.get("pending")) or newer["id"] in successors(before)
 
 
 async def relink(agent: Agent, older: _Row, newer: _Row | None) -> bool:
-    """Let a version be followed by the next that lives; tell whether it was."""
+    """Link a version to its next live version, or make it a head; return whether it was linked so already."""
     if older.get("supersededById") == (newer and newer["id"]):
         return True
     if newer is None:
@@ -303,14 +311,12 @@ async def relink(agent: Agent, older: _Row, newer: _Row | None) -> bool:
 
 
 async def _unlink(agent: Agent, old: _Row) -> None:
-    """Make a superseded version the head again."""
     unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
     answers = {"validTo": old.get(STATED_END_KEY), LOGGED_KEY: agent.clock.now_ms()}
     await _change(agent, old, unlinked | ({} if TOMBSTONE_KEY in old else answers))
 
 
-def _shown(agent: Agent) -> Payload:
-    """What makes a pending row one that is seen, and logged."""
+def _live(agent: Agent) -> Payload:
     return {"pending": False, LOGGED_KEY: agent.clock.now_ms()}
 
 
@@ -320,11 +326,11 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 @contextmanager
 def midway() -> Iterator[None]:
-    """Turn StoreUnavailable into OutcomeUnknown: a step before was written, and the sweep may finish the row."""
+    """Turn StoreUnavailable into OutcomeUnknown: an earlier step was written, and the sweep may complete the row."""
     try:
         yield
     except CollectionMoved:
-        # Of which `FencedStore` knows that no step before was.
+        # `FencedStore` raises it only if no earlier step was written.
         raise
     except StoreUnavailable as error:
         message = f"Qdrant became unavailable during the write ({error}): read before retrying"
@@ -332,7 +338,7 @@ def midway() -> Iterator[None]:
 
 
 async def next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:
-    """The nearest version after a row that lives; the root of an identity stands for ever."""
+    """Return the next live version, or None. The root of an identity counts as live, even as a tombstone."""
     while next_id := row.get("supersededById"):
         found = await read_row(agent, next_id)
         if found is None or TOMBSTONE_KEY not in found or next_id == root_id:
@@ -341,18 +347,18 @@ async def next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | N
     return None
 
 
-async def _standing_before(agent: Agent, row: _Row, root_id: str | None) -> list[Payload]:
-    """The nearest versions before a row that live, in order; the root of an identity stands for ever."""
-    standing: dict[str, Payload] = {}
-    wanted = [*reversed(predecessors(row))]
-    while wanted:
-        before = wanted.pop()
+async def _live_predecessors(agent: Agent, row: _Row, root_id: str | None) -> list[Payload]:
+    """Return the nearest live versions before a row, in order. The root of an identity counts as live."""
+    live: dict[str, Payload] = {}
+    unread = [*reversed(predecessors(row))]
+    while unread:
+        before = unread.pop()
         found = await read_row(agent, before)
         if found is not None and (TOMBSTONE_KEY not in found or before == root_id):
-            standing[before] = found
+            live[before] = found
         elif found is not None:
-            wanted.extend(reversed(predecessors(found)))
-    return list(standing.values())
+            unread.extend(reversed(predecessors(found)))
+    return list(live.values())
 
 
 async def read_rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
@@ -367,25 +373,25 @@ async def _scroll(agent: Agent, *conditions: Condition) -> list[Payload]:
     return [point["payload"] for point in points]
 
 
-def _is_last(row: _Row) -> bool:
+def _is_head(row: _Row) -> bool:
     return TOMBSTONE_KEY not in row and not row.get("supersededById")
 
 
-def _ended(old: _Row, new: _Row) -> Payload:
-    """The old version's validity: until the new one begins, or earlier where it said so itself."""
+def _validity_end(old: _Row, new: _Row) -> Payload:
+    """Return the end of the old version's validity: the start of the new one, or the old one's own end if earlier."""
     stated, begin = old.get("validTo"), new.get("validFrom", new["createdAt"])
     return {"validTo": begin if stated is None else min(stated, begin), STATED_END_KEY: stated}
 
 
 def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
-    """Since when the old version has a successor: now, or, of two that are imported, when its line says."""
-    told = old.get(TOLD_AT_KEY)
-    if told is None:
+    """Return `supersededAt`: now, or the imported value if that fits the new version."""
+    imported_ms = old.get(TOLD_AT_KEY)
+    if imported_ms is None:
         return {"supersededAt": now_ms}
-    # What is stored only now is another successor than the one that was told of.
-    return {"supersededAt": told if told >= new["createdAt"] else now_ms, TOLD_AT_KEY: None}
+    # An earlier value belongs to another successor, which was not imported.
+    return {"supersededAt": imported_ms if imported_ms >= new["createdAt"] else now_ms, TOLD_AT_KEY: None}
 
 
 def contended(memory_id: str) -> StoreUnavailable:
-    """The error of a change that other writers prevented time and again."""
+    """Return the error of a change that other writers prevented in every attempt."""
     return StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")

@@ -1,11 +1,11 @@
-"""Read the change log of an agent: what was changed, in order, each change once and none left out.
+"""Read the change log of an agent: all changes in order, each once and without gaps.
 
-A change lies in the log in the request that makes it: its time is a key of the point that changes. So a kill parts no
-change from its entry, and no call is added to a write.
+The time of a change is a key of the changed point, written by the request that makes the change. So no crash separates
+a change from its entry, and writes need no extra call.
 
-Writers take the time of a change before they send it, each by its own clock. So the log is read up to a time that no
-write can fall behind: a write that was acknowledged ended within `Agent.write_s` of its beginning (`FencedStore`), and
-clocks differ by `CLOCKS_MS` at most. What is later is read the next time.
+Writers take that time before they send the write, each from its own clock. So the log is read only up to a time after
+which no write can still add entries. An acknowledged write ends within `Agent.write_s` of its start (`FencedStore`),
+and clocks differ by at most `CLOCKS_MS`. Newer entries are left to the next read.
 """
 
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ NO_INDEX_RETRY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesRequest:
-    """Which part of the log to read.
+    """Part of the log to read.
 
     Attributes:
-        cursor: of the page before; None begins with the oldest entry.
-        user_id: only what is this user's, and what concerns the agent as a whole.
+        cursor: Cursor of the previous page; None starts with the oldest entry.
+        user_id: Only changes of this user, and changes of the agent as a whole; None is all.
     """
 
     limit: int
@@ -49,39 +49,39 @@ class ChangesRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """A part of the log, oldest first, and from where to read on."""
+    """A part of the log, oldest first, and the cursor to continue with."""
 
     changes: tuple[Change, ...]
     next_cursor: str
 
 
 async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
-    """The entries after a cursor; none where nothing was changed since, but for what is too new yet.
+    """Return the entries after a cursor, except those that are too recent; empty if nothing changed.
 
     Raises:
-        RequestInvalid: the cursor is not one of this agent's log.
-        StoreUnavailable: Qdrant is away, or has no index on the log yet.
+        RequestInvalid: If the cursor is malformed or belongs to another agent.
+        StoreUnavailable: If Qdrant is unavailable, or has no index on the log yet.
     """
     begin = Position(agent.epoch) if request.cursor is None else _position(request.cursor, agent)
     part = _Part(_of_user(agent, request.user_id), _within(agent, request.limit), settled_ms(agent))
     move = moved(begin, agent.epoch)
-    is_told = move is not None and not part.until_ms < move.at <= agent.clock.now_ms() + CLOCKS_MS
-    changes = await (_read_across(agent, begin, move, part) if move and is_told else _read(agent, begin, part))
+    is_reported = move is not None and not part.until_ms < move.at <= agent.clock.now_ms() + CLOCKS_MS
+    changes = await (_read_across(agent, begin, move, part) if move and is_reported else _read(agent, begin, part))
     last = changes[-1].position if changes else begin
     return ChangePage(tuple(changes), last.encode(agent.settings.slug))
 
 
 def settled_ms(agent: Agent) -> int:
-    """Up to which time the log is complete, Unix milliseconds."""
+    """Return the time up to which the log is complete, Unix milliseconds."""
     return agent.clock.now_ms() - round(agent.write_s * 1000) - CLOCKS_MS
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is read of the log at a time.
+    """Restriction of one read.
 
     Attributes:
-        until_ms: up to which time, Unix milliseconds.
+        until_ms: Time up to which entries are read, Unix milliseconds.
     """
 
     of_user: Condition | None
@@ -90,10 +90,10 @@ class _Part:
 
 
 async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part) -> list[Change]:
-    """The entries on both sides of a move.
+    """Return the entries before and after a move of the alias.
 
-    Its time tells its place: what is restored holds changes from before the move too, as receipts are. One that a wrong
-    clock has put into the future follows what is there.
+    The time of the move determines its position, because a restored collection also has older entries, and receipts. A
+    move that a wrong clock dated into the future follows the existing entries.
     """
     before = await _read(agent, begin, replace(part, until_ms=min(move.at, part.until_ms)))
     if (rest := part.limit - len(before)) == 0:
@@ -105,36 +105,36 @@ async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part)
 
 
 async def _read(agent: Agent, since: Position, part: _Part) -> list[Change]:
-    """The entries after a position."""
+    """Return the entries after a position."""
     points = await _read_points(agent, since, part)
     return [change_of(point["id"], point["payload"], since.epoch) for point in points]
 
 
 async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[Json]:
-    """Points by time, then by id.
+    """Return points by time, then by id.
 
-    The engine orders by the time alone; those of one time it gives by id. So where a page begins or ends between points
-    of one time, these are read by id.
+    The engine orders by time only. It returns points of the same time in the order of their ids if it is asked for one
+    time. So if a page starts or ends between such points, they are read separately.
     """
     points: list[Json] = []
     if since.id is not None:
         points = await _read_time(agent, logged_at(since.at, part.of_user), limit=part.limit, after=since.id)
-    if (wanted := part.limit - len(points)) == 0:
+    if (remaining := part.limit - len(points)) == 0:
         return points
     order: Json = {"order_by": {"key": LOGGED_KEY, "direction": "asc"}}
-    later = await _scroll(agent, logged(since, part.until_ms, part.of_user), limit=wanted, **order)
-    if len(later) == wanted:
+    later = await _scroll(agent, logged(since, part.until_ms, part.of_user), limit=remaining, **order)
+    if len(later) == remaining:
         last = time_of(later[-1]["payload"])
         later = [point for point in later if time_of(point["payload"]) < last]
-        later += await _read_time(agent, logged_at(last, part.of_user), limit=wanted - len(later))
+        later += await _read_time(agent, logged_at(last, part.of_user), limit=remaining - len(later))
     return points + sorted(later, key=lambda point: (time_of(point["payload"]), str(point["id"])))
 
 
 async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int | None = None) -> list[Json]:
-    """Points of exactly one time by id."""
+    """Return points of exactly one time, by id."""
     if after is None:
         return await _scroll(agent, at, limit=limit)
-    # The offset is the first id returned: one more, for the id itself where it is still there.
+    # The offset is the first id returned: request one more, because that point is dropped if it still exists.
     points = await _scroll(agent, at, limit=limit + 1, offset=after)
     return [point for point in points if point["id"] != after][:limit]
 
@@ -155,16 +155,16 @@ async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) 
 
 
 def _of_user(agent: Agent, user_id: str | None) -> Condition | None:
-    """The condition of being a user's: a receipt is the user's too, though only who knows the name can tell."""
+    """Return the condition of belonging to a user. The user's receipts match too, by a hash of the name."""
     if user_id is None:
         return None
     return {"should": [equals("userId", user_id), receipts_of(agent.settings.slug, user_id)]}
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """The page's size, smaller where the engine's limit leaves no room for the one read beyond it."""
-    most = agent.settings.ranking.max_query_limit
-    return limit if most is None else max(1, min(limit, most - 1))
+    """Return the page size, one below the engine's limit, because `_read_time` reads one more."""
+    max_limit = agent.settings.ranking.max_query_limit
+    return limit if max_limit is None else max(1, min(limit, max_limit - 1))
 
 
 def _position(cursor: str, agent: Agent) -> Position:

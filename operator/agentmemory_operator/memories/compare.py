@@ -1,6 +1,6 @@
-"""Reads the points of a live collection and of a copy side by side, while writers go on.
+"""Compare the points of a live collection with those of a copy on the same server, while writers continue.
 
-What they come to is told in `memories/rules/comparison.py`; what that means, by whoever has a copy to verify.
+`memories/rules/comparison.py` defines the differences; the callers decide which of them fail a verification.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from agentmemory_operator.memories.rules.comparison import (
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.ports.points import PointStore
 
-# Points of a page with their vectors: 64 of 1,536 numbers are some 1.3 MB of text.
+# Points per page with vectors: 64 vectors of 1,536 numbers are about 1.3 MB of JSON.
 SAMPLE_PAGE = 64
 
 LOOKS_AGAIN, LOOK_S = 2, 0.5
-"""How often what differs is looked at again before it counts, and the seconds before each."""
+"""Number of repeated reads before a difference counts, and the seconds before each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Points with payload and vectors that were compared, each collection's in the order that was asked for."""
+    """Compared points with payload and vectors, those of each collection in the order of the requested ids."""
 
     lives: Sequence[Json]
     copies: Sequence[Json]
@@ -43,8 +43,8 @@ class PointComparison:
     """Compares the points of two collections of one server.
 
     Attributes:
-        live, copy: names; what is written meanwhile comes to the live one first.
-        page: points that a call may ask either for.
+        live, copy: Names of the collections. Concurrent writes change the live one first.
+        page: Number of points per call.
     """
 
     points: PointStore
@@ -54,49 +54,52 @@ class PointComparison:
     equality: Equality
 
     def stretches(self, keys: Sequence[str] = ()) -> AsyncIterator[tuple[Rows, Rows]]:
-        """Yield all points of the live collection and of the copy, stretch by stretch of ids."""
+        """Yield all points of the live collection and of the copy, by ranges of ids."""
         return side_by_side(self.points, self.live, self.copy, self.page, keys=keys)
 
     async def rows(self, collection: str, ids: Iterable[PointId]) -> Rows:
-        """The versions of those points that are there; by name, so in whatever order a server lists its own."""
+        """Read the versions of the points that exist, by id."""
         return await rows_of(self.points, collection, ids, self.page, keys=VERSION_KEYS)
 
     async def sample(self, ids: Sequence[PointId]) -> Sample:
-        """Compare some points; of those that differ, each is read again before it counts."""
+        """Compare points by id. A point counts as differing only if two further reads still find a difference."""
         first = await self._once(ids)
         compared = first.compared
         for _ in range(LOOKS_AGAIN):
             if not compared.differing:
                 break
-            # Each was read once, at two times and maybe from two replicas: only what stays so differs.
+            # The two reads of a point are at different times and maybe from different replicas: only a persistent
+            # difference counts.
             await asyncio.sleep(LOOK_S)
             again = await self._once([id_ for id_, _ in compared.differing])
             compared = compared.reread(again.compared)
         return Sample(lives=first.lives, copies=first.copies, compared=compared)
 
     async def search(self, sample: Sample, searches: Sequence[Json]) -> set[PointId]:
-        """Make searches in both; return the points of a sample that come out differently, though nobody wrote them.
+        """Run searches in both collections.
+
+        Return the sampled points with different results, except those written since.
 
         Raises:
-            StoreRejected: the server makes no such search.
+            StoreRejected: If the server does not support such a search.
         """
-        off = await self._unchanged(sample, await self._search(searches))
+        differing = await self._unchanged(sample, await self._search(searches))
         for _ in range(LOOKS_AGAIN):
-            if not off:
+            if not differing:
                 break
             await asyncio.sleep(LOOK_S)
-            off = await self._unchanged(sample, off & await self._search(searches))
-        return off
+            differing = await self._unchanged(sample, differing & await self._search(searches))
+        return differing
 
     async def _search(self, searches: Sequence[Json]) -> set[PointId]:
-        answers = [await self.points.query_batch(name, searches) for name in (self.copy, self.live)]
-        return {id_ for pair in zip(*answers, strict=True) for id_ in score_differences(*pair)}
+        results = [await self.points.query_batch(name, searches) for name in (self.copy, self.live)]
+        return {id_ for pair in zip(*results, strict=True) for id_ in score_differences(*pair)}
 
     async def _unchanged(self, sample: Sample, ids: set[PointId]) -> set[PointId]:
-        """Those that nobody wrote between the sample and the search."""
-        now = await self.rows(self.live, ids) if ids else {}
-        before = {point["id"]: point["payload"] for point in sample.copies if point["id"] in now}
-        return {id_ for id_, payload in before.items() if is_unchanged(payload, now[id_])}
+        """Return the ids whose points were not written since the sample."""
+        live_rows = await self.rows(self.live, ids) if ids else {}
+        before = {point["id"]: point["payload"] for point in sample.copies if point["id"] in live_rows}
+        return {id_ for id_, payload in before.items() if is_unchanged(payload, live_rows[id_])}
 
     async def _once(self, ids: Sequence[PointId]) -> Sample:
         copies, lives = await self._read(self.copy, ids), await self._read(self.live, ids)

@@ -1,7 +1,7 @@
-"""From what callers send to what is written: checked, embedded, with the words that find it.
+"""Turn received memories into drafts: checked, embedded, and with their keyword texts.
 
-Drafting reads, and writes nothing. Its order is: check the memory, hash its text, embed it, find its words; so whatever
-changes the text stands before the first.
+Drafting only reads. The order is: check the memory, hash its text, embed it, build its keyword text. So every change to
+the text, such as scrubbing, must come before it.
 """
 
 import json
@@ -32,21 +32,21 @@ from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import DataKey
 
-# What an item says: two items of a batch differ in their keys at least.
-_BESIDE = ("idempotency_key", "stored_by", "supersedes", "conversation_id", "undistilled")
-_SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _BESIDE)
-_read_said = attrgetter(*_SAID)
-_KEPT = tuple(field_.name for field_ in fields(StatedMemory))
+# Fields that are not part of a statement: two items of a batch differ at least in their idempotency keys.
+_UNCOMPARED_FIELDS = ("idempotency_key", "stored_by", "supersedes", "conversation_id", "undistilled")
+_STATEMENT_FIELDS = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _UNCOMPARED_FIELDS)
+_read_statement = attrgetter(*_STATEMENT_FIELDS)
+_STATED_FIELDS = tuple(field_.name for field_ in fields(StatedMemory))
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryDraft:
-    """A checked memory on its way into the engine.
+    """A checked memory, ready to be written.
 
     Attributes:
-        vector: None of a zone that keeps none.
-        place: in its request.
-        scope: what its ids are made with.
+        vector: None if its zone has no vectors.
+        place: Position in its request.
+        scope: Scope that its ids are derived from.
     """
 
     record: MemoryRecord
@@ -58,7 +58,11 @@ class MemoryDraft:
 
     @property
     def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
-        """By what rule it is written: some may go together, some are compared with what is stored."""
+        """Rule for writing it.
+
+        Plain drafts are written in one request, keyed drafts in another. The rest are compared with stored memories
+        first.
+        """
         record = self.record
         if record.identity_id is not None:
             return "identity"
@@ -69,17 +73,17 @@ class MemoryDraft:
         return "plain" if record.request_hash is None else "keyed"
 
     def point(self, agent: Agent) -> Json:
-        """The point to write now."""
+        """Return the point to write, with the present time as its position in the change log."""
         payload = payload_of(self.record) | {LOGGED_KEY: agent.clock.now_ms()}
         point = {"id": self.record.id, "vector": {} if self.vector is None else self.vector, "payload": payload}
         return self.words.on(point, agent.keyword) if self.words and agent.keyword else point
 
 
 async def drafts_of(agent: Agent, cleaned: Sequence[Clean]) -> list[MemoryDraft | AgentMemoryError]:
-    """Each memory as it will be written, or what is wrong with it.
+    """Draft each memory; return the draft, or the error of this memory.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable: as a whole.
+        EmbedderUnavailable, StoreUnavailable: If no memory could be drafted. Retry.
     """
     return await worded(agent, await bare_drafts(agent, cleaned))
 
@@ -87,13 +91,13 @@ async def drafts_of(agent: Agent, cleaned: Sequence[Clean]) -> list[MemoryDraft 
 async def bare_drafts(
     agent: Agent, cleaned: Sequence[Clean], *, is_new: bool = True
 ) -> list[MemoryDraft | AgentMemoryError]:
-    """The drafts without what finds them by words, which depends on their ids.
+    """Draft memories without keyword texts, which depend on the final ids.
 
     Args:
-        is_new: false of what was stored before, when a session may not have been asked for.
+        is_new: False for memories that were stored before, for example imported ones: required fields may be missing.
     """
     memories = [item.memory for item in cleaned]
-    refused = await _refused(agent, memories, is_new=is_new)
+    refused = await _errors_at(agent, memories, is_new=is_new)
     keys = await keys_of(agent, _owners(memories, refused))
     found = ((place, keys.get((memory.zone or "", memory.user_id))) for place, memory in enumerate(memories))
     refused |= {place: error for place, error in found if isinstance(error, KeysUnavailable)}
@@ -116,12 +120,12 @@ async def bare_drafts(
 def _owners(
     memories: Sequence[IncomingMemory], refused: Mapping[int, AgentMemoryError]
 ) -> Iterator[tuple[str | None, str]]:
-    """Yield zone and user of what is not refused."""
+    """Yield zone and user of the memories without an error."""
     return ((memory.zone, memory.user_id) for place, memory in enumerate(memories) if place not in refused)
 
 
-async def _refused(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
-    """By place what is wrong with a memory."""
+async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
+    """Return the errors of invalid memories by place."""
 
     def errors_of(_: int, memory: IncomingMemory) -> list[FieldError]:
         return _errors_of(memory, agent) + (_new_errors(memory, agent) if is_new else [])
@@ -139,7 +143,7 @@ async def _refused(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: 
 async def worded(
     agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]
 ) -> list[MemoryDraft | AgentMemoryError]:
-    """The drafts with what finds them by words."""
+    """Add keyword texts to drafts."""
     records = [draft.record for draft in drafts if isinstance(draft, MemoryDraft)]
     words = await session_keywords.words(agent, records)
     if not words:
@@ -151,27 +155,28 @@ async def worded(
 
 
 async def places_of_first(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
-    """For each memory the place of the first that says the same, keys aside; mostly its own.
+    """Return for each memory the place of the first memory with the same statement; usually its own.
 
-    What supersedes another is never the same: its second is a conflict, or, of one identity, the newer version.
+    Memories that supersede another are never merged: a second one is a conflict or, within an identity, the newer
+    version.
     """
     first: dict[tuple[Any, ...], int] = {}
 
     def place_of(place: int, memory: IncomingMemory) -> int:
-        is_alone = memory.supersedes is not None or _identity_of(memory, agent) is not None
-        return place if is_alone else first.setdefault(_said(memory), place)
+        is_unique = memory.supersedes is not None or _identity_of(memory, agent) is not None
+        return place if is_unique else first.setdefault(_statement_of(memory), place)
 
     return await in_slices(one_by_one(place_of, memories)) if len(memories) > 1 else [0] * len(memories)
 
 
-def _said(memory: IncomingMemory) -> tuple[Any, ...]:
+def _statement_of(memory: IncomingMemory) -> tuple[Any, ...]:
     return tuple(
         json.dumps(value, sort_keys=True)
         if isinstance(value, Mapping)
         else tuple(value)
         if isinstance(value, list)
         else value
-        for value in _read_said(memory)
+        for value in _read_statement(memory)
     )
 
 
@@ -197,15 +202,15 @@ def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
 
 
 def _new_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
-    """What is wrong with a memory that is stored for the first time."""
+    """Return the errors of fields that only new memories must have."""
     kind = _kind_of(memory, agent)
-    told = _session_errors(memory, kind)
-    named = {error.field for error in told}
-    return told + [error for error in _required_errors(memory, kind) if error.field not in named]
+    session_errors = _session_errors(memory, kind)
+    named = {error.field for error in session_errors}
+    return session_errors + [error for error in _required_errors(memory, kind) if error.field not in named]
 
 
 def _required_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
-    """An error for each field that the type demands and the memory lacks."""
+    """Return an error for each field that the type requires and the memory lacks."""
     if memory.is_working:
         return []
     errors = []
@@ -219,7 +224,7 @@ def _required_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldErro
 
 
 def _session_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
-    """What is wrong with a memory that lasts a session and names none, where sessions end by themselves."""
+    """Return an error if the type ends with an idle session and the memory has no session."""
     if memory.session_id is not None or not (kind.ttl and kind.ttl.idle_hours):
         return []
     way_out = "set session_id, or store it as another type"
@@ -227,7 +232,7 @@ def _session_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError
 
 
 def _place_errors(memory: IncomingMemory) -> list[FieldError]:
-    """What is wrong with where and when the memory belongs."""
+    """Return errors in the namespace and the validity of the memory."""
     errors, place = [], memory.namespace
     if place[:1] == (USER_NAMESPACE,) and place[1:2] != (memory.user_id,):
         errors.append(FieldError("namespace", f"{USER_NAMESPACE!r} must be followed by user_id: {memory.user_id!r}"))
@@ -252,10 +257,10 @@ def _kind_of(memory: IncomingMemory, agent: Agent) -> MemoryType:
 
 
 def _identity_of(memory: IncomingMemory, agent: Agent, scope: str = "") -> str | None:
-    """The id of the first memory of a memory's identity; None where it has none.
+    """Return the id of the root of a memory's identity; None if it has no identity.
 
     Args:
-        scope: what ids are made with.
+        scope: Scope that ids are derived from.
     """
     kind = _kind_of(memory, agent)
     field = kind.supersede_by
@@ -275,7 +280,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
     scope, secret = scope_with(agent, key), key.id_secret if key else ""
     kind, content_hash = _kind_of(memory, agent), hash_content(memory.content, secret)
     identity = _identity_of(memory, agent, scope)
-    # What lies in a place of the working memory gives way, so nothing is looked up there.
+    # A working memory may be replaced at any time, so it is excluded from lookups.
     is_compared = agent.settings.deduplicate and not (memory.is_working or memory.is_turn)
     content = content_id(scope, memory.user_id, kind.name, content_hash) if is_compared else None
     request = keyed_id(scope, memory.user_id, memory.idempotency_key) if memory.idempotency_key else None
@@ -284,7 +289,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
     created_at = now_ms - (memory.offset_ms or 0) if memory.created_at is None else memory.created_at
     author = memory.author or memory.stored_by
     return MemoryRecord(
-        **{name: getattr(memory, name) for name in _KEPT},
+        **{name: getattr(memory, name) for name in _STATED_FIELDS},
         id=first or request or time_ordered_id(now_ms, place, randomness=secrets.randbits(62)),
         agent_id=agent.settings.slug,
         type=kind.name,
@@ -309,8 +314,11 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
 
 
 def _hash_request(memory: IncomingMemory, secret: str) -> str:
-    """What tells two bodies under one key apart; with a secret, to nobody else."""
-    values = ((name, getattr(memory, name)) for name in (*_SAID, "supersedes") if name != "vector")
+    """Return the hash by which a repeated idempotency key is compared.
+
+    With a secret, only its holder can compute it.
+    """
+    values = ((name, getattr(memory, name)) for name in (*_STATEMENT_FIELDS, "supersedes") if name != "vector")
     given = {name: value for name, value in values if value not in (None, (), {}) and value is not False}
     digest = sha256(secret.encode() + json.dumps(given, sort_keys=True, default=list).encode())
     digest.update(array("d", memory.vector or ()).tobytes())

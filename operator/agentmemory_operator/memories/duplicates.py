@@ -1,8 +1,8 @@
-"""Keep one memory of what is said again: by the same author it is known, by another it is corroborated.
+"""Store each content once: a repetition by the same author adds nothing, one by another author corroborates the memory.
 
-What is the same is told by the content's hash, within user and type, among memories that answer. The first of a content
-has an id made of it, so that two first writers end in one. Where the first was superseded since, the content's next
-place is taken: an id for each time that it was said anew.
+Equal content means an equal hash, within user and type, among visible memories. The first memory of a content has an id
+derived from it, so concurrent first writers store one memory. If that memory was superseded since, the content's next
+place is taken: each place gives another derived id.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ PAGE = 100
 
 
 async def store(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Store each draft or find what says the same; return the outcome by the draft's place.
+    """Store each draft, or find a memory with the same content; return the outcomes by the draft's place.
 
     Raises:
-        StoreUnavailable: nothing was written.
-        OutcomeUnknown: some may have been written.
+        StoreUnavailable: If nothing was written. Retry.
+        OutcomeUnknown: If some drafts may have been written.
     """
     outcomes = await _store_unknown(agent, drafts) if len(drafts) > 1 else {}
     with midway():
@@ -49,36 +49,39 @@ async def store(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcom
 
 
 async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredMemory | None:
-    """Note that an author says what a memory says already; None where it does not answer any more."""
-    now: Payload | None = row
+    """Add an author to a memory with the same content; return None if the memory is no longer visible.
+
+    At most 20 authors are recorded. Raises StoreUnavailable if other writers changed the memory in every attempt.
+    """
+    current: Payload | None = row
     for _ in range(MAX_TURNS):
-        if now is None or not answers(agent, now):
+        if current is None or not answers(agent, current):
             return None
-        # An imported memory may name its author alone.
-        observers = now.get("observedBy") or ([now["author"]] if now.get("author") else [])
+        # An imported memory may have `author` without `observedBy`.
+        observers = current.get("observedBy") or ([current["author"]] if current.get("author") else [])
         if author is None or author in observers:
             return StoredMemory(id=row["id"], event="NONE", recorded=False)
         if len(observers) >= OBSERVERS_MAX:
             return StoredMemory(id=row["id"], event="CORROBORATE", recorded=False)
-        now_ms, seen = agent.clock.now_ms(), [*observers, author]
-        said = {"observedBy": seen, "observationCount": count_of(seen), LOGGED_KEY: now_ms}
-        await change_row(agent, now, said, NOT_DELETED, NOT_SUPERSEDED, now_ms=now_ms)
+        now_ms, authors = agent.clock.now_ms(), [*observers, author]
+        changes = {"observedBy": authors, "observationCount": count_of(authors), LOGGED_KEY: now_ms}
+        await change_row(agent, current, changes, NOT_DELETED, NOT_SUPERSEDED, now_ms=now_ms)
         with midway():
-            now = await read_row(agent, row["id"])
-        if now and author in now.get("observedBy", []):
+            current = await read_row(agent, row["id"])
+        if current and author in current.get("observedBy", []):
             return StoredMemory(id=row["id"], event="CORROBORATE")
     raise contended(row["id"])
 
 
 def answers(agent: Agent, row: Payload) -> bool:
-    """Whether a memory is the newest version of itself and not past its time."""
+    """Return whether a row is visible: a head that is not pending and not expired."""
     if TOMBSTONE_KEY in row or row.get("supersededById") or row.get("pending"):
         return False
     return not is_expired(row, agent.settings.ranking.endings, agent.clock.now_ms())
 
 
 async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Store together what nothing stored is like; what is left may be known by now."""
+    """Store the drafts that have no stored duplicate in one request; return the outcomes of those."""
     known = await _known(agent, drafts)
     firsts: dict[str, MemoryDraft] = {}
     for draft in drafts:
@@ -112,7 +115,7 @@ async def _store_one(agent: Agent, draft: MemoryDraft) -> StoredMemory:
 
 
 async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
-    """What became of the same request before, or of the same content."""
+    """Return the outcome of a stored memory of the same request, or with the same content; None if there is none."""
     any_of = {"key": "lookupIds", "match": {"any": list(draft.record.lookup_ids)}}
     body = {"filter": {"must": [any_of, NOT_DELETED]}, "limit": PAGE, "with_payload": True}
     points, _ = await read_memories(agent, body)
@@ -124,30 +127,30 @@ async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
             return stored_of(row["id"])
     content = _content_of(draft)
     for row in rows:
-        if content in row["lookupIds"] and (done := await corroborate(agent, row, draft.record.author)):
-            return done
+        if content in row["lookupIds"] and (corroborated := await corroborate(agent, row, draft.record.author)):
+            return corroborated
     return None
 
 
 async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
-    """Take the content's first free place; None where another took it, who says the same."""
+    """Take the content's first free place and return its id; None if another writer stored the same content first."""
     for place in count():
         memory_id = _content_of(draft, place)
         row = await claim(agent, with_id(draft, memory_id))
         if is_of(draft, row):
             return memory_id
-        # What moved to another zone keeps the place, and is another's content there.
+        # A memory that moved to another zone keeps its place, but has other content there.
         if answers(agent, row) and _content_of(draft) in row.get("lookupIds", ()):
             return None
     return None
 
 
 async def _known(agent: Agent, drafts: Sequence[MemoryDraft]) -> set[str]:
-    """What is stored of the contents and keys of drafts, as lookup ids."""
-    wanted = sorted({lookup for draft in drafts for lookup in draft.record.lookup_ids})
+    """Return the lookup ids of the drafts that are already stored."""
+    lookup_ids = sorted({lookup for draft in drafts for lookup in draft.record.lookup_ids})
     known: set[str] = set()
-    for start in range(0, len(wanted), PAGE):
-        any_of = {"key": "lookupIds", "match": {"any": wanted[start : start + PAGE]}}
+    for start in range(0, len(lookup_ids), PAGE):
+        any_of = {"key": "lookupIds", "match": {"any": lookup_ids[start : start + PAGE]}}
         body = {"filter": {"must": [any_of]}, "limit": PAGE, "with_payload": ["lookupIds"]}
         async for points in read_pages(agent, body):
             known.update(lookup for point in points for lookup in point["payload"].get("lookupIds", ()))

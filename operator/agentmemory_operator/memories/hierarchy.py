@@ -1,7 +1,8 @@
-"""Memories below others: the children of a memory, and the tree of all that is below it.
+"""Hierarchies of memories: the children of a memory, and the tree below it.
 
-A child names one version of its parent, and stays a child when the parent is superseded: what is below a memory is what
-names any of its versions. Only the newest version of a child counts, and each states its parent itself.
+A child stores the id of one version of its parent. It stays a child when that version is superseded: the children of a
+memory are those of all its versions. Only the head of a child counts, and each version of a child stores its parent
+itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ _Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Node:
-    """A memory and what is below it, oldest first."""
+    """A memory with the nodes below it, oldest first."""
 
     record: MemoryRecord
     children: "list[Node]" = field(default_factory=list)
@@ -32,7 +33,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTree:
-    """A memory with all that is below it; truncated: there is more, deeper or beside."""
+    """A memory with the tree below it.
+
+    Attributes:
+        is_truncated: True if memories are missing because of the depth or the limit.
+    """
 
     root: Node
     is_truncated: bool
@@ -40,11 +45,11 @@ class MemoryTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRequest:
-    """How much of a tree to read.
+    """Size of the tree to read.
 
     Attributes:
-        depth: levels below the memory, 1..32.
-        limit: memories below it, 1..1,000.
+        depth: Maximum number of levels below the memory, 1..32.
+        limit: Maximum number of memories below it, 1..1,000.
     """
 
     user_id: str
@@ -55,11 +60,11 @@ class TreeRequest:
 async def list_children(
     agent: Agent, memory_id: str, *, user_id: str, limit: int, cursor: str | None = None
 ) -> MemoryPage:
-    """A page of the memories right below one, newest first.
+    """Return a page of the direct children of a memory, newest first.
 
     Raises:
-        NotFound: unknown, another user's, expired or deleted.
-        RequestInvalid: the cursor is not one of this list.
+        NotFound: If the memory is unknown, expired, deleted, or of another user.
+        RequestInvalid: If the cursor does not belong to this list.
     """
     versions = await _versions(agent, await own_row(agent, memory_id, user_id=user_id))
     below = AnyOf(tuple(Equals(FIELDS["parent_id"], version) for version in versions))
@@ -68,23 +73,23 @@ async def list_children(
 
 
 async def tree_below(agent: Agent, memory_id: str, request: TreeRequest) -> MemoryTree:
-    """A memory with what is below it, level by level until there are enough.
+    """Read a memory and the tree below it, level by level up to the limits.
 
     Raises:
-        NotFound: unknown, another user's, expired or deleted.
+        NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
     row = await own_row(agent, memory_id, user_id=request.user_id)
     root = Node(record_of(row))
-    # Which node a child belongs to, by each version of that node's memory.
+    # Parent node by the id of each version of its memory.
     level = dict.fromkeys(await _versions(agent, row), root)
     seen, room = set(level), request.limit
     for _ in range(request.depth):
-        rows = [each for each in await _below(agent, level, request, limit=room + 1) if each["id"] not in seen]
+        rows = [child for child in await _below(agent, level, request, limit=room + 1) if child["id"] not in seen]
         following: dict[str, Node] = {}
-        for each in rows[:room]:
-            node = Node(record_of(each))
-            level[each["parentId"]].children.append(node)
-            following |= dict.fromkeys(await _versions(agent, each), node)
+        for child in rows[:room]:
+            node = Node(record_of(child))
+            level[child["parentId"]].children.append(node)
+            following |= dict.fromkeys(await _versions(agent, child), node)
         if len(rows) > room or not following:
             return MemoryTree(root, is_truncated=len(rows) > room)
         seen |= following.keys()
@@ -93,7 +98,7 @@ async def tree_below(agent: Agent, memory_id: str, request: TreeRequest) -> Memo
 
 
 async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, limit: int) -> list[dict[str, Any]]:
-    """The rows that name one of these parents, oldest first, at most `limit` of them."""
+    """Return at most `limit` rows with one of these parents, oldest first."""
     selection = Selection(user_id=request.user_id)
     filter_ = visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     filter_["must"].append(equals_any("parentId", sorted(parents)))
@@ -103,14 +108,14 @@ async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, 
 
 
 async def _versions(agent: Agent, row: _Row) -> Sequence[str]:
-    """The ids of all versions of a memory."""
+    """Return the ids of all versions of a memory."""
     if not (row.get("supersedesId") or row.get("supersededById")):
         return (row["id"],)
     return await version_ids(agent, row)
 
 
-# Levels, and versions of one memory, that are looked through for a circle.
-MOST_STEPS = 1_000
+# Maximum number of levels, and of versions per memory, in the search for a cycle.
+MAX_LEVELS = 1_000
 
 _KEYS = ("userId", "pending", TOMBSTONE_KEY, *EXPIRY_KEYS)
 
@@ -118,40 +123,41 @@ _KEYS = ("userId", "pending", TOMBSTONE_KEY, *EXPIRY_KEYS)
 async def missing_parents(
     agent: Agent, children: Mapping[int, tuple[str, str]], now_ms: int
 ) -> dict[int, AgentMemoryError]:
-    """NotFound for each child whose parent is no memory of its user, by place.
+    """Return a NotFound error for each child whose parent is not a visible memory of its user, by place.
 
     Args:
-        children: user and parent by place.
+        children: User and parent id by place.
     """
-    wanted = sorted({parent for _, parent in children.values()})
-    points = await agent.store.retrieve(agent.alias, wanted, keys=_KEYS) if wanted else []
+    parent_ids = sorted({parent for _, parent in children.values()})
+    points = await agent.store.retrieve(agent.alias, parent_ids, keys=_KEYS) if parent_ids else []
     rows = {point["id"]: point["payload"] for point in points}
     return {
         place: NotFound(f"parent_id: this user has no memory {parent}")
         for place, (user, parent) in children.items()
-        if not _is_there(rows.get(parent), user, agent.settings.ranking.endings, now_ms=now_ms)
+        if not _is_visible(rows.get(parent), user, agent.settings.ranking.endings, now_ms=now_ms)
     }
 
 
 async def check_hierarchy(agent: Agent, record: MemoryRecord) -> None:
-    """Refuse a parent that is what the memory supersedes, or is below it.
+    """Raise if the parent of a memory is the memory that it supersedes, or is below that one.
 
     Raises:
-        RequestInvalid: it says which of the two.
+        RequestInvalid: If it is; the message states which.
     """
     own, parent = record.supersedes_id, record.parent_id
     if own is None or parent is None:
         return
     level = await _level_above(agent, parent, own)
     if level is not None:
-        raise _circle(record, is_direct=level == 0)
+        raise _cycle_error(record, is_direct=level == 0)
 
 
 async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: str) -> None:
-    """Refuse a parent of an item that is no memory of its user, the item itself, or below it.
+    """Raise unless an item may have this parent.
 
     Raises:
-        NotFound, RequestInvalid: which of them.
+        NotFound: If the parent is not a visible memory of the user.
+        RequestInvalid: If the parent is the item itself, or is below it.
     """
     if own_id == parent_id:
         raise RequestInvalid(
@@ -166,22 +172,22 @@ async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: st
 
 
 async def _level_above(agent: Agent, parent_id: str, own_id: str) -> int | None:
-    """How many levels above a parent a memory is met; None where it is not."""
+    """Return how many levels above `parent_id` a memory is, 0 for the parent itself; None if it is not an ancestor."""
     parent: str | None = parent_id
-    for level in range(MOST_STEPS):
+    for level in range(MAX_LEVELS):
         head = await _head_of(agent, parent) if parent else None
         if head is None:
             return None
         if own_id in (parent, head["id"]):
             return level
         parent = head.get("parentId")
-    raise RequestInvalid([FieldError("parent_id", f"{parent_id} is more than {MOST_STEPS:,} levels deep")])
+    raise RequestInvalid([FieldError("parent_id", f"{parent_id} is more than {MAX_LEVELS:,} levels deep")])
 
 
 async def _head_of(agent: Agent, memory_id: str) -> Payload | None:
-    """The newest version of a memory."""
+    """Return the newest version of a memory; None if the memory does not exist."""
     row = await read_row(agent, memory_id)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_LEVELS):
         next_id = row.get("supersededById") if row else None
         successor = await read_row(agent, next_id) if next_id else None
         if successor is None:
@@ -190,14 +196,14 @@ async def _head_of(agent: Agent, memory_id: str) -> Payload | None:
     return row
 
 
-def _circle(record: MemoryRecord, *, is_direct: bool) -> RequestInvalid:
+def _cycle_error(record: MemoryRecord, *, is_direct: bool) -> RequestInvalid:
     reason = "a memory cannot be its own parent" if is_direct else "the hierarchy would have a cycle"
     relation = "the memory" if is_direct else "below the memory"
     message = f"{record.parent_id} is {relation} that this one supersedes ({record.supersedes_id}): {reason}"
     return RequestInvalid([FieldError("parent_id", message)])
 
 
-def _is_there(row: Payload | None, user_id: str, types: tuple[MemoryType, ...], *, now_ms: int) -> bool:
+def _is_visible(row: Payload | None, user_id: str, types: tuple[MemoryType, ...], *, now_ms: int) -> bool:
     if row is None or TOMBSTONE_KEY in row or row.get("pending"):
         return False
     return bool(row["userId"] == user_id and not is_expired(row, types, now_ms))

@@ -1,8 +1,9 @@
-"""The versions of a memory: its chain, from the oldest to the head; before a merged one, the chains of all it was.
+"""Read the versions of a memory: its chain, oldest first.
 
-A chain is read link by link while others write. What is between two versions may go meanwhile (cleanup joins the
-neighbours of what it takes out), and a head may be replaced: where a link leads to nothing that links back, the chain
-is read again.
+Before a merged version come the chains of all its predecessors.
+
+A chain is read link by link while writers change it. A cleanup may remove a version in between and link its neighbours,
+or a new head may be added. If a link points to a version that does not link back, the whole chain is read again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryReco
 from agentmemory_operator.memories.stored import own_row
 
 MOST_VERSIONS = 2_000
-# Each reading that is broken means that another writer changed the chain meanwhile.
+# Each further reading means that another writer changed the chain in the meantime.
 MAX_READINGS = 5
 
 _Row = Mapping[str, Any]
@@ -26,7 +27,11 @@ _Links = Callable[[_Row], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Versions, oldest first; truncated: there are more than are read at once, before or after these."""
+    """Versions, oldest first.
+
+    Attributes:
+        is_truncated: True if the chain is longer than 2,000 versions, in either direction.
+    """
 
     records: tuple[MemoryRecord, ...]
     is_truncated: bool = False
@@ -34,7 +39,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Rows, nearest first; broken: the last one's link leads to nothing that links back."""
+    """Rows, nearest first. is_broken: True if the last link points to a version that does not link back."""
 
     rows: list[Payload]
     has_more: bool = False
@@ -42,10 +47,12 @@ class _Walk:
 
 
 async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History:
-    """The chain that a memory belongs to, without what has expired; at most 2,000 versions.
+    """Read the chain of a memory, at most 2,000 versions; expired ones are omitted.
+
+    If concurrent changes break 5 readings in a row, return the versions read last.
 
     Raises:
-        NotFound: unknown, another user's, expired or deleted.
+        NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
     for _ in range(MAX_READINGS):
         row = await own_row(agent, memory_id, user_id=user_id)
@@ -55,35 +62,35 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
             break
     rows = [*reversed(before.rows), row, *after.rows]
     types, now_ms = agent.settings.ranking.endings, agent.clock.now_ms()
-    shown = [each for each in rows if not is_expired(each, types, now_ms)]
-    return History(tuple(map(record_of, shown)), is_truncated=before.has_more or after.has_more)
+    visible_rows = [version for version in rows if not is_expired(version, types, now_ms)]
+    return History(tuple(map(record_of, visible_rows)), is_truncated=before.has_more or after.has_more)
 
 
 async def version_ids(agent: Agent, row: _Row) -> list[str]:
-    """The ids of the versions of a memory, oldest first, what has expired included; at most 2,000."""
+    """Return the ids of all versions of a memory, oldest first, expired ones included; at most 2,000."""
     before = await _walk(agent, row, predecessors, successors, room=MOST_VERSIONS - 1)
     after = await _walk(agent, row, successors, predecessors, room=MOST_VERSIONS - 1 - len(before.rows))
-    return [each["id"] for each in (*reversed(before.rows), row, *after.rows)]
+    return [version["id"] for version in (*reversed(before.rows), row, *after.rows)]
 
 
 async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: int) -> _Walk:
-    """Read the rows that links lead to, one after the other, each with all that is behind it.
+    """Read rows by following links; for several links, each branch completely before the next.
 
     Args:
-        links: those that are followed.
-        back: those of which one must lead back.
+        links: Returns the links to follow.
+        back: Returns the links of which one must point back.
     """
     found: list[Payload] = []
-    wanted = [(row["id"], link) for link in links(row)]
-    while wanted:
-        from_id, next_id = wanted.pop()
+    pending = [(row["id"], link) for link in links(row)]
+    while pending:
+        from_id, next_id = pending.pop()
         if len(found) == room:
             return _Walk(found, has_more=True)
-        following = await chains.settled_row(agent, next_id)
-        if following is None or from_id not in back(following):
+        next_row = await chains.settled_row(agent, next_id)
+        if next_row is None or from_id not in back(next_row):
             return _Walk(found, is_broken=True)
-        # A tombstone is where the chain of an identity begins, whether or not its first memory is still there.
-        if TOMBSTONE_KEY not in following:
-            found.append(following)
-            wanted += [(next_id, link) for link in links(following)]
+        # Omit tombstones: the chain of an identity may start at the tombstone of its root.
+        if TOMBSTONE_KEY not in next_row:
+            found.append(next_row)
+            pending += [(next_id, link) for link in links(next_row)]
     return _Walk(found)

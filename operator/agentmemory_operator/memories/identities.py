@@ -1,9 +1,12 @@
-"""Keep one newest memory of each identity: what is new supersedes what there is, whoever said it.
+"""Keep one head per identity: a new memory supersedes the current one, whichever author wrote it.
 
-An identity is user, type, and key or subject, as `types[].supersedeBy` says. Where nothing is stored under it, the new
-memory is inserted under the one id that is made of the identity, and read back; so two first writers learn of each
-other. Else it follows the head (`memories/chains.py`), and the one that comes second follows the one that came first.
-Writers of one process take turns, because those of one identity would mostly make each other begin anew.
+An identity consists of user, type, and key or subject (`types[].supersedeBy`).
+1. If nothing is stored under it, the new memory is inserted under an id derived from the identity, then read back. So
+   concurrent first writers find each other.
+2. Otherwise the new memory follows the head (`memories/chains.py`). Of two concurrent writers, the second follows the
+   first.
+
+Writers of one process take a lock per identity, because they would otherwise mostly force each other to retry.
 """
 
 import asyncio
@@ -26,18 +29,18 @@ from agentmemory_operator.memories.rules.filters import equals
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, Payload
 from agentmemory_operator.runtime.tasks import side_by_side
 
-# Identities of one batch that are written at the same time.
+# Identities of one batch that are written concurrently.
 AT_ONCE = 8
 
 
 class Identities:
-    """Stores memories that have an identity; every method may run on several replicas at once."""
+    """Stores memories that have an identity. Every method may run on several replicas at once."""
 
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def store(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-        """Store each draft, those of one identity in order; return the outcome by the draft's place."""
+        """Store the drafts, those of one identity in order; return the outcomes by the draft's place."""
         by_identity: dict[str, list[MemoryDraft]] = {}
         for draft in drafts:
             by_identity.setdefault(_identity(draft), []).append(draft)
@@ -51,9 +54,9 @@ class Identities:
         return outcomes
 
     async def _outcome(self, agent: Agent, draft: MemoryDraft) -> Outcome:
-        turn = self._turns.setdefault(_identity(draft), asyncio.Lock())
+        lock = self._turns.setdefault(_identity(draft), asyncio.Lock())
         try:
-            async with turn:
+            async with lock:
                 return await self._store_one(agent, draft)
         except AgentMemoryError as error:
             return error
@@ -62,23 +65,23 @@ class Identities:
         if draft.record.supersedes_id and await self._same_request(agent, draft) is None:
             draft = await _continued(agent, draft, draft.record.supersedes_id)
             await check_predecessor(agent, draft.record)
-        for turn in range(MAX_TURNS):
-            with midway() if turn else nullcontext():
-                if done := await self._try(agent, draft):
-                    return done
+        for attempt in range(MAX_TURNS):
+            with midway() if attempt else nullcontext():
+                if stored := await self._try(agent, draft):
+                    return stored
         raise contended(draft.record.id)
 
     async def _try(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
-        """Store a draft after what there is now; None where that changed meanwhile."""
+        """Store a draft after the current head; return None if that changed in the meantime."""
         head = await chains.head(agent, _identity(draft))
-        # After the head: what another process stored of the same request is there, if a head is.
+        # Read after the head: if another process stored the same request as a head, this finds it.
         if row := await self._same_request(agent, draft):
             return await self._found(agent, row, draft)
         if head is None:
             return await self._begin(agent, draft)
         is_same = agent.settings.deduplicate and head.get("contentHash") == draft.record.content_hash
-        if is_same and (done := await duplicates.corroborate(agent, head, draft.record.author)):
-            return done
+        if is_same and (corroborated := await duplicates.corroborate(agent, head, draft.record.author)):
+            return corroborated
         return await self._follow(agent, draft, head)
 
     async def _begin(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
@@ -91,7 +94,7 @@ class Identities:
         return None
 
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
-        """Write a draft behind the head, or behind what came before it meanwhile."""
+        """Write a draft as the successor of the head, or of the version that superseded it in the meantime."""
         check_zone(head, draft.record)
         count = updates_after(head)
         record = replace(draft.record, supersedes_id=head["id"], update_count=count, pending=True)
@@ -107,7 +110,7 @@ class Identities:
             return await self._found(agent, row, draft)
 
     async def _same_request(self, agent: Agent, draft: MemoryDraft) -> Payload | None:
-        """What was stored of the same request before; None without a key."""
+        """Return the row that the same request stored before; None without an idempotency key."""
         record = draft.record
         if record.request_hash is None or record.request_id is None:
             return None
@@ -120,12 +123,12 @@ class Identities:
         return row
 
     async def _found(self, agent: Agent, row: Payload, draft: MemoryDraft) -> StoredMemory:
-        """A stored row's outcome, once no step of its chain is left half done."""
+        """Complete a stored row if it is pending, and return its outcome."""
         if row.get("pending"):
             await chains.complete(agent, row)
             row = await read_row(agent, row["id"]) or row
         before = row.get("supersedesId")
-        # The first point of an identity may be a tombstone that it only begins with.
+        # The root of an identity may be a tombstone that no memory superseded.
         is_alive = before and (before != _identity(draft) or await self._is_alive(agent, before))
         return stored_of(row["id"], before if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 
@@ -135,16 +138,16 @@ class Identities:
 
 
 async def _continued(agent: Agent, draft: MemoryDraft, before_id: str) -> MemoryDraft:
-    """The draft with the identity of what it supersedes, where that has the same key or subject in another zone.
+    """Return the draft with the identity id of its predecessor, if that has the same key or subject in another zone.
 
-    All versions bear one identity, whose id was made where the first of them lay.
+    All versions share one identity id, which was derived in the zone of the first version.
     """
     record, row = draft.record, await read_row(agent, before_id) or {}
     kind = type_of(agent, record.type)
     if kind is None or kind.supersede_by is None or "identityId" not in row:
         return draft
-    told = row.get("userId"), row.get("type"), row.get(kind.supersede_by)
-    if told != (record.user_id, record.type, getattr(record, kind.supersede_by)):
+    stored_identity = row.get("userId"), row.get("type"), row.get(kind.supersede_by)
+    if stored_identity != (record.user_id, record.type, getattr(record, kind.supersede_by)):
         return draft
     identity: str = row["identityId"]
     lookups = tuple(identity if lookup == record.identity_id else lookup for lookup in record.lookup_ids)

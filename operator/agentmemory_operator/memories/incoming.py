@@ -1,7 +1,7 @@
-"""What is about to be stored: as it came, and without secrets, before anything is hashed, compared or embedded.
+"""Memories as received, and the removal of secrets from them before they are hashed, compared or embedded.
 
-Scrubbed is what is said: content, context, the value of a status, the strings of metadata. What names something (ids,
-keys, subjects, tags, namespaces, authors) stays as it is: two names must not become one.
+Only statements are scrubbed: content, context, status value, and strings in metadata. Names stay unchanged (ids, keys,
+subjects, tags, namespaces, authors), because two different names must not become equal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,21 @@ SCRUBBED = ("content", "context", "status_value", "metadata")
 
 @dataclass(frozen=True, kw_only=True)
 class IncomingMemory(StatedMemory):
-    """A memory to store. The caller has checked its form; what depends on the agent is checked as it is drafted.
+    """A memory to store.
+
+    The caller has validated its form; rules that depend on the agent are checked when it is drafted.
 
     Attributes:
-        type: None is the agent's first type.
-        confidence, knowledge_category: None is that of the type, or of the agent.
-        author: who stores it, where that is said.
-        stored_by: who stores it, where nobody else is said to; no part of the request.
-        created_at: Unix milliseconds; None is now.
-        valid_from: Unix milliseconds from which on it is true; None is created_at.
-        vector: only with provider `none`, and demanded there.
-        offset_ms: how long before the end of its request it was said, where created_at says nothing.
-        is_turn: a turn of a conversation: it is stored although another says the same.
-        idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
+        type: None uses the agent's first type.
+        confidence, knowledge_category: None uses the default of the type, or of the agent.
+        author: Author named in the request.
+        stored_by: Authenticated caller, the author if the request names none; not part of the request.
+        created_at: Unix milliseconds; None is the time of storage.
+        valid_from: Unix milliseconds from which the statement is true; None is created_at.
+        vector: Required with provider `none`, and not allowed otherwise.
+        offset_ms: Time before the end of its request at which it was said; used if created_at is None.
+        is_turn: True for a turn of a conversation, which is stored even if another has the same content.
+        idempotency_key: The same key with the same body is the same memory; with another body it is a Conflict.
     """
 
     type: str | None = None
@@ -54,10 +56,10 @@ class IncomingMemory(StatedMemory):
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """A memory without secrets, as `clean` alone makes it.
+    """A memory without secrets. Only `clean` creates instances.
 
     Attributes:
-        warnings: of which kinds some were taken out, and which numbers filters will not find, for the answer.
+        warnings: Messages for the response: kinds of secrets removed, and numbers that filters will not find.
     """
 
     memory: IncomingMemory
@@ -65,15 +67,15 @@ class Clean:
 
 
 async def clean(agent: Agent, memories: Sequence[IncomingMemory]) -> list[Clean]:
-    """Each memory as it may be stored: unchanged where the agent's object says that nothing is scrubbed.
+    """Remove the secrets of each memory, unless the agent's object disables scrubbing.
 
-    All strings of a request are one work, in slices: others have their turn between them.
+    All strings of a request are processed in time slices, so other requests run in between.
     """
     return await in_slices(_all_clean(memories, agent))
 
 
 async def clean_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Metadata as they may be stored."""
+    """Remove the secrets of metadata, unless the agent's object disables scrubbing."""
     return (await in_slices(scrub_object(metadata, agent.secret_rules))).value if agent.secret_rules else metadata
 
 

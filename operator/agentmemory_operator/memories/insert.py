@@ -1,6 +1,6 @@
-"""Insert points, and the first memory of something, whose id says what it is the first of.
+"""Insert points, including those with a derived id that only one of several writers may take.
 
-What became of each memory that was to be stored, and of a request that comes again, is an `Outcome`.
+The result of each memory to store, and of a repeated request, is an `Outcome`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, equals, only
 from agentmemory_operator.memories.rules.record import DUE_KEY, TOMBSTONE_KEY, MemoryRecord, Payload
 
-# What the engine answers because of a point, or of how many there are: fewer of them may pass.
+# Status codes caused by a point, or by the number of points: a smaller request may succeed.
 _ABOUT_POINTS = frozenset({400, 413, 422})
 
 Event = Literal["ADD", "SUPERSEDE", "CORROBORATE", "NONE"]
@@ -24,13 +24,13 @@ Event = Literal["ADD", "SUPERSEDE", "CORROBORATE", "NONE"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMemory:
-    """A memory that is durable now.
+    """A memory that is durably stored.
 
     Attributes:
-        event: NONE: it was there already, or another item of the same request says the same. CORROBORATE: it was there
-            already, and another author says so too.
-        recorded: false where an event left nothing new behind.
-        update_count: how many versions came before it.
+        event: NONE: it was already stored, or another item of the request has the same content. CORROBORATE: it was
+            already stored, by another author.
+        recorded: False if the request wrote nothing for it.
+        update_count: Number of earlier versions.
     """
 
     id: str
@@ -45,18 +45,18 @@ Outcome = StoredMemory | AgentMemoryError
 
 
 def stored_of(memory_id: str, supersedes: str | None = None, *, update_count: int = 0) -> StoredMemory:
-    """That a memory of its own was stored."""
+    """Return the outcome of a newly stored memory: SUPERSEDE if it has a predecessor, else ADD."""
     event: Event = "SUPERSEDE" if supersedes else "ADD"
     return StoredMemory(id=memory_id, event=event, supersedes=supersedes, update_count=update_count)
 
 
 def repeated(outcome: Outcome) -> Outcome:
-    """The outcome of an item that says what another said."""
+    """Return the outcome of an item with the same content as an earlier item of the request."""
     return replace(outcome, event="NONE", recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
 def other_request(row: Payload | None, record: MemoryRecord) -> Conflict | None:
-    """Why a record is not the one that was stored under its key."""
+    """Return the conflict if another request used the idempotency key, or its memory was deleted; None if neither."""
     if row is None or record.request_hash is None:
         return None
     if TOMBSTONE_KEY in row:
@@ -69,7 +69,7 @@ def other_request(row: Payload | None, record: MemoryRecord) -> Conflict | None:
 
 
 async def put(agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool = False) -> dict[str, StoreRejected]:
-    """Write drafts in one request; where the engine refuses some, without them. Return those by id."""
+    """Write drafts in one request. If the engine rejects it, halve it to isolate bad drafts; return those by id."""
     if not drafts:
         return {}
     points = [draft.point(agent) for draft in drafts]
@@ -89,44 +89,45 @@ async def put(agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool 
 
 
 async def claim(agent: Agent, draft: MemoryDraft) -> Payload:
-    """Write a first memory where nothing lies under its id, or only a tombstone; return what lies there then.
+    """Insert a memory under its derived id, or replace a tombstone without successor; return the stored row.
 
-    Several writers claim one id: `is_of` tells whose memory it is.
+    Several writers may claim an id at once: `is_of` returns whether this one succeeded.
 
     Raises:
-        Conflict: the same request stored it before, and it was deleted.
+        Conflict: If the same request stored the memory before and it was deleted.
     """
     memory_id = draft.record.id
     await agent.store.upsert(agent.alias, [draft.point(agent)], insert_only=True, strong=True)
     with midway():
-        row = await _there(agent, memory_id)
+        row = await _read_stored(agent, memory_id)
         if TOMBSTONE_KEY not in row or row.get("supersededById"):
             return row
         if row.get("requestId") == draft.record.request_id and (conflict := other_request(row, draft.record)):
             raise conflict
         if row.get(DUE_KEY):
-            # The texts that hold the words of what was deleted would not be known from those of the new one.
+            # Update the keyword texts that include the deleted words first: the new point lacks the marks that find
+            # them.
             await session_keywords.settle(agent, [memory_id])
-            row = await _there(agent, memory_id)
+            row = await _read_stored(agent, memory_id)
         newer = replace(draft, record=replace(draft.record, rev=row["rev"] + 1))
         unchanged = only(memory_id, equals("rev", row["rev"]), NOT_SUPERSEDED)
         await replace_row(agent, newer.point(agent), unchanged, replaced=row)
-        return await _there(agent, memory_id)
+        return await _read_stored(agent, memory_id)
 
 
 def is_of(draft: MemoryDraft, row: Payload) -> bool:
-    """Whether a row is what this write made."""
+    """Return whether a row was written by this draft's request and is not deleted."""
     return TOMBSTONE_KEY not in row and row.get("requestId") == draft.record.request_id
 
 
 def with_id(draft: MemoryDraft, memory_id: str) -> MemoryDraft:
-    """The draft as a first memory of its own."""
+    """Return the draft under another id, without a predecessor."""
     return replace(draft, record=replace(draft.record, id=memory_id, supersedes_id=None, pending=False))
 
 
-async def _there(agent: Agent, memory_id: str) -> Payload:
+async def _read_stored(agent: Agent, memory_id: str) -> Payload:
     row = await read_row(agent, memory_id)
     if row is None:
-        # Removed between two calls: whoever did that removed all of the user's.
+        # Removed between two calls, with all data of the user: return a superseded tombstone, which matches no draft.
         return {"id": memory_id, "rev": 0, TOMBSTONE_KEY: 0, "supersededById": memory_id}
     return row

@@ -1,4 +1,4 @@
-"""One PUT of an item on its way into the engine: what it says, and the point that it makes of what lay there."""
+"""One PUT of an item: its new content, and the point that it writes over the stored one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,23 +40,24 @@ from agentmemory_operator.memories.rules.record import (
 from agentmemory_operator.memories.zoned import has_vector, whole
 from agentmemory_operator.ports.base import Json, Vector
 
-_SAID_BY = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})
+_AUTHOR_KEYS = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})
 
 Outcome = Literal["created", "replaced", "repeated"]
-"""Of a PUT; repeated is one that its idempotency key shows to have been done before."""
+"""Result of a PUT. "repeated": its idempotency key shows that it was already done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemContent:
-    """What an item is to hold; what lies there is replaced by it as a whole.
+    """New content of an item, which replaces the stored content completely.
 
     Attributes:
-        author: who puts it; no part of the body.
+        author: Caller that sends the PUT; not part of the body.
         importance: 0..1.
         expires_at: Unix milliseconds.
-        parent_id: a memory of the same user; None leaves an item that is there below the one that it is below.
-        vector: only with provider `none`, and demanded there.
-        idempotency_key: the same key and body again is the same write; another body is a Conflict.
+        parent_id: Id of a memory of the same user. None keeps the parent of an existing item; any other value must
+            equal it.
+        vector: Required with provider `none`, and not allowed otherwise.
+        idempotency_key: The same key with the same body is the same write; with another body it is a Conflict.
     """
 
     content: str
@@ -71,10 +72,10 @@ class ItemContent:
     idempotency_key: str | None = None
 
     def mark(self, secret: str) -> str | None:
-        """What tells a request with an idempotency key from every other one, and its body from another.
+        """Return the mark of the idempotency key and the body; None without a key.
 
         Args:
-            secret: of an item with a zone: nobody without it can try which body has this mark.
+            secret: Secret of the item's zone. Without it, no one can test whether a guessed body has this mark.
         """
         if self.idempotency_key is None:
             return None
@@ -84,17 +85,17 @@ class ItemContent:
 
 
 async def cleaned(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
-    """The item without secrets, and of which kinds some were taken out."""
-    said = IncomingMemory(user_id="", content=item.content, metadata=item.metadata)
-    [one] = await clean(agent, [said])
-    return replace(item, content=one.memory.content, metadata=one.memory.metadata), one.warnings
+    """Return the item without secrets, and the warnings of `clean`."""
+    memory = IncomingMemory(user_id="", content=item.content, metadata=item.metadata)
+    [result] = await clean(agent, [memory])
+    return replace(item, content=result.memory.content, metadata=result.memory.metadata), result.warnings
 
 
 class ItemWrite:
-    """A PUT that waits; its content is embedded once, and only if it is not there already.
+    """A waiting PUT. Its content is embedded at most once, and only if it differs from the stored content.
 
     Attributes:
-        mark: of a request with an idempotency key.
+        mark: Mark of the idempotency key; None without one.
         outcome: None until it is decided.
     """
 
@@ -108,17 +109,17 @@ class ItemWrite:
         self._vector: Vector | None = None
 
     async def write(self, row: Payload | None, now_ms: int, kept: Payload, *, count: int) -> None:
-        """Write the item, if the point still is as it was read.
+        """Write the item if the stored point is still `row`. Read the point to learn the outcome.
 
         Args:
-            kept: what else the point is to bear: marks, and earlier versions.
-            count: of the writes that this is the last of; each raises `rev`.
+            kept: Further payload: marks, and earlier versions.
+            count: Number of merged writes of which this is the last; each raises `rev` by 1.
         """
         store, alias = self._agent.store, self._agent.alias
         changes = self._changes(row, now_ms, count=count) | kept
         if row is None:
             await store.upsert(alias, [await self._point(row, changes)], insert_only=True, strong=True)
-        elif self._says_the_same(row, now_ms):
+        elif self._has_same_content(row, now_ms):
             await store.set_payload(
                 alias, whole(row, changes | self._logged()), unchanged(row, NOT_DELETED), strong=True
             )
@@ -127,25 +128,25 @@ class ItemWrite:
             await replace_row(self._agent, point, unchanged(row), replaced=row)
 
     def replaces(self, row: Payload | None, now_ms: int) -> bool:
-        """Whether what lies there is an item that answers."""
+        """Return whether the stored point is a live item."""
         return row is not None and is_live(row, self._agent.settings.ranking.endings, now_ms)
 
-    def _says_the_same(self, row: Payload, now_ms: int) -> bool:
+    def _has_same_content(self, row: Payload, now_ms: int) -> bool:
         is_same = row.get("content") == self._item.content and not self._agent.takes_vectors
         return is_same and self.replaces(row, now_ms)
 
     def refusal(self, row: Payload | None, now_ms: int) -> Conflict | None:
-        """The reason why the item cannot replace the stored one: that is immutable, or has another parent.
+        """Return the error if the stored item is immutable or has another parent; None if it can be replaced.
 
-        The place in a hierarchy stays, so that no circle is made.
+        The parent cannot change, so that no cycle arises.
         """
-        wanted = self._item.parent_id
+        parent_id = self._item.parent_id
         if row is None or not self.replaces(row, now_ms):
             return None
         if is_immutable(self._agent, row):
             rule = f"items of type {row['type']!r} are immutable (types[].immutable)"
             return Conflict(f"key: the item under {self._address.key!r} cannot be replaced: {rule}: use another key")
-        if wanted is None or row.get("parentId") == wanted:
+        if parent_id is None or row.get("parentId") == parent_id:
             return None
         return Conflict(
             f"parent_id: the item under key {self._address.key!r} has another parent or none, which cannot be changed:"
@@ -153,7 +154,7 @@ class ItemWrite:
         )
 
     def says(self, now_ms: int) -> Payload:
-        """What the point says once it is written; None takes away what it said."""
+        """Return the payload of the new content; a None value deletes a stored key."""
         item = self._item
         named = entities_of(
             self._agent,
@@ -192,13 +193,13 @@ class ItemWrite:
         return point | {"payload": point["payload"] | self._logged()}
 
     def _logged(self) -> Payload:
-        """Its place in the change log: when it is written, not when it was sent."""
+        """Return the position in the change log: the time of the write, not that of the request."""
         return {LOGGED_KEY: self._agent.clock.now_ms()}
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
-        """What else the point carries: what it did, but for who said that, or what a new one begins with."""
+        """Return the rest of the payload: that of the stored item, without its author, or that of a new item."""
         if row is not None and self.replaces(row, now_ms):
-            return {key: value for key, value in row.items() if key not in _SAID_BY}
+            return {key: value for key, value in row.items() if key not in _AUTHOR_KEYS}
         address, agent = self._address, self._agent
         record = MemoryRecord(
             id=address.id_in(self._scope),
@@ -225,12 +226,12 @@ class ItemWrite:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What becomes of PUTs that wait for the same key, done one after the other with nothing in between.
+    """Decision about all waiting PUTs of one key, as if they were done one after the other without interruption.
 
     Attributes:
-        row: what lies there.
-        taking: those that take effect; only the last is seen.
-        outcomes: of each, once that is done.
+        row: Stored payload; None if there is none.
+        taking: Writes that take effect; only the content of the last becomes visible.
+        outcomes: Outcome of each write, valid once the last is written.
     """
 
     row: Payload | None
@@ -238,7 +239,7 @@ class Turn:
     outcomes: tuple[tuple[ItemWrite, Outcome | AgentMemoryError], ...]
 
     async def write(self, now_ms: int, *, mark: str, keep_versions: int) -> None:
-        """Write the last, if the point still is as it was read."""
+        """Write the last PUT if the stored point is still `row`. Read the point to learn the outcome."""
         last = self.taking[-1]
         row = self.row if self.row and last.replaces(self.row, now_ms) else None
         versions = versions_after(row, [write.says(now_ms) for write in self.taking], keep=keep_versions)
@@ -247,38 +248,38 @@ class Turn:
         await last.write(self.row, now_ms, marks | versions, count=len(self.taking))
 
     def settle(self) -> None:
-        """Tell each what became of it."""
+        """Set the outcome of each write."""
         for write, outcome in self.outcomes:
             write.outcome = outcome
 
 
 def turn_of(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int) -> Turn:
-    """What becomes of PUTs on what lies there."""
-    seen, taking, outcomes = marks_of(row, REQUEST_MARKS_KEY), list[ItemWrite](), []
+    """Decide the outcomes of PUTs on the stored item."""
+    request_marks, taking, outcomes = marks_of(row, REQUEST_MARKS_KEY), list[ItemWrite](), []
     for write in writes:
-        outcome = _earlier(write, seen) or write.refusal(row, now_ms)
+        outcome = _earlier(write, request_marks) or write.refusal(row, now_ms)
         if outcome is None:
             outcome = "replaced" if taking or write.replaces(row, now_ms) else "created"
             taking.append(write)
-            seen.extend([write.mark] if write.mark else [])
+            request_marks.extend([write.mark] if write.mark else [])
         outcomes.append((write, outcome))
     return Turn(row, tuple(taking), tuple(outcomes))
 
 
 def unchanged(row: Mapping[str, Any], *conditions: Json) -> Json:
-    """The filter of a point that still is as it was read."""
+    """Return the filter for a point that is unchanged since it was read."""
     return only(row["id"], equals("rev", row["rev"]), *conditions)
 
 
-def _earlier(write: ItemWrite, seen: Sequence[str]) -> Outcome | AgentMemoryError | None:
-    """What an earlier request with the same idempotency key makes of a write."""
+def _earlier(write: ItemWrite, request_marks: Sequence[str]) -> Outcome | AgentMemoryError | None:
+    """Return the outcome if an earlier request had the same idempotency key; None otherwise."""
     if write.mark is None:
         return None
     key = write.mark.partition(":")[0]
-    # Of what was deleted since, the body is not known any more.
-    if write.mark in seen or f"{key}:" in seen:
+    # A tombstone keeps only the key: the body of a deleted item is unknown.
+    if write.mark in request_marks or f"{key}:" in request_marks:
         return "repeated"
-    if any(mark.partition(":")[0] == key for mark in seen):
+    if any(mark.partition(":")[0] == key for mark in request_marks):
         return Conflict("Idempotency-Key: already used with another body; send a new key")
     return None
 

@@ -1,12 +1,17 @@
-"""Keep items: one point under each key of a namespace, of which the last write wins.
+"""Items: one point under each key of a namespace; the last write wins.
 
-A write reads the point, writes it on condition that its `rev` is still the one that was read, and reads back. The
-engine can not tell whether a conditional write took effect; so each leaves a mark, and the point keeps the last 16. A
-mark that is there means that the write took effect, whatever came after; without it the write begins anew on what is
-there now. So every write takes effect once, after those that it has seen, and none replaces a later one.
+A write
+1. reads the point,
+2. writes it by compare-and-set on `rev`, with a mark; the point keeps the last 16 marks,
+3. reads it again. The engine does not report whether a conditional write took effect; the mark does, even if later
+   writes followed.
+4. Without the mark, it starts again with the row just read. If marks may have been dropped, the outcome is unknown.
 
-Writers of one process take turns, because those of one key would mostly make each other begin anew; and whoever has the
-turn takes those along that wait: they are done one after the other, and only the last has to be written.
+Invariant: a write takes effect at most once, after those that it has read, and overwrites no later one. A write without
+an error took effect exactly once.
+
+Writers of one process take a lock per key, because they would otherwise mostly force each other to retry. The holder of
+the lock executes all waiting writes of the key in order, and only has to send the last one.
 """
 
 import asyncio
@@ -56,19 +61,19 @@ from agentmemory_operator.memories.zoned import id_scope, known_id_scope, vector
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.runtime.tasks import side_by_side
 
-# Only writers of other processes make an attempt fail; each failure means that one of them got on.
+# An attempt fails only if a writer of another process changed the same item, so the writers together make progress.
 MAX_ATTEMPTS = 100
-# Of a batch: each takes three calls of the engine.
+# Concurrent items of a batch; each needs three calls of the engine.
 PUT_AT_ONCE = 8
 PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """An item that is durable now.
+    """An item that is durably stored.
 
     Attributes:
-        warnings: what was taken out of it.
+        warnings: Messages about secrets that were removed from it.
     """
 
     memory_id: str
@@ -82,7 +87,7 @@ PlacedItem = tuple[Address, ItemContent]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """One page of keys, by name; `next_cursor` is None on the last."""
+    """One page of keys, each page sorted by name. `next_cursor` is None on the last page."""
 
     keys: tuple[str, ...]
     next_cursor: str | None
@@ -90,42 +95,42 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCount:
-    """A namespace and how many items lie in it."""
+    """A namespace and its number of items."""
 
     namespace: tuple[str, ...]
     items: int
 
 
 Write = Callable[[Payload | None, str], Awaitable[bool]]
-"""Writes, with a mark, to a point on condition that it still is as it was read, None where there was none; returns
-whether there is anything to write."""
+"""Writes to a point, with a mark, if the point is still the given row (None: no point). Returns False if there is
+nothing to write."""
 
 Read = Callable[[Agent, str], Awaitable[Payload | None]]
 
 
 class Items:
-    """The items of an agent; every method may run on several replicas at once."""
+    """Items of agents. Several replicas may call every method at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._waiting: dict[str, list[ItemWrite]] = {}
 
     def new_key(self, idempotency_key: str | None) -> str:
-        """A key for an item that was given none: the same for the same idempotency key."""
+        """Return a key for an item without one; the same for the same idempotency key."""
         return keyed_id("", "item", idempotency_key) if idempotency_key else str(uuid4())
 
     async def put(self, agent: Agent, address: Address, item: ItemContent) -> Put:
-        """Write an item in the place of what lies under its key.
+        """Write an item, replacing the one under its key.
 
         Raises:
-            RequestInvalid: the content is too long, the vector does not fit, or the agent does not take the zone.
-            KeysUnavailable: the key of the zone cannot be had now.
-            NotFound: the user has no such parent.
-            Conflict: the idempotency key came with another body, or the stored item has another parent, or is of an
+            RequestInvalid: If the content is too long, the vector does not fit, or the agent does not have the zone.
+            KeysUnavailable: If the key of the zone is unavailable.
+            NotFound: If the user has no such parent.
+            Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
                 immutable type.
-            EmbedderUnavailable, StoreUnavailable: nothing was written.
-            OutcomeUnknown: it may have been written.
+            EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+            OutcomeUnknown: If it may have been written. Read before retrying.
         """
         limit = agent.settings.max_content_tokens or TOKENS_MAX
         errors = [*check_content(item.content, limit), *vector_errors(agent, item.vector, address.zone)]
@@ -142,12 +147,12 @@ class Items:
         return Put(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
 
     async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[Put | AgentMemoryError]:
-        """Put each item; one result an item, in order: put, or the error that kept this one out.
+        """Write each item; return one result per item, in order: the stored item, or its error.
 
-        Items of one address are put one after the other. Contents of several items are embedded in one call.
+        Items of one address are written one after the other. The contents of several items are embedded in one call.
 
         Raises:
-            TransientError: no item was written, and all may be if they are put again.
+            TransientError: If no item was written and a retry may succeed for all.
         """
         groups: dict[Address, list[int]] = {}
         for place, (address, _) in enumerate(items):
@@ -159,10 +164,10 @@ class Items:
 
         done = await side_by_side(map(put_in_order, groups.values()), at_once=PUT_AT_ONCE)
         outcomes = dict(chain.from_iterable(done))
-        unwritten = [one for one in outcomes.values() if _is_unwritten(one)]
+        unwritten = [outcome for outcome in outcomes.values() if _is_unwritten(outcome)]
         if len(unwritten) == len(outcomes):
-            # Where the agent's collection was replaced, the caller opens the agent again.
-            raise next((one for one in unwritten if isinstance(one, CollectionMoved)), unwritten[0])
+            # CollectionMoved takes precedence: the caller then opens the agent again.
+            raise next((outcome for outcome in unwritten if isinstance(outcome, CollectionMoved)), unwritten[0])
         return [outcomes[place] for place in range(len(items))]
 
     async def _put_or_refuse(self, agent: Agent, address: Address, item: ItemContent) -> Put | AgentMemoryError:
@@ -172,60 +177,60 @@ class Items:
             return error
 
     async def get(self, agent: Agent, address: Address) -> MemoryRecord:
-        """An item.
+        """Read an item.
 
         Raises:
-            NotFound: there is none, or it is expired.
+            NotFound: If it does not exist or has expired.
         """
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
-            raise _not_there(address)
+            raise _not_found(address)
         return record_of(row | {NUMBER_KEY: number_of(row)})
 
     async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
-        """What puts have replaced of an item, newest first, as far as it is kept.
+        """Return the earlier versions of an item, newest first, as many as are kept.
 
         Raises:
-            NotFound: there is no such item, or it is expired.
+            NotFound: If the item does not exist or has expired.
         """
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
-            raise _not_there(address)
+            raise _not_found(address)
         return versions_of(row, keep=agent.settings.keep_versions)
 
     async def delete(self, agent: Agent, address: Address, *, is_admin: bool = False) -> None:
         """Delete an item.
 
         Args:
-            is_admin: Items of immutable types may be deleted too.
+            is_admin: True if items of immutable types may be deleted.
 
         Raises:
-            NotFound: there is none, or it is expired.
-            Forbidden: Its type is immutable, and only administrators may delete it.
-            StoreUnavailable: it was not deleted.
-            OutcomeUnknown: it may have been deleted.
+            NotFound: If it does not exist or has expired.
+            Forbidden: If its type is immutable and `is_admin` is false.
+            StoreUnavailable: If it was not deleted. Retry.
+            OutcomeUnknown: If it may have been deleted.
         """
 
         async def bury(row: Payload | None, mark: str) -> bool:
             now_ms = self._clock.now_ms()
             if row is None or not is_live(row, agent.settings.ranking.endings, now_ms):
-                raise _not_there(address)
+                raise _not_found(address)
             check_deletable(agent, row, is_admin=is_admin)
             await entomb(agent, [grave_of(row, buried(row, mark, now_ms))])
             return True
 
         memory_id = await _id_of(agent, address)
-        async with self._turn(memory_id):
+        async with self._lock(memory_id):
             await self._change(agent, memory_id, bury, read=_read_emptied)
         agent.sizes.forget(address.user_id)
 
     async def keys(
         self, agent: Agent, user_id: str, *, namespace: tuple[str, ...], limit: int, cursor: str | None = None
     ) -> Keys:
-        """A page of the keys of exactly one namespace.
+        """Return a page of the keys of exactly one namespace.
 
         Raises:
-            RequestInvalid: the cursor is not one of ours.
+            RequestInvalid: If the cursor is malformed.
         """
         if cursor is not None and not is_id(cursor):
             raise RequestInvalid([FieldError("cursor", f"{cursor!r} is not a next_cursor of a list of keys")])
@@ -235,12 +240,12 @@ class Items:
         }
         body |= {"with_payload": ["key"], "with_vector": False} | ({"offset": cursor} if cursor else {})
         points, following = await read_memories(agent, body)
-        # What is locked does not tell its key.
+        # A locked item has no readable key.
         keys = (point["payload"].get("key") for point in points)
         return Keys(tuple(sorted(key for key in keys if key is not None)), following)
 
     async def namespaces(self, agent: Agent, user_id: str, *, prefix: tuple[str, ...]) -> list[NamespaceCount]:
-        """The namespaces of a user's items that begin with a prefix, by name."""
+        """Return the namespaces with this prefix that contain items of a user, sorted."""
         body: Json = {
             "filter": items_below(user_id, prefix, self._clock.now_ms(), agent.settings.ranking.endings),
             "limit": PAGE,
@@ -252,31 +257,31 @@ class Items:
         return [NamespaceCount(namespace, sizes[namespace]) for namespace in sorted(sizes)]
 
     async def _wait_for(self, agent: Agent, memory_id: str, write: ItemWrite) -> Outcome:
-        """Wait for the turn of a write, or until whoever had one took it along."""
+        """Wait until the write is executed: by this call once it has the lock, or by an earlier holder."""
         self._waiting.setdefault(memory_id, []).append(write)
-        async with self._turn(memory_id):
+        async with self._lock(memory_id):
             if write.outcome is None:
                 writes = self._waiting.pop(memory_id, [])
-                # It is not among them where whoever took it along was cancelled.
-                await self._carry_out(agent, memory_id, writes if write in writes else [*writes, write])
+                # It is missing if an earlier holder took it and was cancelled.
+                await self._execute(agent, memory_id, writes if write in writes else [*writes, write])
         if isinstance(write.outcome, AgentMemoryError):
             raise write.outcome
         assert write.outcome is not None
         return write.outcome
 
-    async def _carry_out(self, agent: Agent, memory_id: str, writes: Sequence[ItemWrite]) -> None:
+    async def _execute(self, agent: Agent, memory_id: str, writes: Sequence[ItemWrite]) -> None:
         try:
             await self._put_all(agent, memory_id, writes)
         except RequestInvalid as error:
-            # The embedder refuses the content of one.
+            # The embedder rejected one of the contents: execute the writes one by one.
             if len(writes) == 1:
                 writes[0].outcome = error
                 return
-            for write in writes:
-                await self._carry_out(agent, memory_id, [write])
+            for each_write in writes:
+                await self._execute(agent, memory_id, [each_write])
         except AgentMemoryError as error:
-            for write in writes:
-                write.outcome = error
+            for each_write in writes:
+                each_write.outcome = error
 
     async def _put_all(self, agent: Agent, memory_id: str, writes: Sequence[ItemWrite]) -> None:
         turn: Turn | None = None
@@ -293,10 +298,14 @@ class Items:
             turn.settle()
 
     async def _change(self, agent: Agent, memory_id: str, write: Write, *, read: Read = read_row) -> None:
-        """Write until the point bears the mark of the write.
+        """Write until the point has the mark of the write, or `write` returns False.
 
         Args:
-            read: how it is read afterwards.
+            read: Reads the point after the write.
+
+        Raises:
+            OutcomeUnknown: If so many writes followed that the mark may have been dropped.
+            StoreUnavailable: If writers of other processes changed the point in every attempt.
         """
         mark = secrets.token_hex(8)
         row = await read_row(agent, memory_id)
@@ -312,19 +321,19 @@ class Items:
             row = after
         raise StoreUnavailable("this key is being written concurrently: retry")
 
-    def _turn(self, memory_id: str) -> asyncio.Lock:
-        return self._turns.setdefault(memory_id, asyncio.Lock())
+    def _lock(self, memory_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(memory_id, asyncio.Lock())
 
 
 def _is_unwritten(outcome: Put | AgentMemoryError) -> TypeGuard[TransientError]:
-    """Whether an item was not written, and may be if it is put again."""
+    """Return whether an item was not written and a retry may succeed."""
     return isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
 
 
 async def _id_of(agent: Agent, address: Address) -> str:
     scope = await known_id_scope(agent, address.zone, address.user_id)
     if scope is None:
-        raise _not_there(address)
+        raise _not_found(address)
     return address.id_in(scope)
 
 
@@ -332,5 +341,5 @@ async def _read_emptied(agent: Agent, memory_id: str) -> Payload | None:
     return (await read_emptied(agent, [memory_id])).get(memory_id)
 
 
-def _not_there(address: Address) -> NotFound:
+def _not_found(address: Address) -> NotFound:
     return NotFound(f"this user has no item {address.key!r} in the namespace {'/'.join(address.namespace)}")

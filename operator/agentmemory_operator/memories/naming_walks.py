@@ -1,7 +1,8 @@
-"""Finds names in what is stored, and walks through the memories that were stored before their agent had entities.
+"""Extract the names in memories, also in those stored before their agent had entities.
 
-Each process walks once through each agent's memories, and again where the object's entities or its collection changed.
-Several may do so at once, and any may be killed: a memory is written if nobody else has written it meanwhile.
+Each process walks once through each agent's memories, and again if the entity settings or the collection changed.
+Several processes may do so at once, and a killed one starts over: a memory is written only if it is unchanged since it
+was read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,20 +22,20 @@ from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, is_locked
 
 PAGE = 100
-# So that other agents are swept too.
+# Maximum number of pages per sweep; then the next agent is swept.
 PAGES_A_SWEEP = 20
-MOST_WALKS = 10_000
+MAX_WALKS = 10_000
 
 _READ = ("userId", "author", "content", "rev", ZONE_KEY, SEALED_KEY, TOMBSTONE_KEY)
 
 
 @dataclass(slots=True)
 class _NamingWalk:
-    """How far this process is with an agent.
+    """Progress of this process with an agent.
 
     Attributes:
-        detection: see `EntitySettings`.
-        offset: where the next page begins, None at the first.
+        detection: See `EntitySettings`; another value restarts the walk.
+        offset: Start of the next page; None at the first.
     """
 
     detection: object
@@ -44,16 +45,17 @@ class _NamingWalk:
 
 
 class NamingWalks:
-    """The walks of one process. Where all was read once, none reads anything."""
+    """Walks of one process. An agent that is walked through costs no further reads."""
 
     def __init__(self) -> None:
-        self._walks: FIFOCache[str, _NamingWalk] = FIFOCache(MOST_WALKS)
+        self._walks: FIFOCache[str, _NamingWalk] = FIFOCache(MAX_WALKS)
 
     async def go_on(self, agent: Agent) -> int:
-        """Find names in some memories; return in how many some were found.
+        """Extract names from the next pages of memories; return the number of memories that got names.
 
         Raises:
-            StoreUnavailable, OutcomeUnknown: the next call goes on.
+            StoreUnavailable, OutcomeUnknown: If Qdrant failed. The next call continues; it skips a page whose write
+                failed.
         """
         settings = agent.settings.entities
         if settings is None or agent.entity_lists is None:
@@ -77,7 +79,7 @@ async def _some(agent: Agent, walk: _NamingWalk) -> int:
 
 
 async def _unnamed(agent: Agent, offset: Any) -> tuple[list[str], Any]:
-    """The memories of a page that name nothing, and where the next page begins."""
+    """Return the ids of a page's memories without names, and the offset of the next page."""
     must: list[Condition] = [NOT_DELETED, *([UNSEALED] if agent.settings.zones else [])]
     body: Json = {
         "filter": {"must": must},
@@ -101,7 +103,7 @@ async def _name(agent: Agent, ids: Sequence[str]) -> int:
 
 
 def _is_ours(row: Payload) -> bool:
-    """Whether one of our writers wrote it, and it is a memory still."""
+    """Return whether a row has our format and is not a tombstone."""
     return TOMBSTONE_KEY not in row and isinstance(row.get("rev"), int) and isinstance(row.get("userId"), str)
 
 
@@ -114,14 +116,14 @@ def _write(agent: Agent, row: Payload, named: list[dict[str, str]]) -> Json:
 def entities_of(
     agent: Agent, content: str, *, user_id: str, author: str | None, zone: str | None
 ) -> tuple[Entity, ...]:
-    """What a memory names; nothing where its agent has no entities, or it has a zone."""
+    """Return the names that a text mentions; empty if its agent has no entities, or it has a zone."""
     if agent.entity_lists is None or zone is not None:
         return ()
     return extract(content, agent.entity_lists, user_id=user_id, author=author)
 
 
 def entities_in(agent: Agent, row: Mapping[str, Any]) -> list[dict[str, str]] | None:
-    """What a row names, as it lies on the point; None is nothing."""
+    """Return the names that a row mentions, as stored on the point; None if there are none."""
     if is_locked(row) or not isinstance(row.get("content"), str):
         return None
     author, zone = row.get("author"), row.get(ZONE_KEY)

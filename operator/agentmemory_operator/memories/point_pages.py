@@ -1,4 +1,4 @@
-"""Rows of an agent: the payloads of its points, tombstones and pending ones included, read and changed one by one."""
+"""Read and change rows: the payloads of an agent's points, including tombstones and pending ones."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -18,12 +18,12 @@ from agentmemory_operator.ports.base import Json
 
 T = TypeVar("T")
 
-# Each attempt but the first means that somebody deleted one of a page's memories between two moments of one call.
+# Each further attempt means that a memory was deleted while a call read its page.
 MAX_ATTEMPTS = 10
 
 
 async def read_row(agent: Agent, memory_id: str) -> Payload | None:
-    """A point's payload; None when there is no such point."""
+    """Return a point's payload, or None if it does not exist."""
     points = await agent.store.retrieve(agent.alias, [memory_id])
     payload: Payload | None = points[0]["payload"] if points else None
     return payload
@@ -32,10 +32,10 @@ async def read_row(agent: Agent, memory_id: str) -> Payload | None:
 async def change_row(
     agent: Agent, row: Mapping[str, Any], changes: Mapping[str, Any], *conditions: Condition, now_ms: int
 ) -> None:
-    """Change a row if it still is as it was read, and the conditions hold; the caller reads back.
+    """Merge changes into a row if its `rev` is as read and the conditions hold. Read the row to learn the outcome.
 
     Raises:
-        KeysUnavailable: what would change is sealed, and the row is locked.
+        KeysUnavailable: If a changed key is encrypted and the row is locked.
     """
     payload = {**whole(row, dict(changes)), "rev": row["rev"] + 1, "updatedAt": now_ms}
     unchanged = only(row["id"], equals("rev", row["rev"]), *conditions)
@@ -43,35 +43,35 @@ async def change_row(
 
 
 def upsert_where(point: Json, unchanged: Filter) -> Json:
-    """The operation that puts a point in the place of what lies there, if that is as it was read.
+    """Return the operation that replaces a point if it matches `unchanged`.
 
-    Vectors of the collection that the point leaves out have to be deleted in the same batch: `replacing` does so for
-    a living point, `tombstone_writes.emptying` for a tombstone.
+    The same batch must delete the vectors that the new point omits: `replacing` does so for live points,
+    `tombstone_writes.emptying` for tombstones.
     """
     return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}
 
 
 def replacing(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload | None = None) -> list[Json]:
-    """The operations that put a living point in the place of what lies there, if that is as it was read.
+    """Return the operations that replace a stored point by a live one, if it matches `unchanged`.
 
-    What the new one leaves out of the collection's vectors is deleted by name before: Qdrant 1.18 keeps it where a
-    snapshot is being made. That what lies there loses it first does no harm: nobody searches for it.
+    Vectors that the new point omits are deleted by name first: Qdrant 1.18 keeps them while a snapshot is created. The
+    stored point may lose them without the upsert; this is harmless, because searches do not find it.
 
     Args:
-        replaced: What lies there. If that is the tombstone of an erasure, its trace is kept in a point of its own: by
-            it a restored copy loses what was erased under this id.
+        replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point keeps its
+            id, so that restored copies erase that memory again.
     """
     if replaced and ERASURE_KEY in replaced:
         trace = erasure_trace(
             replaced["id"], replaced[ERASURE_KEY], replaced[TOMBSTONE_KEY], now_ms=agent.clock.now_ms()
         )
-        kept = {
+        trace_upsert = {
             "upsert": {"points": [{"id": trace["id"], "vector": {}, "payload": trace}], "update_mode": "insert_only"}
         }
-        # Later than the erasure, whatever the clocks: so the trace never names the new memory.
+        # Later than the erasure, despite clock drift, so the trace never covers the new memory.
         stored = max(point["payload"][STORED_KEY], replaced[TOMBSTONE_KEY] + 1)
         later = point | {"payload": point["payload"] | {STORED_KEY: stored}}
-        return [kept, *replacing(agent, later, unchanged)]
+        return [trace_upsert, *replacing(agent, later, unchanged)]
     vector = point["vector"]
     left_out = [name for name in agent.vectors if name not in (vector if isinstance(vector, dict) else ("",))]
     upsert = upsert_where(point, unchanged)
@@ -79,14 +79,14 @@ def replacing(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload
 
 
 async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload) -> None:
-    """Put a living point in the place of a row, if that is as it was read; the caller reads back."""
+    """Replace a row by a live point, if it matches `unchanged`. Read the row to learn the outcome."""
     await agent.store.batch(agent.alias, replacing(agent, point, unchanged, replaced=replaced), strong=True)
 
 
 async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
-    """Yield the points of a scroll, page by page, none larger than the engine's strict mode allows."""
-    most = agent.settings.ranking.max_query_limit
-    page = body | ({"limit": min(body["limit"], most)} if most else {})
+    """Yield the points of a scroll, page by page. The page size respects the limit of the engine's strict mode."""
+    max_limit = agent.settings.ranking.max_query_limit
+    page = body | ({"limit": min(body["limit"], max_limit)} if max_limit else {})
     while True:
         points, following = await agent.store.scroll(agent.alias, page)
         yield points
@@ -96,24 +96,24 @@ async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
 
 
 async def read_memories(agent: Agent, body: Json) -> tuple[list[Json], Any]:
-    """A page of a scroll whose filter lets no tombstones through, and the next page's offset.
+    """Read one page of a scroll whose filter excludes tombstones; return its points and the offset of the next page.
 
     Raises:
-        StoreUnavailable: as `read_whole`.
+        StoreUnavailable: As in `read_whole`.
     """
     keys = body["with_payload"]
-    asked = body | {"with_payload": [*keys, TOMBSTONE_KEY]} if isinstance(keys, list) else body
-    return await read_whole(lambda: agent.store.scroll(agent.alias, asked), lambda page: page[0])
+    request = body | {"with_payload": [*keys, TOMBSTONE_KEY]} if isinstance(keys, list) else body
+    return await read_whole(lambda: agent.store.scroll(agent.alias, request), lambda page: page[0])
 
 
 async def read_whole(read: Callable[[], Awaitable[T]], points_of: Callable[[T], Sequence[Json]]) -> T:
-    """What is read, without tombstones, which no filter here lets through.
+    """Repeat a read until its result has no tombstones. The filter of the read must exclude them.
 
-    The engine finds the points of a search first and reads their payloads then, with nothing between that keeps others
-    from deleting one; of lists it promises no more.
+    The engine first matches the points of a search and then reads their payloads; a deletion in between shows a
+    tombstone. Its scrolls give no stronger guarantee.
 
     Raises:
-        StoreUnavailable: memories were deleted in between time and again.
+        StoreUnavailable: If memories were deleted during each of 10 attempts.
     """
     for _ in range(MAX_ATTEMPTS):
         found = await read()

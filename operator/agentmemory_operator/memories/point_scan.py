@@ -1,4 +1,4 @@
-"""Walks over the points of collections: page by page, or two collections side by side, stretch by stretch of ids."""
+"""Walk all points of a collection page by page, or two collections in step by ranges of ids."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,19 +12,19 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 
-# Points of a page: who searches meanwhile waits for one.
+# Points per page; concurrent searches wait for one page.
 PAGE = 2_000
 
 
 def page_of(*collections: Collection) -> int:
-    """How many points a call of a walk asks for: no more than the strict mode of a collection allows."""
-    return min([PAGE, *(limit for collection in collections if (limit := _most(collection)))])
+    """Return the page size for a walk over all these collections, at most their strict mode limits."""
+    return min([PAGE, *(limit for collection in collections if (limit := _max_query_limit(collection)))])
 
 
-def _most(collection: Collection) -> int | None:
+def _max_query_limit(collection: Collection) -> int | None:
     limits = dict(collection.strict_mode or ())
-    most = limits.get("max_query_limit") if limits.get("enabled") else None
-    return int(most) if most else None
+    limit = limits.get("max_query_limit") if limits.get("enabled") else None
+    return int(limit) if limit else None
 
 
 async def walk(
@@ -33,7 +33,7 @@ async def walk(
     """Yield all points in the server's order, numbers before UUIDs, page by page.
 
     Args:
-        keys: of the payload, what is wanted.
+        keys: Payload keys to read; none reads no payload.
     """
     body: Json = {"limit": page, "with_payload": list(keys) or False, "with_vector": False}
     body |= {"filter": filter_} if filter_ is not None else {}
@@ -48,15 +48,15 @@ async def walk(
 async def rows_of(
     points: PointStore, collection: str, ids: Iterable[PointId], page: int, *, keys: Sequence[str]
 ) -> Rows:
-    """Those of some points that are there.
+    """Read the payloads of the points that exist, by id.
 
     Args:
-        page: how many a call asks for.
-        keys: of the payload, what is wanted.
+        page: Number of points per call.
+        keys: Payload keys to read.
     """
     rows = Rows()
     for part in chunks_of(sorted(ids, key=str), page):
-        # An adopted collection may have numbers for ids.
+        # An adopted collection may have numeric ids.
         found = await points.retrieve(collection, cast("Sequence[str]", part), keys=keys)
         rows |= {point["id"]: point.get("payload") or {} for point in found}
     return rows
@@ -65,10 +65,10 @@ async def rows_of(
 async def side_by_side(
     points: PointStore, one: str, other: str, page: int, *, keys: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield what two collections have in the same stretch of ids, stretch by stretch; `one` is read first."""
+    """Yield the rows of two collections in the same range of ids, range by range; `one` is read first."""
     left, right = (_Walk(walk(points, name, page, keys=keys)) for name in (one, other))
     while await left.fill() | await right.fill():
-        # A walk at its end bounds nothing.
+        # An exhausted walk sets no bound.
         bound = min(each.bound for each in (left, right) if each.rows)
         yield left.take(bound), right.take(bound)
 
@@ -83,7 +83,7 @@ class _Walk:
         return max(map(_place, self.rows))
 
     async def fill(self) -> bool:
-        """Read on where nothing is left; tell whether there is anything."""
+        """Read the next page if no rows remain; return whether there are rows."""
         while not self.rows:
             page = await anext(self.pages, None)
             if page is None:
@@ -98,31 +98,33 @@ class _Walk:
 
 
 def _place(id_: PointId) -> tuple[bool, int, str]:
-    """Where an id stands in the server's order."""
+    """Return the sort key of an id in the server's order."""
     return (True, 0, id_) if isinstance(id_, str) else (False, id_, "")
 
 
 MOST_DELETED = 10_000
-"""Tombstones that are remembered at once."""
+"""Maximum number of tombstones returned by `deleted_after`."""
 
 _LATEST_MS = 2**43
-"""After the year 2200."""
+"""Upper bound of the binary search, after the year 2200."""
 
 
 async def count_changed(points: PointStore, collection: str, since_ms: int) -> int:
-    """How many points were changed after a moment, deleted ones included."""
+    """Return how many points changed after a time, including tombstones."""
     return await points.count(collection, changed_after(since_ms))
 
 
 async def count_deleted(points: PointStore, collection: str, since_ms: int) -> int:
-    """How many memories were deleted after a moment, of those whose tombstones are there."""
+    """Return how many tombstones of memories deleted after a time are stored."""
     return await points.count(collection, _after(TOMBSTONE_KEY, since_ms))
 
 
 async def newest_change(points: PointStore, collection: str) -> int | None:
-    """The time of the newest change in a collection to the second, Unix milliseconds; None where none has one.
+    """Return the time of the newest change, rounded up to a full second, in Unix milliseconds.
 
-    By halving: no index is needed, and some thirty counts find it.
+    None if no point has one.
+
+    Binary search by counts: about thirty requests, and no index needed.
     """
     if not await count_changed(points, collection, 0):
         return None
@@ -137,10 +139,10 @@ async def newest_change(points: PointStore, collection: str) -> int | None:
 
 
 async def deleted_after(points: PointStore, collection: str, since_ms: int, page: int) -> Rows | None:
-    """The tombstones of what was deleted after a moment, each with that time; None where they are too many.
+    """Return the tombstones written after a time, with that time; None if there are more than `MOST_DELETED`.
 
     Args:
-        page: how many a call asks for.
+        page: Number of points per call.
     """
     found = Rows()
     async for rows in walk(points, collection, page, keys=[TOMBSTONE_KEY], filter_=_after(TOMBSTONE_KEY, since_ms)):
@@ -151,7 +153,7 @@ async def deleted_after(points: PointStore, collection: str, since_ms: int, page
 
 
 def changed_after(since_ms: int) -> Json:
-    """The filter for points that were changed after a moment."""
+    """Return the filter for points changed after a time."""
     return _after("updatedAt", since_ms)
 
 

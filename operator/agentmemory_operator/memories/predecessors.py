@@ -1,4 +1,4 @@
-"""A memory that supersedes others: whether it may, and one that takes the place of several, or of none."""
+"""Rules for superseding a memory, and the merge of several memories into one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,21 +25,24 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 
 def superseded(memory_id: str | None) -> Conflict:
-    """Why a version that is no head cannot be superseded."""
+    """Return the error for superseding a version that is not a head."""
     return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
 
 
 async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | None:
-    """Check that a memory may supersede the one that it names; return that one, None where it names none.
+    """Check that a memory may supersede the one in its `supersedes_id`; return that row, or None without the field.
+
+    Completes the row first if it is pending.
 
     Raises:
-        NotFound: this user has no such memory.
-        Conflict: that one is superseded, immutable, an item, of another identity, or of a higher zone.
+        NotFound: If this user has no such memory, or it has expired.
+        Conflict: If it is superseded, deleted, immutable, an item, a working memory, of another identity, or of a
+            higher zone.
     """
     if record.supersedes_id is None:
         return None
     old = await settled_row(agent, record.supersedes_id)
-    # Of what was erased nobody knows any more whose it was.
+    # An erased memory no longer has a user id.
     if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
         raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
     if ITEM_NAMESPACE_KEY in old:
@@ -53,15 +56,15 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | Non
 
 
 def updates_after(old: Payload | None) -> int:
-    """How many versions came before the one that follows a memory."""
+    """Return the `update_count` of the version after `old`; 0 without a predecessor."""
     return 0 if old is None else (old.get(UPDATES_KEY) or 0) + 1
 
 
 def check_zone(old: Payload, record: MemoryRecord) -> None:
-    """Check that a new version is sealed no less than the one before it.
+    """Raise if a new version has a lower zone than its predecessor.
 
     Raises:
-        Conflict: it is not.
+        Conflict: If the zone is lower.
     """
     before = old.get(ZONE_KEY)
     if TOMBSTONE_KEY not in old and sinks(before, record.zone):
@@ -86,21 +89,22 @@ def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:
 
 
 async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks: Mapping[str, Any]) -> Payload | None:
-    """Store a draft as the successor of several memories; the same draft again finishes what was begun.
+    """Store a draft as the successor of several memories. Repeating the call with the same draft completes it.
 
     Args:
-        draft: under an id that is the same in every attempt.
-        replaced: memories of its user; none lets it stand by itself. One with an identity has no others beside it.
-        marks: what its point bears beside.
+        draft: Draft with an id that is the same in every attempt.
+        replaced: Ids of memories of its user; empty stores the draft without predecessors. A memory with an identity
+            must be the only one.
+        marks: Further payload of the point.
 
     Returns:
-        What lies there; None where one of `replaced` was superseded or deleted meanwhile, and the others answer as
-        before, or where it was stored before and deleted since.
+        The stored payload. None if the draft was stored and deleted before. None also if one of `replaced` was
+        superseded or deleted in the meantime; the others then stay heads.
 
     Raises:
-        OutcomeUnknown: it may have been stored.
+        OutcomeUnknown: If the draft may have been stored.
     """
-    # In one order, so that of two that merge the same one gets all.
+    # Sorted, so of two merges of the same memories one gets all of them.
     links = links_to(sorted(replaced))
     record = replace(
         draft.record,

@@ -1,6 +1,6 @@
-"""Store memories: draft them, write those that nothing is compared with in one request, the others by their rules.
+"""Store memories: draft them, and write each by the rule that applies to it; independent ones share one request.
 
-Items of one request that say the same are one memory: the first is stored, the others are answered with its id.
+Items of one request with the same content become one memory: the first is stored, the duplicates return its id.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Remember:
     """Stores memories.
 
     Args:
-        on_long_chain: called for each memory that comes to 20 versions, to 40, and so on.
+        on_long_chain: Called for each memory that reaches 20, 40, 60 ... versions.
     """
 
     def __init__(self, on_long_chain: Callable[[], None] = lambda: None) -> None:
@@ -38,13 +38,13 @@ class Remember:
         self._on_long_chain = on_long_chain
 
     async def store(self, agent: Agent, memories: Sequence[IncomingMemory]) -> list[Outcome]:
-        """Store each memory; one result an item, in order: stored, or the error that kept this one out.
+        """Store each memory; return one result per item, in order: the stored memory, or the error of this item.
 
-        An item's error is RequestInvalid, NotFound (what it supersedes), Conflict or a TransientError.
+        The error of an item is RequestInvalid, NotFound (of the memory to supersede), Conflict or a TransientError.
 
         Raises:
-            EmbedderUnavailable, StoreUnavailable: nothing was written.
-            OutcomeUnknown: the batch may have been written. Items with keys may be stored again.
+            EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+            OutcomeUnknown: If the batch may have been written. Items with idempotency keys can be sent again.
         """
         cleaned = await clean(agent, memories)
         places = await places_of_first([item.memory for item in cleaned], agent)
@@ -73,11 +73,11 @@ class Remember:
             if isinstance(outcome, StoredMemory) and (outcome.update_count + 1) % LONG_CHAIN == 0:
                 self._on_long_chain()
         outcomes = dict(zip(distinct, written, strict=True))
-        told = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]
-        return [_warned(outcome, item.warnings) for outcome, item in zip(told, cleaned, strict=True)]
+        full = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]
+        return [_warned(outcome, item.warnings) for outcome, item in zip(full, cleaned, strict=True)]
 
     async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:
-        """Write drafts by the rules that they are under; those with a predecessor one after the other."""
+        """Write drafts by their rules; those with a predecessor one after the other."""
         ready = [draft for draft in drafts if isinstance(draft, MemoryDraft)]
         outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"])
         with midway() if outcomes else nullcontext():
@@ -88,14 +88,14 @@ class Remember:
         for draft in ready:
             if draft.rule == "chain":
                 outcomes[draft.place] = await self._join_or_refuse(agent, draft)
-        return [_told(draft, outcomes) if isinstance(draft, MemoryDraft) else draft for draft in drafts]
+        return [_with_draft_warnings(draft, outcomes) if isinstance(draft, MemoryDraft) else draft for draft in drafts]
 
     async def _put_plain(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
         refused = await put(agent, drafts)
         return {draft.place: refused.get(draft.record.id) or stored_of(draft.record.id) for draft in drafts}
 
     async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-        """Write what is not there yet; what keeps a draft from being the memory under its key is its outcome."""
+        """Insert drafts with an idempotency key. If another request used the key, its conflict is the outcome."""
         if not drafts:
             return {}
         refused: dict[str, AgentMemoryError] = dict(await put(agent, drafts, insert_only=True))
@@ -128,14 +128,14 @@ class Remember:
             row = before or await read_row(agent, record.id)
             if conflict := other_request(row, record):
                 raise conflict
-            # Another process may have given it up already, or joined it and deleted it since.
+            # Another process may have abandoned the row, or joined it and deleted it since.
             if row is None or not await chains.join(agent, row):
                 raise superseded(record.supersedes_id)
         return stored_of(record.id, record.supersedes_id, update_count=row.get(UPDATES_KEY) or 0)
 
 
 def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[str | None]:
-    """Yield the memories whose sessions' keyword texts may have to follow."""
+    """Yield the ids of memories whose sessions may need new keyword texts."""
     for draft in drafts:
         if isinstance(draft, MemoryDraft):
             yield draft.record.supersedes_id
@@ -146,20 +146,20 @@ def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequenc
 
 
 def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int | None:
-    """By how many memories that any search finds there are more; None where that is not certain."""
+    """Return by how many the number of memories that every search can find grew; None if uncertain."""
     if not isinstance(outcome, StoredMemory):
         return None
     if outcome.event in ("NONE", "CORROBORATE"):
         return 0
     ttl = ttl_of({"type": record.type}, agent.settings.ranking.endings)
     may_end = record.expires_at is not None or (ttl is not None and ttl.ends)
-    # Where a key came with it, it may have been there before.
+    # With an idempotency key, it may have been stored before.
     is_certain = outcome.event == "ADD" and not (record.request_hash or record.zone or record.is_working or may_end)
     return 1 if is_certain else None
 
 
 def _stored(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[MemoryRecord]:
-    """Yield the memories that are there now, under the ids that they have there."""
+    """Yield the stored memories, with the ids that they are stored under."""
     for draft, outcome in zip(drafts, outcomes, strict=True):
         if isinstance(draft, MemoryDraft) and isinstance(outcome, StoredMemory):
             is_same = outcome.id == draft.record.id
@@ -167,7 +167,7 @@ def _stored(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence
 
 
 def _moved(outcomes: Sequence[Outcome]) -> CollectionMoved | None:
-    """That the agent has to be opened again, if it may be: nothing of the batch was written."""
+    """Return the error that lets the caller open the agent again, if nothing of the batch was written."""
     if any(isinstance(outcome, StoredMemory | OutcomeUnknown) for outcome in outcomes):
         return None
     return next((outcome for outcome in outcomes if isinstance(outcome, CollectionMoved)), None)
@@ -179,6 +179,6 @@ def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
     return replace(outcome, warnings=warnings + outcome.warnings)
 
 
-def _told(draft: MemoryDraft, outcomes: Mapping[int, Outcome]) -> Outcome:
-    """A draft's outcome with what its writer should know."""
+def _with_draft_warnings(draft: MemoryDraft, outcomes: Mapping[int, Outcome]) -> Outcome:
+    """Return a draft's outcome with the warnings of the draft."""
     return _warned(outcomes[draft.place], draft.warnings)

@@ -1,4 +1,4 @@
-"""Finish, in every agent, what crashed processes left half done; several replicas may do so at once."""
+"""Complete the interrupted writes of crashed processes, in every agent. Several replicas may do so at once."""
 
 import asyncio
 import logging
@@ -13,14 +13,14 @@ from agentmemory_operator.zones.sealed_store import as_stored
 
 log = logging.getLogger(__name__)
 
-# One short scroll an agent: 17 a second for 1,000 agents.
+# One short scroll per agent: 17 per second for 1,000 agents.
 ROUND_S = 60.0
-# Pages of 100 tombstones that one sweep empties, so that other agents are swept too.
+# Maximum number of pages of 100 tombstones per sweep; then the next agent is swept.
 PAGES_A_SWEEP = 10
 
 
 class Sweeper:
-    """Sweeps the chains, keyword texts, tombstones and sealed memories of all agents in turn."""
+    """Sweeps chains, keyword texts, tombstones, vectors, data keys and names of all agents in turn."""
 
     def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
@@ -28,7 +28,7 @@ class Sweeper:
         self._naming = NamingWalks()
 
     async def run(self, round_s: float = ROUND_S) -> None:
-        """Sweep until cancelled, each agent about once a round."""
+        """Sweep until cancelled, each agent about once per round."""
         while True:
             slugs = [settings.slug for settings in self._directory.list()]
             for slug in slugs:
@@ -38,9 +38,9 @@ class Sweeper:
                 await asyncio.sleep(round_s)
 
     async def sweep(self, slug: str) -> None:
-        """Sweep one agent; one that cannot be reached is left to the next round."""
+        """Sweep one agent. On an error, log it and leave the rest to the next round."""
         try:
-            # Most find nothing to do, and need not know more.
+            # Most sweeps find nothing, and need no further reads of the metadata.
             agent = await self._directory.open(slug, reads_ahead=False)
             completed = await chains.sweep(agent)
             rewritten = await session_keywords.sweep(agent)
@@ -65,9 +65,9 @@ class Sweeper:
             log.info("updated the keyword texts of %s memories of agent %s", rewritten, slug)
 
     async def _reseal(self, agent: Agent) -> int:
-        """Seal memories again whose data keys were replaced."""
+        """Encrypt memories again that use replaced data keys."""
         if agent.settings.zones is None or agent.zone_keys is None:
             return 0
-        most = agent.settings.ranking.max_query_limit
-        points = SealedPoints(as_stored(agent.store), agent.alias, agent.zone_keys, most_a_page=most)
+        max_page = agent.settings.ranking.max_query_limit
+        points = SealedPoints(as_stored(agent.store), agent.alias, agent.zone_keys, most_a_page=max_page)
         return await self._resealing.go_on(points, agent.clock.now_ms())

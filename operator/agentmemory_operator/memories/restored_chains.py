@@ -1,18 +1,18 @@
-"""Chains of a collection whose contents were replaced: by a snapshot, or by what it held before a restore.
+"""Repair the chains of a collection whose contents were replaced by a snapshot.
 
-Nothing that is pending in such contents was acknowledged when they were made. Its writer may have been answered with a
-refusal since. So it is undone before anybody sees the contents. A deletion that has begun is completed: what it deleted
-is gone.
+The contents are those of the restored snapshot, or of the safety snapshot from before an in-place restore. No pending
+version in them was acknowledged when the snapshot was created, and its writer may have received an error since. So it
+is undone before any client can read the contents. A pending deletion is completed: the deleted memory stays deleted.
 
-A write that was on its way when the contents changed is compared with revisions of the old contents, and may match the
-new ones. The fence answers its writer that the outcome is unknown. Alone it leaves one end of a link:
+A write in flight during the replacement compares revisions of the old contents, which may match the new ones. The fence
+reports an unknown outcome to its writer. Such a write leaves one end of a link:
 
 | in the collection | from | becomes |
 |---|---|---|
-| a version that names a successor which is missing or deleted | a late link | linked to the next version, or the head |
-| a version that names a predecessor which names no successor | a late step 3, or a late unlink | that one's successor |
+| a version with a successor that is missing or deleted | a late link | linked to the next live version, or the head |
+| a version with a predecessor that has no successor | a late step 3, or a late unlink | linked from that predecessor |
 
-Each change is a compare-and-set, and may be repeated or run beside writers.
+Each change is a compare-and-set. It may be repeated, and may run concurrently with writers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,10 +35,10 @@ _Row = Mapping[str, Any]
 
 
 async def settle_chains(agent: Agent) -> None:
-    """Undo every pending version, complete every deletion that has begun, and repair links with one end.
+    """Undo every pending version, complete every pending deletion, and repair links with one end.
 
     Raises:
-        StoreUnavailable: To be repeated.
+        StoreUnavailable: If Qdrant is unavailable or writers interfere. Call again.
     """
     async for points in read_pages(agent, _page(_UNFINISHED)):
         for row in _readable(points):
@@ -47,10 +47,10 @@ async def settle_chains(agent: Agent) -> None:
 
 
 async def repair_links(agent: Agent) -> None:
-    """Repair links of which a late write left one end; what is pending is skipped.
+    """Repair links of which a late write left one end. Skips pending rows.
 
     Raises:
-        StoreUnavailable: To be repeated.
+        StoreUnavailable: If Qdrant is unavailable or writers interfere. Call again.
     """
     async for points in read_pages(agent, _page(_LINKED)):
         rows = _readable(points)
@@ -70,13 +70,13 @@ async def _repair_successor(agent: Agent, row: Payload, near: Mapping[str, _Row]
     if successor_id is None:
         return
     successor = near.get(successor_id)
-    is_gone = successor is None or (TOMBSTONE_KEY in successor and not successor.get("pending"))
-    if is_gone:
+    is_dangling = successor is None or (TOMBSTONE_KEY in successor and not successor.get("pending"))
+    if is_dangling:
         await relink(agent, row, await next_live(agent, row, row.get("identityId")))
 
 
 def _readable(points: Sequence[Json]) -> list[Payload]:
-    """Select the rows of the product: a snapshot may contain points that others have written."""
+    """Select rows in our format: a snapshot may contain points written by other tools."""
     return [point["payload"] for point in points if _is_readable(point["payload"])]
 
 

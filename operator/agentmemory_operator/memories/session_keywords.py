@@ -1,10 +1,16 @@
-"""Keeps the keyword texts of a session's memories as their neighbours are.
+"""Keep the keyword texts of a session's memories consistent with their neighbours.
 
-A memory's keyword text holds the contents of the two before it in its session, so it changes when one of them comes
-late, is superseded, deleted, or answers again. Nothing in the engine spans two points; so whoever changes a memory
-leaves it marked (`windowDue`), looks at what stands around it, writes anew what is stale, looks again, and only then
-takes the mark off. To look comes after to write for each of two writers, so one of them sees the other. A mark that a
-crash left is found by the sweep. Rewriting is a compare-and-set on `rev`: no change of another writer is lost.
+A keyword text includes the contents of the preceding memories in the session. So it becomes stale if one of them is
+inserted late, superseded, deleted, or becomes a head again. Qdrant has no transaction over several points. A writer
+that changes a memory therefore
+1. sets `windowDue` on it, in the same request,
+2. reads the memories around it,
+3. rewrites stale texts, and repeats from 2 until none is stale,
+4. clears `windowDue`.
+
+Invariant: of two concurrent writers, at least one sees the change of the other, because each reads after it writes. If
+a writer crashes, the sweep finds its mark. A rewrite is a compare-and-set on `rev`, so it overwrites no concurrent
+change.
 """
 
 import asyncio
@@ -53,13 +59,13 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
 PAGE = 100
-# Pages of memories without keyword vector that one sweep makes them for, so that other agents are swept too.
+# Maximum number of pages of memories without a keyword vector per sweep; then the next agent is swept.
 PAGES_A_SWEEP = 100
-# Each round that finds something stale means that another writer came in between.
+# Each further round means that another writer changed a neighbour in the meantime.
 MAX_ROUNDS = 20
-# Reads of one batch: it may be of many sessions, and the server far away.
+# Concurrent reads: a batch may cover many sessions, and the server may be slow.
 AT_ONCE = 8
-# More memories of one time in one session than this are put in some order.
+# Beyond this number, memories with the same time in a session have no defined order.
 MOST_OF_ONE_TIME = 1000
 
 _KEYS = (
@@ -71,15 +77,15 @@ log = logging.getLogger(__name__)
 
 
 async def words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Words]:
-    """The words of memories that are about to be written, by id; none where the agent has no keywords.
+    """Return the keyword texts of memories to be written, by id; empty if the agent has no keywords.
 
-    A memory that supersedes another may yet be refused, so those after it do not count on it.
+    Texts of later memories in the batch omit a memory that supersedes another: its write may still be rejected.
     """
     source = agent.keyword
     if source is None:
         return {}
-    worded = [(place, record) for place, record in enumerate(records) if has_words(agent, record.zone)]
-    rows = [_row_of(record, place) for place, record in worded]
+    with_text = [(place, record) for place, record in enumerate(records) if has_words(agent, record.zone)]
+    rows = [_row_of(record, place) for place, record in with_text]
     words = {row["id"]: words_of(row, (), source) for row in rows if ORDER_KEY not in row}
     sessions = list(by_session(rows).values())
     known = await side_by_side((_before(agent, members[0], source.window) for members in sessions), at_once=AT_ONCE)
@@ -92,19 +98,19 @@ async def words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Word
 
 
 async def settle(agent: Agent, ids: Iterable[str | None]) -> None:
-    """Bring the keyword texts around changed memories in line; what cannot be done now is left to the sweep."""
+    """Rewrite stale keyword texts around changed memories. On an error, log it and leave the rest to the sweep."""
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
         return
     try:
         await _settle(agent, agent.keyword, changed)
     except AgentMemoryError as error:
-        # The change itself is durable, and marked.
+        # The change itself is durable, and marked for the sweep.
         log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
 
 
 async def sweep(agent: Agent) -> int:
-    """Bring in line what a crash left, and make the vectors that are missing; return how many there were."""
+    """Complete the updates of marks older than 10 s, and add missing keyword vectors; return the number of memories."""
     if agent.keyword is None:
         return 0
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
@@ -115,7 +121,7 @@ async def sweep(agent: Agent) -> int:
 
 
 async def renew(agent: Agent, ids: set[str]) -> None:
-    """Write memories with the words that they now should have, each unless it changes meanwhile."""
+    """Recompute the keyword texts of memories, each by compare-and-set."""
     if agent.keyword is not None:
         await _rewrite(agent, agent.keyword, ids)
 
@@ -132,13 +138,13 @@ async def _settle(agent: Agent, source: KeywordSource, changed: set[str]) -> Non
 
 
 async def _rewrite(agent: Agent, source: KeywordSource, ids: set[str]) -> None:
-    """Write memories with the words that they now should have, each unless it changed meanwhile."""
-    there = {"must": [{"has_id": sorted(ids)}, NOT_DELETED]}
+    """Recompute the keyword texts of memories, each by compare-and-set."""
+    existing = {"must": [{"has_id": sorted(ids)}, NOT_DELETED]}
     points, _ = await agent.store.scroll(
-        agent.alias, {"filter": there, "limit": len(ids), "with_payload": True, "with_vector": True}
+        agent.alias, {"filter": existing, "limit": len(ids), "with_payload": True, "with_vector": True}
     )
-    living = [point for point in points if _has_text(agent, point["payload"])]
-    operations = await side_by_side((_rewriting(agent, source, point) for point in living), at_once=AT_ONCE)
+    eligible = [point for point in points if _has_text(agent, point["payload"])]
+    operations = await side_by_side((_rewriting(agent, source, point) for point in eligible), at_once=AT_ONCE)
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
 
@@ -154,9 +160,9 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 
 
 async def _fill(agent: Agent, source: KeywordSource) -> int:
-    """Make the keyword vectors of memories from before there were any."""
+    """Add keyword vectors to memories stored before the agent had keywords; return their number."""
     filled = 0
-    # What has a zone gets its words, if any, when it is written.
+    # Memories in a zone are excluded: they get a vector, if any, when they are written.
     lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     unordered = {
         "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],
@@ -186,31 +192,30 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
 
 
 def _has_text(agent: Agent, row: _Row) -> bool:
-    """Whether a row can be given the words that it should have."""
+    """Return whether a row may get a keyword text."""
     return TOMBSTONE_KEY not in row and not is_locked(row) and has_words(agent, row.get(ZONE_KEY))
 
 
 def _row_of(record: MemoryRecord, place: int) -> Payload:
-    """A record as the row that it will be."""
+    """Return the payload that a record will have."""
     row = payload_of(record)
-    # What lies in a place of the working memory gives way to other contents, so nothing may hold its words; and nothing
-    # outside its zone may hold those of what is sealed.
-    is_alone = record.session_id is None or record.is_working or record.zone is not None
-    return row if is_alone else row | {ORDER_KEY: order_of(record.created_at, place)}
+    # No other text may include the words of a working memory, whose slot gets new contents, or of an encrypted memory.
+    is_excluded = record.session_id is None or record.is_working or record.zone is not None
+    return row if is_excluded else row | {ORDER_KEY: order_of(record.created_at, place)}
 
 
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
-    """The memories whose words are not what they should be, among the rows and those after them."""
+    """Return the ids of memories with a stale text, among the rows and the memories after them."""
     stale: set[str] = set()
     sessions = by_session(row for row in rows if is_member(row)).values()
     spans = (_span(agent, members, source.window) for members in sessions)
     for near, known in await side_by_side(spans, at_once=AT_ONCE):
         stale |= stale_ids(near, source.window, known=known)
-    gone = [row for row in rows if not is_member(row)]
-    if gone:
-        holds = holders_of([row["id"] for row in gone])
-        stale |= {row["id"] for row in await _scroll(agent, {"must": [holds, NOT_DELETED]}, limit=PAGE)}
-    for row in gone:
+    hidden = [row for row in rows if not is_member(row)]
+    if hidden:
+        including = holders_of([row["id"] for row in hidden])
+        stale |= {row["id"] for row in await _scroll(agent, {"must": [including, NOT_DELETED]}, limit=PAGE)}
+    for row in hidden:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:
             before = await _before(agent, row, source.window)
             stale |= stale_ids([*before, row], source.window, known=len(before))
@@ -218,7 +223,7 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
 
 
 async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
-    """The members of a row's session that stand before it, the nearest last."""
+    """Return the members of a row's session before it, the nearest last."""
     found: list[_Row] = []
     bound = {"lte": row[ORDER_KEY]}
     while window:
@@ -227,7 +232,7 @@ async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
         near = _nearest(found, row, window)
         if len(page) < window + 2 or (len(near) == window and near[0][ORDER_KEY] > page[-1][ORDER_KEY]):
             return near
-        found += await _of_one_time(agent, page[-1])
+        found += await _at_same_position(agent, page[-1])
         near = _nearest(found, row, window)
         if len(near) == window:
             return near
@@ -239,10 +244,10 @@ def _session_of(row: _Row, order: Mapping[str, int]) -> Filter:
     return members_of(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
 
 
-async def _of_one_time(agent: Agent, row: _Row) -> list[_Row]:
-    """The members of a session that stand where a row does: the engine cuts among them in no order."""
-    place = row[ORDER_KEY]
-    return await _scroll(agent, _session_of(row, {"gte": place, "lte": place}), limit=MOST_OF_ONE_TIME)
+async def _at_same_position(agent: Agent, row: _Row) -> list[_Row]:
+    """Return the session members at a row's position: the engine cuts a page among them in arbitrary order."""
+    order = row[ORDER_KEY]
+    return await _scroll(agent, _session_of(row, {"gte": order, "lte": order}), limit=MOST_OF_ONE_TIME)
 
 
 def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
@@ -251,7 +256,7 @@ def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
 
 
 async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
-    """The members of a session around some of them, in order, and how many stand before the first."""
+    """Return the session members around some of them, in order, and how many of these precede the first."""
     last, limit = position(members[-1]), len(members) + 2 * window + 2
     found: dict[str, _Row] = {}
 
@@ -263,7 +268,7 @@ async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[lis
         found |= {row["id"]: row for row in page}
         if len(page) < limit:
             break
-        found |= {row["id"]: row for row in await _of_one_time(agent, page[-1])}
+        found |= {row["id"]: row for row in await _at_same_position(agent, page[-1])}
         if sum(position(row) > last for row in found.values()) >= window:
             break
         page = await page_from({"gt": page[-1][ORDER_KEY]})
@@ -273,7 +278,7 @@ async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[lis
 
 
 async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
-    """Take the marks off rows that have not changed since they were read."""
+    """Clear the marks of rows that are unchanged since they were read."""
     by_rev: dict[int, list[str]] = {}
     for row in rows:
         by_rev.setdefault(row["rev"], []).append(row["id"])

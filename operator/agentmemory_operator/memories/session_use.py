@@ -1,7 +1,8 @@
-"""When a session was last used: stamped on each of its memories, because no filter of the engine spans two points.
+"""Record when a session was last used, on each of its memories, because a filter of the engine cannot span two points.
 
-A stamp is written at most once a minute for a session, each by a compare-and-set on its point's `rev`. What is over at
-the time of a use stays over: nothing brings it back. A point that somebody else changes meanwhile has the next stamp.
+A session is stamped at most once per minute, each point by compare-and-set on its `rev`. A memory that has expired by
+the time of a use is not stamped: no use restores it. A point that another writer changes concurrently gets the next
+stamp instead.
 """
 
 import logging
@@ -19,7 +20,7 @@ from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
 
 log = logging.getLogger(__name__)
 
-# Uses nearer to each other than this are one.
+# Uses within this time count as one.
 GRAIN_MS = 60_000
 PAGE = 500
 
@@ -28,7 +29,7 @@ _Row = Mapping[str, Any]
 
 
 def is_due(agent: Agent, row: _Row, at_ms: int) -> bool:
-    """Whether a use of a row's session at a time is to be stamped."""
+    """Return whether a use at this time needs a stamp: the type ends with its session, and the last stamp is old."""
     if not row.get("sessionId") or row.get("type") not in agent.settings.session_types:
         return False
     return (row.get(SESSION_USED_KEY) or 0) < at_ms - GRAIN_MS
@@ -37,18 +38,22 @@ def is_due(agent: Agent, row: _Row, at_ms: int) -> bool:
 async def note_use(
     agent: Agent, user_id: str, session_id: str, *, at_ms: int, now_ms: int, joined: Collection[str] = ()
 ) -> None:
-    """Stamp the memories of a session with when it was used; those that are over stay over.
+    """Stamp the memories of a session with a time of use, except those that have expired.
+
+    If memories join with an `at_ms` more than a minute ago, the latest recorded use of the session counts if it is
+    later.
 
     Args:
-        at_ms: when it was used, Unix milliseconds, not in the future.
-        joined: ids of what was just stored in it: of the session however old it says it is.
+        at_ms: Time of use, Unix milliseconds, not in the future.
+        joined: Ids of memories just stored in the session; stamped even if they would have expired by their
+            `createdAt`.
 
     Raises:
-        StoreUnavailable, OutcomeUnknown: some may be stamped; the same again stamps the rest.
+        StoreUnavailable, OutcomeUnknown: If some memories may be stamped. The same call again stamps the rest.
     """
     session, used_ms = (user_id, session_id), at_ms
     if joined and at_ms < now_ms - GRAIN_MS:
-        # Something dated back: the session may have been used since.
+        # Backdated memories: the session may have been used since.
         async for rows in _rows(agent, *session):
             used_ms = max([used_ms, *(_used_ms(row, now_ms) for row in rows.values() if _is_live(agent, row, at_ms))])
     async for rows in _rows(agent, *session):
@@ -64,7 +69,7 @@ async def note_use(
 
 
 async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
-    """Stamp the session of rows that were read; where that cannot be, the reader has them all the same."""
+    """Stamp the session of rows that were read. An error is only logged: the read itself has succeeded."""
     due = next((row for row in rows if is_due(agent, row, now_ms)), None)
     if due is None:
         return
@@ -75,7 +80,7 @@ async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
 
 
 async def note_stored(agent: Agent, records: Iterable[MemoryRecord], *, now_ms: int) -> None:
-    """Stamp the sessions that memories were stored in with the newest of their times; they are stored all the same."""
+    """Stamp the sessions of stored memories, each with the latest of their times. An error is only logged."""
     stored: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for record in records:
         if record.session_id and record.session_used_at is not None:

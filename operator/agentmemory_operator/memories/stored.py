@@ -1,6 +1,6 @@
-"""What is stored: read, list, count, change and delete memories; change points with facts beside them.
+"""Read, list, count, change and delete stored memories; and change the points with facts about users.
 
-Changed in place is everything about a memory but what it says, and what follows from that.
+Changes in place cover every field except the content and the fields derived from it.
 """
 
 import secrets
@@ -47,17 +47,17 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import update
 
 CHANGEABLE = ("importance", "tags", "metadata", "expiresAt", "pinned")
-"""Payload keys; none is part of what a memory is found by as meaning or words."""
+"""Payload keys that may change in place; searches by vector or keywords do not depend on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRequest:
-    """A page of a user's memories.
+    """Request for a page of a user's memories.
 
     Attributes:
-        selection: which memories are listed.
+        selection: Memories to list.
         limit: 1..1,000.
-        cursor: of the page before.
+        cursor: Cursor of the previous page; None starts with the newest memory.
     """
 
     selection: Selection
@@ -67,7 +67,7 @@ class ListRequest:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """One page, newest first; `next_cursor` is None on the last."""
+    """One page, newest first. `next_cursor` is None on the last page."""
 
     records: tuple[MemoryRecord, ...]
     next_cursor: str | None
@@ -75,38 +75,38 @@ class MemoryPage:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """The last memory of a page: the next page begins after it."""
+    """Last memory of a page; the next page starts after it."""
 
     created_at: int
     id: str
 
     def encode(self, agent: Agent, selection: Selection) -> str:
-        """The cursor, sealed with what it belongs to: a changed one, or another list's, is told at once.
+        """Return the cursor, with a checksum over the list it belongs to, so a cursor of another list is rejected.
 
-        The seal is no secret: who makes one of his own finds no more than the list itself would show him.
+        The checksum contains no secret: a forged cursor reads only memories of the same list.
         """
-        sealed = repr((agent.settings.slug, selection, self.created_at, self.id))
-        return encode_cursor(self.created_at, self.id, hash_content(sealed))
+        checked = repr((agent.settings.slug, selection, self.created_at, self.id))
+        return encode_cursor(self.created_at, self.id, hash_content(checked))
 
 
 async def read_memory(agent: Agent, memory_id: str, *, user_id: str) -> MemoryRecord:
-    """A memory, superseded or not.
+    """Read a memory, superseded or not.
 
     Raises:
-        NotFound: unknown, another user's, expired or deleted.
+        NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
     return record_of(await own_row(agent, memory_id, user_id=user_id))
 
 
 async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
-    """A page by createdAt, newest first, then by id.
+    """Return a page of memories by createdAt, newest first, then by id (keyset pagination).
 
     Raises:
-        RequestInvalid: the cursor is not one of ours.
+        RequestInvalid: If the cursor does not belong to this list.
     """
     selection = request.selection
     after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
-    # One more than asked tells whether there is a next page.
+    # One more row shows whether there is a next page.
     limit = _within(agent, request.limit)
     filter_ = visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     rows = await _newest(agent, filter_, after, limit=limit + 1)
@@ -117,15 +117,16 @@ async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
 
 
 async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], *, user_id: str) -> MemoryRecord:
-    """Change the newest version of a memory; return it as it then lies in the engine.
+    """Change a memory in place; return it as it is stored now.
 
     Args:
-        changes: by payload key, of those in `CHANGEABLE`; None takes the value away.
+        changes: Values by payload key, only those in `CHANGEABLE`; None deletes the value.
 
     Raises:
-        NotFound: unknown, another user's, expired or deleted.
-        Conflict: it is superseded, and what is past stays as it was; or its type is immutable.
-        OutcomeUnknown: it may have been changed.
+        NotFound: If the memory is unknown, expired, deleted, or of another user.
+        Conflict: If it is superseded, because earlier versions are not changed, or its type is immutable.
+        StoreUnavailable: If writers changed it in every attempt, or Qdrant is unavailable.
+        OutcomeUnknown: If it may have been changed.
     """
     if metadata := changes.get("metadata"):
         changes = {**changes, "metadata": await clean_metadata(agent, metadata)}
@@ -147,23 +148,23 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
 
 
 async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: bool = False) -> None:
-    """Delete the head of a chain; its predecessor answers again.
+    """Delete the head of a chain; its predecessors become heads again.
 
     Args:
-        is_admin: what is immutable may be deleted too.
+        is_admin: True if a memory of an immutable type may be deleted.
 
     Raises:
-        NotFound: unknown, another user's, expired or deleted before.
-        Forbidden: its type is immutable, and only administrators may delete it.
-        Conflict: it is superseded; the head has to be deleted first.
-        OutcomeUnknown: it may have been deleted.
+        NotFound: If the memory is unknown, expired, of another user, or already deleted.
+        Forbidden: If its type is immutable and `is_admin` is false.
+        Conflict: If it is superseded; delete the head first.
+        OutcomeUnknown: If it may have been deleted.
     """
 
     async def write(row: Payload) -> Payload | None:
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: delete its newest version first")
         check_deletable(agent, row, is_admin=is_admin)
-        return row if await _try_bury(agent, row) else None
+        return row if await _try_delete(agent, row) else None
 
     read = partial(own_row, agent, memory_id, user_id=user_id)
     row = await update(read, write, busy=chains.contended(memory_id))
@@ -172,15 +173,15 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
 
 
 async def count_stored(agent: Agent) -> int:
-    """How many memories the agent holds, superseded and expired ones included."""
+    """Return the number of memories of the agent, including superseded and expired ones."""
     return await agent.store.count(agent.alias, STORED)
 
 
 async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
-    """What lies under an id, once no step of its chain is left half done.
+    """Read a memory of a user, after completing a pending change of its chain.
 
     Raises:
-        NotFound: unknown, another user's, expired or deleted.
+        NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
     row = await chains.settled_row(agent, memory_id) if is_id(memory_id) else None
     if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or _is_expired(agent, row):
@@ -191,27 +192,32 @@ async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
 async def change_marked(
     agent: Agent, row: Payload, changes: Mapping[str, Any], *conditions: Condition
 ) -> Payload | None:
-    """Change a row if it still is as it was read, and the conditions hold; return it as stored, or None."""
+    """Change a row if it is as read and the conditions hold.
+
+    Return the stored row if the change is confirmed, else None.
+
+    None also if another edit followed before the confirming read.
+    """
     marked = {**changes, EDIT_KEY: (mark := secrets.token_hex(8))}
     await change_row(agent, row, marked, *conditions, now_ms=agent.clock.now_ms())
     return await read_marked(agent, row["id"], mark)
 
 
 async def read_marked(agent: Agent, memory_id: str, mark: str) -> Payload | None:
-    """Read a row back after a write; None if it does not bear the mark of the write."""
+    """Read a row after a write; return None if it lacks the mark of the write."""
     with midway():
         row = await read_row(agent, memory_id)
     return row if row and row.get(EDIT_KEY) == mark else None
 
 
-async def _try_bury(agent: Agent, row: Payload) -> bool:
-    """Delete a head and let its predecessor answer again, unless the head changed since it was read."""
-    buried = await chains.bury(agent, row)
-    if buried is None or TOMBSTONE_KEY not in buried:
-        return buried is None
-    if buried["pending"]:
+async def _try_delete(agent: Agent, row: Payload) -> bool:
+    """Delete a head and make its predecessors heads again; return False if it changed since it was read."""
+    tombstone = await chains.bury(agent, row)
+    if tombstone is None or TOMBSTONE_KEY not in tombstone:
+        return tombstone is None
+    if tombstone["pending"]:
         with midway():
-            await chains.complete(agent, buried)
+            await chains.complete(agent, tombstone)
     return True
 
 
@@ -220,41 +226,41 @@ def _is_expired(agent: Agent, row: Payload) -> bool:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """The page's size, smaller where the engine's limit leaves no room for the two rows read beyond a page."""
-    most = agent.settings.ranking.max_query_limit
-    return limit if most is None else min(limit, most - 2)
+    """Return the page size, at most two below the engine's limit, because up to two rows beyond a page are read."""
+    max_limit = agent.settings.ranking.max_query_limit
+    return limit if max_limit is None else min(limit, max_limit - 2)
 
 
 async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:
-    """Rows by createdAt, newest first, then by id.
+    """Return rows by createdAt, newest first, then by id.
 
-    The engine orders by createdAt alone and has no cursor for it; among rows of one time it can page by id. So the time
-    at which the page before ended, and the one at which this page is cut, are read by id.
+    The engine orders by createdAt only and has no cursor for it, but it can page rows of one time by id. So the rows
+    with the createdAt at which the previous page ended, and at which this page ends, are read by id.
     """
     rows: list[Payload] = []
     if after:
         rows = await _rows_of_time(agent, filter_, after.created_at, limit=limit, after_id=after.id)
         filter_ = both(filter_, {"key": "createdAt", "range": {"lt": after.created_at}})
-    wanted = limit - len(rows)
-    if wanted == 0:
+    remaining = limit - len(rows)
+    if remaining == 0:
         return rows
     order: Json = {"order_by": {"key": "createdAt", "direction": "desc"}}
-    older = await _scroll(agent, filter_, limit=wanted, **order)
-    if len(older) == wanted:
+    older = await _scroll(agent, filter_, limit=remaining, **order)
+    if len(older) == remaining:
         last = older[-1]["createdAt"]
         older = [row for row in older if row["createdAt"] > last]
-        older += await _rows_of_time(agent, filter_, last, limit=wanted - len(older))
+        older += await _rows_of_time(agent, filter_, last, limit=remaining - len(older))
     return rows + sorted(older, key=lambda row: (-row["createdAt"], row["id"]))
 
 
 async def _rows_of_time(
     agent: Agent, filter_: Filter, created_at: int, *, limit: int, after_id: str | None = None
 ) -> list[Payload]:
-    """Rows of exactly one createdAt by id, those after `after_id`."""
+    """Return rows of exactly one createdAt by id, after `after_id`."""
     same_time = both(filter_, equals("createdAt", created_at))
     if after_id is None:
         return await _scroll(agent, same_time, limit=limit)
-    # The offset is the first id returned: one more, for the id itself where it is still there.
+    # The offset is the first id returned: request one more, because that row is dropped if it still exists.
     rows = await _scroll(agent, same_time, limit=limit + 1, offset=after_id)
     return [row for row in rows if row["id"] != after_id][:limit]
 
@@ -281,11 +287,11 @@ def _bad_cursor(cursor: str) -> RequestInvalid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPoint:
-    """Where facts about a user are stored beside the user's memories: in one point of each kind.
+    """Address of facts about a user that are not memories: one point per kind of fact.
 
     Attributes:
         key: Payload key of the facts.
-        name: Of the facts, for messages.
+        name: Name of the facts, for messages.
     """
 
     id: str
@@ -295,14 +301,14 @@ class UserPoint:
 
 
 async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload | None], Json | None]) -> None:
-    """Write the facts that `change` makes of the payload; None leaves the point as it is.
+    """Write the facts that `change` returns for the stored payload; None leaves the point unchanged.
 
     Args:
-        change: May be called several times. Its argument is None if there is no point.
+        change: May be called several times. Its argument is None if the point does not exist.
 
     Raises:
-        StoreUnavailable: If other writers change the point all the time.
-        OutcomeUnknown: The point may have been changed.
+        StoreUnavailable: If other writers changed the point in every attempt.
+        OutcomeUnknown: If the point may have been changed.
     """
 
     async def write(row: Payload | None) -> Payload | None:
@@ -323,11 +329,11 @@ async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload
 
 
 def _facts_payload(agent: Agent, place: UserPoint, facts: Json, row: Payload | None) -> Payload:
-    """Build the payload of changed facts: a tombstone for readers of memories, that is erased with the user."""
+    """Build the payload of changed facts: a tombstone for readers of memories, which is erased with the user."""
     now_ms = agent.clock.now_ms()
-    # An erasure up to a later time takes the point as a whole; one in the place of an erased one begins now.
+    # An erasure compares this time and erases the whole point. After an erasure the time starts again.
     since_ms = row[STORED_KEY] if row is not None and place.key in row else now_ms
     marks = {"id": place.id, "agentId": agent.settings.slug, "userId": place.user_id, "pending": False}
-    # Deleted at no time that anybody asks for.
+    # Deletion time 0 is outside every range of times that is searched for deletions.
     times = {"updatedAt": now_ms, STORED_KEY: since_ms, TOMBSTONE_KEY: 0}
     return marks | times | {"rev": (row["rev"] if row else 0) + 1, place.key: facts}

@@ -1,8 +1,8 @@
-"""Turn points into tombstones, which have neither content nor vectors, each unless it changed since it was read.
+"""Replace points by tombstones, without content or vectors, each only if it is unchanged since it was read.
 
-This is the one way to empty a point. On Qdrant 1.18 an upsert keeps the vectors that it leaves out where a snapshot of
-the collection is being made. So they are also deleted by name, in the same request, from what is a tombstone then; and
-what is read afterwards shows that they are gone. What a crash leaves is found by the sweep, by its vectors.
+All code empties points through this module. On Qdrant 1.18 an upsert keeps the vectors that it omits while a snapshot
+of the collection is created. Therefore the same request also deletes them by name, from points that are tombstones by
+then. A read afterwards confirms that they are deleted. The sweep finds tombstones that a crash left with vectors.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from agentmemory_operator.memories.rules.record import ERASURE_KEY, TOMBSTONE_KE
 from agentmemory_operator.ports.base import Json
 
 BATCH = 100
-# Each attempt but the first means that the engine kept vectors that it was told to delete.
+# Each further attempt means that the engine kept vectors that a request had deleted.
 MAX_ATTEMPTS = 5
 ATTEMPT_S = 0.1
 
 _READ_KEYS = ("id", "rev", "pending", *LINK_KEYS, "identityId", TOMBSTONE_KEY, ERASURE_KEY)
 _EMPTY: Filter = {"must": [IS_TOMBSTONE, {"is_empty": {"key": "content"}}]}
-# An adopted collection may have a `deletedAt` of its own; it has not our `pending`.
+# An adopted collection may have its own `deletedAt`, but not our `pending`.
 _OURS: Filter = {
     "must": [IS_TOMBSTONE, {"should": [{"key": "pending", "match": {"value": at}} for at in (False, True)]}]
 }
@@ -33,10 +33,10 @@ _OURS: Filter = {
 
 @dataclass(frozen=True, slots=True)
 class Grave:
-    """A tombstone that is to be put in the place of a point.
+    """A tombstone, and the precondition for writing it over a point.
 
     Attributes:
-        unchanged: the filter of that point as it was read.
+        unchanged: Filter that matches the point as it was read.
     """
 
     tombstone: Payload
@@ -44,14 +44,14 @@ class Grave:
 
 
 def grave_of(row: Row, tombstone: Payload, *conditions: Condition) -> Grave:
-    """The grave of a row that is to be as it was read, and to meet the conditions."""
-    # A point that others have written may have no revision.
+    """Return the write of a tombstone over a row that must be unchanged and meet the conditions."""
+    # A point written by another tool may have no revision.
     same: Condition = equals("rev", row["rev"]) if row.get("rev") is not None else {"is_empty": {"key": "rev"}}
     return Grave(tombstone, only(row["id"], same, *([] if TOMBSTONE_KEY in row else [NOT_DELETED]), *conditions))
 
 
 async def entomb(agent: Agent, graves: Sequence[Grave]) -> None:
-    """Put tombstones in the place of at most 100 points; `read_emptied` then tells what became of each."""
+    """Write tombstones over at most 100 points. Call `read_emptied` to find out which writes took effect."""
     points = [{"id": grave.tombstone["id"], "vector": {}, "payload": grave.tombstone} for grave in graves]
     upserts = [upsert_where(point, grave.unchanged) for point, grave in zip(points, graves, strict=True)]
     emptied = emptying(agent.vectors, [grave.tombstone["id"] for grave in graves])
@@ -59,53 +59,53 @@ async def entomb(agent: Agent, graves: Sequence[Grave]) -> None:
 
 
 async def read_emptied(agent: Agent, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> dict[str, Payload]:
-    """Rows by id, once those among them that are tombstones were seen without vectors.
+    """Read rows by id, after confirming that the tombstones among them have no vectors. Deletes remaining vectors.
 
     Raises:
-        StoreUnavailable: the engine does not let go of them; the sweep tries again.
+        StoreUnavailable: If the engine still has vectors after 5 attempts; the sweep tries again.
     """
     for attempt in range(MAX_ATTEMPTS):
         await asyncio.sleep(ATTEMPT_S * attempt)
         points = await agent.store.retrieve(agent.alias, ids, keys=keys, vectors=True)
-        full = [point["id"] for point in points if TOMBSTONE_KEY in point["payload"] and point.get("vector")]
-        if not full:
+        unemptied = [point["id"] for point in points if TOMBSTONE_KEY in point["payload"] and point.get("vector")]
+        if not unemptied:
             return {point["id"]: point["payload"] for point in points}
-        await agent.store.batch(agent.alias, [emptying(agent.vectors, full)], strong=True)
-    raise _kept(len(full))
+        await agent.store.batch(agent.alias, [emptying(agent.vectors, unemptied)], strong=True)
+    raise _vectors_remain(len(unemptied))
 
 
 async def bury(agent: Agent, rows: Sequence[Row], leave: Callable[[Row], Payload]) -> dict[str, Payload]:
-    """Turn rows into tombstones; return those of them that are tombstones now, by id.
+    """Replace rows by tombstones; return the rows that are tombstones now, by id, with the keys in `_READ_KEYS`.
 
     Args:
-        leave: makes the tombstone of a row.
+        leave: Returns the tombstone of a row.
 
     Raises:
-        StoreUnavailable: see `read_emptied`.
+        StoreUnavailable: As in `read_emptied`.
     """
-    dead: dict[str, Payload] = {}
+    tombstones: dict[str, Payload] = {}
     for start in range(0, len(rows), BATCH):
         part = rows[start : start + BATCH]
         await entomb(agent, [grave_of(row, leave(row)) for row in part])
-        there = await read_emptied(agent, [row["id"] for row in part], keys=_READ_KEYS)
-        dead |= {id_: row for id_, row in there.items() if TOMBSTONE_KEY in row}
-    return dead
+        stored = await read_emptied(agent, [row["id"] for row in part], keys=_READ_KEYS)
+        tombstones |= {id_: row for id_, row in stored.items() if TOMBSTONE_KEY in row}
+    return tombstones
 
 
 async def empty_all(agent: Agent, among: Filter | None = None, *, most: int | None = None) -> int:
-    """Empty tombstones that have vectors; return how many had.
+    """Delete the vectors of tombstones that still have some; return how many tombstones had.
 
     Args:
-        among: the filter of those that are looked at; None is all.
-        most: pages of 100 that are looked at; None is all of them.
+        among: Filter of the points to check; None checks all.
+        most: Maximum number of pages of 100 tombstones; None is no limit.
 
     Raises:
-        StoreUnavailable: see `read_emptied`.
+        StoreUnavailable: As in `read_emptied`.
     """
-    # By what is indexed: there may be many tombstones, and none of them has vectors.
+    # Filter by `has_vector`, which is indexed: most tombstones have no vectors, and there may be many.
     has_vector = {"should": [{"has_vector": name} for name in agent.vectors]}
-    having = both(_OURS, *(among or {}).get("must", ()), has_vector)
-    body = {"filter": having, "limit": BATCH, "with_payload": ["content"], "with_vector": False}
+    unemptied = both(_OURS, *(among or {}).get("must", ()), has_vector)
+    body = {"filter": unemptied, "limit": BATCH, "with_payload": ["content"], "with_vector": False}
     count = pages = 0
     async for points in read_pages(agent, body):
         if ids := [point["id"] for point in points if "content" not in point["payload"]]:
@@ -118,9 +118,9 @@ async def empty_all(agent: Agent, among: Filter | None = None, *, most: int | No
 
 
 def emptying(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
-    """The operation that takes all vectors from those of some points that are tombstones."""
+    """Return the operation that deletes all vectors of those points that are tombstones."""
     return {"delete_vectors": {"filter": both(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}
 
 
-def _kept(count: int) -> StoreUnavailable:
+def _vectors_remain(count: int) -> StoreUnavailable:
     return StoreUnavailable(f"Qdrant still has the vectors of {count} deleted memories: retry")

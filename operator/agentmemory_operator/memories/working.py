@@ -1,10 +1,15 @@
-"""Working memory: what an agent has in mind within one session, a few memories and no more.
+"""Working memory: a few memories of one session, at most as many as the agent has slots.
 
-Nothing in the engine spans two points, so a bound on how many there are cannot be checked and kept in one step. It
-holds by construction instead: a session has as many places as it may hold memories, each place is a point whose id is
-made of user, session and number, and to remember is to take a place: a free one, else that of the memory least recently
-used. Taking is a compare-and-set on the point's `rev`; whoever finds the place changed chooses anew. `usedAt` orders by
-use: a time, and later than any other of the session, so that two uses within a millisecond are told apart.
+Qdrant has no transaction over several points, so a limit on their number cannot be checked and enforced in one step.
+Instead, a session has a fixed number of slots. Each slot is a point whose id is derived from user, session and slot
+number.
+
+1. Read all slots.
+2. Choose a free slot, else the slot of the least recently used memory.
+3. Write the memory into it by compare-and-set on the point's `rev`. If the slot changed, start again.
+
+`usedAt` orders memories by use. It is the time of use, but always later than that of every other memory in the session,
+which orders two uses within one millisecond.
 """
 
 import asyncio
@@ -64,11 +69,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class KeptMemory:
-    """A working memory that is durable now.
+    """A working memory that is durably stored.
 
     Attributes:
-        event: NONE is what the session had in mind already.
-        evicted: what had to go for it.
+        event: "NONE" if the session had a memory with this content already.
+        evicted: Memory that was replaced; None if there was a free slot.
     """
 
     record: MemoryRecord
@@ -79,14 +84,14 @@ class KeptMemory:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How many memories were dropped, by type."""
+    """Number of memories that were removed, by type."""
 
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A place of a session: the point that lies there, or lay there, and whether a memory is in it."""
+class _Slot:
+    """A slot of a session: its stored point, if any, and whether it contains a live memory."""
 
     number: int
     id: str
@@ -100,15 +105,21 @@ class _Place:
 
 
 class WorkingMemory:
-    """What an agent's sessions have in mind, and how they end; every method may run on several replicas at once."""
+    """Working memories of an agent's sessions, and the end of sessions.
+
+    Several replicas may call every method at once.
+    """
 
     def __init__(self, access_counts: AccessCounts) -> None:
         self._access_counts = access_counts
-        # Writers of one process wait for each other instead of taking the place from each other.
+        # Writers of one process wait for each other, because otherwise they would overwrite each other's slots.
         self._locks: WeakValueDictionary[tuple[str, Session], asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
-        """What the session has in mind, most recently used first. All of it was read, so the order stays."""
+        """Return a session's working memory, most recently used first.
+
+        Counts as a use of the session, not of its memories.
+        """
         taken = [place for place in await self._places(agent, session) if place.is_taken]
         await note_read(agent, [place.row for place in taken if place.row], now_ms=agent.clock.now_ms())
         within = (place for place in taken if place.number < agent.settings.working_memory_slots)
@@ -116,15 +127,16 @@ class WorkingMemory:
         return tuple(record_of(place.row) for place in ordered if place.row)
 
     async def keep(self, agent: Agent, memory: IncomingMemory) -> KeptMemory:
-        """Keep something in mind; what was least recently used goes where there is no room.
+        """Store a working memory; if no slot is free, replace the least recently used one.
 
         Args:
-            memory: of a session; what the session has in mind already is used once more, with its new importance.
+            memory: Memory with a session. If the session has the same content, that memory is marked as used and gets
+                the new importance.
 
         Raises:
-            RequestInvalid: the agent's types have no `working`, or the vector does not fit.
-            EmbedderUnavailable, StoreUnavailable: nothing was written.
-            OutcomeUnknown: it may have been written; the same again is safe.
+            RequestInvalid: If the agent has no type `working`, or the memory is invalid.
+            EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+            OutcomeUnknown: If it may have been written. It is safe to retry.
         """
         if check_types([WORKING], agent, field="type"):
             way_out = "add it to spec.types of its object, or use preset cognitive or importance"
@@ -146,7 +158,10 @@ class WorkingMemory:
             agent.sizes.forget(memory.user_id)
 
     async def touch(self, agent: Agent, record: MemoryRecord) -> None:
-        """Note that a memory of a session was read by itself; where that cannot be, the reader has it all the same."""
+        """Mark a memory and its session as used after a read by id.
+
+        An error is only logged: the read itself has succeeded.
+        """
         session = Session(record.user_id, record.session_id or "")
         await note_read(agent, [payload_of(record)], now_ms=agent.clock.now_ms())
         if not record.is_working:
@@ -154,26 +169,28 @@ class WorkingMemory:
         try:
             places = await self._places(agent, session)
             for place in places:
-                is_meant = place.is_taken and place.id == record.id
-                if place.row and is_meant and place.used_at < _latest(places):
+                is_target = place.is_taken and place.id == record.id
+                if place.row and is_target and place.used_at < _latest(places):
                     await change_marked(agent, place.row, {USED_KEY: _next_use(agent, places)}, NOT_DELETED)
         except AgentMemoryError as error:
             log.info("could not mark a working memory of agent %s as used: %s", agent.settings.slug, error)
 
     async def rows(self, agent: Agent, session: Session) -> list[Payload]:
-        """What the session has in mind, as it is stored, in no order; nothing counts as read."""
+        """Return the stored rows of a session's working memory, unordered, without marking a use."""
         return [place.row for place in await self._places(agent, session) if place.is_taken and place.row]
 
     async def end(self, agent: Agent, session: Session, *, read_later: frozenset[str] = frozenset()) -> Ended:
-        """Drop the session's working memory, and its memories of types that last as long as a session.
+        """Delete a session's working memory, and its memories of types that end with the session.
 
-        What such a memory had superseded is dropped too, or answers again where it is of a type that lasts.
+        A predecessor of such a memory is deleted too, or becomes a head again if its type does not end with the
+        session.
 
         Args:
-            read_later: of the working memory: they end for everybody who reads, and are removed by another.
+            read_later: Ids of working memories that expire now instead: readers no longer see them, and a cleanup
+                deletes them after a model has processed them.
 
         Raises:
-            StoreUnavailable, OutcomeUnknown: some may have been dropped; the same again drops the rest.
+            StoreUnavailable, OutcomeUnknown: If some may have been deleted. The same call again deletes the rest.
         """
         counts = {WORKING: await self._clear(agent, session, read_later)}
         types = agent.settings.session_types
@@ -181,13 +198,13 @@ class WorkingMemory:
         while True:
             page = await list_page(agent, ListRequest(selection=selection, limit=PAGE))
             for record in page.records:
-                dropped = await _drop(agent, record.id, user_id=session.user_id)
+                dropped = await _try_delete(agent, record.id, user_id=session.user_id)
                 counts[record.type] = counts.get(record.type, 0) + dropped
             if not page.records:
                 return Ended({name: count for name, count in counts.items() if count})
 
     async def _clear(self, agent: Agent, session: Session, read_later: frozenset[str]) -> int:
-        """Drop what the session has in mind; return how many memories that were."""
+        """Delete or expire a session's working memory; return the number of memories."""
         places = [place for place in await self._places(agent, session) if place.is_taken]
         dropped = [
             await (self._expire(agent, place) if place.id in read_later else self._vacate(agent, place))
@@ -197,16 +214,16 @@ class WorkingMemory:
         return sum(dropped)
 
     async def _keep(self, agent: Agent, session: Session, draft: MemoryDraft) -> KeptMemory:
-        async def write(places: list[_Place]) -> KeptMemory | None:
+        async def write(places: list[_Slot]) -> KeptMemory | None:
             within = places[: agent.settings.working_memory_slots]
             for place in places[len(within) :]:
-                # From when the session had more places.
+                # Left over from a time when the agent had more slots.
                 if place.is_taken:
                     await self._vacate(agent, place)
             used_at = _next_use(agent, places)
-            if known := _row_saying(draft.record.content_hash, within):
-                used: Payload = {"importance": draft.record.importance, USED_KEY: used_at}
-                row = await change_marked(agent, known, used, NOT_DELETED)
+            if existing := _row_with_content(draft.record.content_hash, within):
+                changes: Payload = {"importance": draft.record.importance, USED_KEY: used_at}
+                row = await change_marked(agent, existing, changes, NOT_DELETED)
                 return KeptMemory(record_of(row), "NONE") if row else None
             chosen = min(within, key=lambda place: (place.is_taken, place.used_at, place.number))
             row = await self._take(agent, chosen, draft, used_at=used_at)
@@ -216,21 +233,21 @@ class WorkingMemory:
         busy = StoreUnavailable(f"session {session.session_id!r} is being changed concurrently: retry")
         return await update(partial(self._places, agent, session), write, busy=busy)
 
-    async def _places(self, agent: Agent, session: Session) -> list[_Place]:
-        """All places that a session may ever have, in order."""
+    async def _places(self, agent: Agent, session: Session) -> list[_Slot]:
+        """Return all slots that a session can ever have, in order."""
         owner = agent.id_scope, session.user_id, session.session_id
         ids = [place_id(*owner, number) for number in range(MAX_WORKING_MEMORY_SLOTS)]
         rows = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
         return [self._place(agent, number, id_, rows.get(id_)) for number, id_ in enumerate(ids)]
 
-    def _place(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Place:
+    def _place(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Slot:
         slug, types = agent.settings.slug, agent.settings.ranking.endings
         is_taken = row is not None and TOMBSTONE_KEY not in row and not is_expired(row, types, agent.clock.now_ms())
         times = (row.get(USED_KEY, 0), row.get("lastAccessedAt") or 0) if row else ()
-        return _Place(number, id_, row, is_taken, max(*times, self._access_counts.last_ms(slug, id_), 0))
+        return _Slot(number, id_, row, is_taken, max(*times, self._access_counts.last_ms(slug, id_), 0))
 
-    async def _take(self, agent: Agent, place: _Place, draft: MemoryDraft, *, used_at: int) -> Payload | None:
-        """Put a memory where another is, or nothing, unless that changed; return what lies there then."""
+    async def _take(self, agent: Agent, place: _Slot, draft: MemoryDraft, *, used_at: int) -> Payload | None:
+        """Write a memory into a slot by compare-and-set; return the stored payload, or None if the slot changed."""
         placed = replace(draft, record=replace(draft.record, id=place.id, rev=place.rev + 1))
         mark = secrets.token_hex(8)
         point = placed.point(agent)
@@ -242,8 +259,8 @@ class WorkingMemory:
             await replace_row(agent, point, unchanged, replaced=place.row)
         return await read_marked(agent, place.id, mark)
 
-    async def _expire(self, agent: Agent, place: _Place) -> bool:
-        """Let what is in a place end now; return whether this call did."""
+    async def _expire(self, agent: Agent, place: _Slot) -> bool:
+        """Let the memory in a slot expire now; return whether this call did."""
         now_ms = agent.clock.now_ms()
 
         async def write(row: Payload | None) -> bool | None:
@@ -254,8 +271,8 @@ class WorkingMemory:
         busy = StoreUnavailable("the session is being changed concurrently: retry")
         return await update(partial(read_row, agent, place.id), write, busy=busy)
 
-    async def _vacate(self, agent: Agent, place: _Place) -> bool:
-        """Leave a tombstone of what is in a place now; return whether this call made it."""
+    async def _vacate(self, agent: Agent, place: _Slot) -> bool:
+        """Replace the memory in a slot by a tombstone; return whether this call did."""
         row: Payload | None = place.row
         for _ in range(MAX_ATTEMPTS):
             if row is None or TOMBSTONE_KEY in row:
@@ -266,22 +283,22 @@ class WorkingMemory:
         raise StoreUnavailable("the session is being changed concurrently: retry")
 
 
-def _next_use(agent: Agent, places: Iterable[_Place]) -> int:
+def _next_use(agent: Agent, places: Iterable[_Slot]) -> int:
     return max(agent.clock.now_ms(), _latest(places) + 1)
 
 
-def _latest(places: Iterable[_Place]) -> int:
+def _latest(places: Iterable[_Slot]) -> int:
     return max((place.used_at for place in places), default=0)
 
 
-def _row_saying(content_hash: str, places: Sequence[_Place]) -> Payload | None:
-    """The memory that says the same."""
+def _row_with_content(content_hash: str, places: Sequence[_Slot]) -> Payload | None:
+    """Return the working memory with this content; None if there is none."""
     rows = (place.row for place in places if place.is_taken and place.row)
     return next((row for row in rows if row.get("contentHash") == content_hash), None)
 
 
-async def _drop(agent: Agent, memory_id: str, *, user_id: str) -> bool:
-    """Delete a memory; return whether this call did, and nobody else at the same time."""
+async def _try_delete(agent: Agent, memory_id: str, *, user_id: str) -> bool:
+    """Delete a memory; return False if it was deleted or superseded concurrently."""
     try:
         await delete_head(agent, memory_id, user_id=user_id, is_admin=True)
     except (NotFound, Conflict):

@@ -1,7 +1,7 @@
-"""Move a memory to another zone: all its versions, each in place, under the ids that they have.
+"""Move a memory to another zone: all its versions, in place, with unchanged ids.
 
-What was written before it rose stays as it was in older snapshots, and an id that was made of the content, or of a key,
-still lets whoever guesses that see that he is right; docs/zones.md says so.
+Older snapshots keep the text as it was before the move. An id that was derived from the content or a key stays, so a
+guessed content or key can still be tested against it; see docs/zones.md.
 """
 
 import secrets
@@ -48,25 +48,26 @@ from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
-# What a point in a zone does not bear: it has no place among its session's texts, and nothing tells its request.
-_LEFT = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDENCE_KEY, "requestHash"})
+# Keys that a point in a zone does not have: its text is in no neighbour's keyword text, and nothing may identify its
+# request.
+_REMOVED_KEYS = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDENCE_KEY, "requestHash"})
 
 
 async def change_zone(
     agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
 ) -> MemoryRecord:
-    """Move a memory and its earlier versions to a zone; None is none.
+    """Move a memory and its earlier versions to a zone; None removes it from its zone.
 
     Args:
-        is_admin: it may be sealed less than before.
+        is_admin: True if the zone may be lowered.
 
     Raises:
-        RequestInvalid: the agent does not take the zone, or not of this user.
-        NotFound: unknown, another user's, expired or deleted.
-        Forbidden: it would be sealed less.
-        Conflict: it is an item, whose zone is a part of its address.
-        KeysUnavailable: a key cannot be had now, or is gone.
-        OutcomeUnknown: some versions may have been moved; the same again moves the rest.
+        RequestInvalid: If the agent does not have the zone, or not for this user.
+        NotFound: If the memory is unknown, expired, deleted, or of another user.
+        Forbidden: If the zone would be lowered and `is_admin` is false.
+        Conflict: If the memory is an item, because the zone is part of its address.
+        KeysUnavailable: If a key is unavailable or deleted.
+        OutcomeUnknown: If some versions may have been moved. The same call again moves the rest.
     """
     if errors := zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
@@ -86,7 +87,7 @@ async def change_zone(
 
 
 async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
-    """Write one version as the zone has it, unless it is in it, or was deleted meanwhile."""
+    """Move one version, unless it is in the zone already or was deleted in the meantime."""
 
     async def write(points: Sequence[Json]) -> Payload | None:
         row: Payload = points[0]["payload"] if points else {}
@@ -103,31 +104,31 @@ async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
 
 
 async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
-    """Take off other memories what a consolidation noted there of these: it tells what they say.
+    """Remove the notes about these memories from other memories: a consolidation's note discloses their content.
 
-    Theirs, which are sealed now, still name those others: who is killed in between finds them again.
+    The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the rest.
     """
     moved = await agent.store.retrieve(agent.alias, list(ids))
-    named = {one["id"] for point in moved for one in point["payload"].get(CONNECTIONS_KEY) or ()}
+    named = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}
     for _ in range(MAX_ATTEMPTS if named else 0):
         rows = [point["payload"] for point in await agent.store.retrieve(agent.alias, sorted(named))]
-        left = [row for row in rows if any(one["id"] in ids for one in row.get(CONNECTIONS_KEY) or ())]
-        if not left:
+        affected = [row for row in rows if any(note["id"] in ids for note in row.get(CONNECTIONS_KEY) or ())]
+        if not affected:
             return
-        for row in left:
-            kept = [one for one in row[CONNECTIONS_KEY] if one["id"] not in ids]
+        for row in affected:
+            kept = [note for note in row[CONNECTIONS_KEY] if note["id"] not in ids]
             await change_row(agent, row, {CONNECTIONS_KEY: kept}, NOT_DELETED, now_ms=agent.clock.now_ms())
 
 
 async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json:
     row, now_ms = point["payload"], agent.clock.now_ms()
-    payload: Payload = {key: value for key, value in row.items() if key not in _LEFT}
+    payload: Payload = {key: value for key, value in row.items() if key not in _REMOVED_KEYS}
     payload |= {"rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms, CHANGED_KEY: now_ms, EDIT_KEY: mark}
     payload |= {ZONE_KEY: zone} if zone else {}
-    payload |= await _told_by(agent, row, zone)
+    payload |= await _content_lookup(agent, row, zone)
     if named := entities_in(agent, payload):
         payload[ENTITIES_KEY] = named
-    # The texts that hold its words are found by this mark.
+    # The mark finds the keyword texts that include its words.
     payload |= {DUE_KEY: True} if ORDER_KEY in row else {}
     vector = await _vector_of(agent, point) if has_vector(agent, zone) else {}
     moved = {"id": row["id"], "vector": vector, "payload": payload}
@@ -135,10 +136,11 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
     return words.on(moved, agent.keyword) if words and agent.keyword else moved
 
 
-async def _told_by(agent: Agent, row: Payload, zone: str | None) -> Payload:
-    """The hash of what a version says in the zone, and what it is looked up by when that is said again.
+async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Payload:
+    """Return the hash of a version's content in the zone, and the lookup ids that a repeated write finds it by.
 
-    Nobody without the key of the zone can try any longer what it says; its own id, and its identity's, stay.
+    Without the key of the zone, no one can test a guessed content against them. The ids of the version and its identity
+    stay.
     """
     key = None if zone is None else await writing_key(agent, zone, row["userId"])
     content_hash = hash_content(row["content"], key.id_secret if key else "")
@@ -151,7 +153,7 @@ async def _told_by(agent: Agent, row: Payload, zone: str | None) -> Payload:
 
 
 async def _vector_of(agent: Agent, point: Json) -> Vector:
-    """The vector that a version has, else a new one."""
+    """Return the version's stored vector, or embed it again."""
     if dense := vectors_of(point).get(""):
         vector: Vector = dense
         return vector

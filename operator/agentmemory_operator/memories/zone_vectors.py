@@ -1,7 +1,7 @@
-"""Bring the vectors of sealed memories in line with their object: which zones are found by meaning, and by words.
+"""Keep the vectors of encrypted memories consistent with their object, which allows dense and keyword vectors per zone.
 
-What they lack is made, after a rebuild too: the operator, which rebuilds, has no right to their text; the API has the
-keys. What gives them away and is wanted no more is deleted.
+Missing vectors are added, after a rebuild too: the operator, which rebuilds, cannot decrypt the text, but the API has
+the keys. Vectors that a zone no longer allows are deleted, because they disclose the content.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,24 +26,24 @@ from agentmemory_operator.spec.zones import Zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 PAGE = 100
-# So that other agents are swept too.
+# Maximum number of pages per sweep; then the next agent is swept.
 PAGES_A_SWEEP = 10
 
 
 async def sweep(agent: Agent) -> int:
-    """Delete and make vectors of some memories; return of how many."""
-    return await _delete(agent) + await _make(agent)
+    """Delete disallowed vectors and add missing ones, for at most 10 pages of each; return the number of memories."""
+    return await _delete(agent) + await _add(agent)
 
 
 async def _delete(agent: Agent) -> int:
-    """Delete what zones are to have no more; nothing of a zone that is not allowed now. Needs no keys."""
+    """Delete vectors that a zone no longer allows. Needs no keys. Skips zones that the object does not allow now."""
     deleted = 0
-    for name, zones in _unwanted(agent):
-        having: Filter = {"must": [equals_any(ZONE_KEY, zones), {"has_vector": name}]}
+    for name, zones in _disallowed(agent):
+        with_vector: Filter = {"must": [equals_any(ZONE_KEY, zones), {"has_vector": name}]}
         pages = 0
-        async for points in read_pages(agent, {"filter": having, "limit": PAGE, "with_payload": False}):
+        async for points in read_pages(agent, {"filter": with_vector, "limit": PAGE, "with_payload": False}):
             if ids := [point["id"] for point in points]:
-                operation = {"delete_vectors": {"filter": both(having, {"has_id": ids}), "vector": [name]}}
+                operation = {"delete_vectors": {"filter": both(with_vector, {"has_id": ids}), "vector": [name]}}
                 await agent.store.batch(agent.alias, [operation], strong=True)
             deleted, pages = deleted + len(points), pages + 1
             if pages == PAGES_A_SWEEP:
@@ -51,42 +51,42 @@ async def _delete(agent: Agent) -> int:
     return deleted
 
 
-def _unwanted(agent: Agent) -> list[tuple[str, list[Zone]]]:
-    """Vectors by name, and the zones whose memories are to have none."""
+def _disallowed(agent: Agent) -> list[tuple[str, list[Zone]]]:
+    """Return vector names, each with the zones whose memories must not have that vector."""
     zones = agent.settings.zones
     if zones is None:
         return []
-    wanted = {"": zones.vectors, KEYWORD_VECTOR: zones.words}
-    unwanted = [(name, sorted(zones.allowed - wanted[name])) for name in agent.vectors]
-    return [(name, without) for name, without in unwanted if without]
+    allowed = {"": zones.vectors, KEYWORD_VECTOR: zones.words}
+    disallowed = [(name, sorted(zones.allowed - allowed[name])) for name in agent.vectors]
+    return [(name, zones_without) for name, zones_without in disallowed if zones_without]
 
 
-async def _make(agent: Agent) -> int:
-    """Make what is missing of some; return of how many. What is locked is left as it is."""
-    made = 0
-    if (lacking := _lacking(agent)) is None or agent.zone_keys is None:
-        return made
+async def _add(agent: Agent) -> int:
+    """Add missing vectors to some memories; return their number. Skips locked memories."""
+    added = 0
+    if (missing := _missing_vectors(agent)) is None or agent.zone_keys is None:
+        return added
     pages = 0
-    async for points in read_pages(agent, {"filter": lacking, "limit": PAGE, "with_payload": True}):
+    async for points in read_pages(agent, {"filter": missing, "limit": PAGE, "with_payload": True}):
         rows = (point["payload"] for point in points)
-        living = [row for row in rows if TOMBSTONE_KEY not in row and not is_locked(row)]
-        if living:
-            await _write(agent, living)
-        made, pages = made + len(living), pages + 1
+        unlocked = [row for row in rows if TOMBSTONE_KEY not in row and not is_locked(row)]
+        if unlocked:
+            await _write(agent, unlocked)
+        added, pages = added + len(unlocked), pages + 1
         if pages == PAGES_A_SWEEP:
             break
-    return made
+    return added
 
 
-def _lacking(agent: Agent) -> Filter | None:
-    """The filter of memories that lack a vector that they should have; None where no zone has any."""
+def _missing_vectors(agent: Agent) -> Filter | None:
+    """Return the filter for memories that lack an allowed vector; None if no zone has vectors."""
     zones = agent.settings.zones
     if zones is None or agent.takes_vectors:
         return None
-    wanted = [_without("", zones.vectors)] if zones.vectors else []
+    conditions = [_without("", zones.vectors)] if zones.vectors else []
     if zones.words and agent.keyword is not None:
-        wanted.append(_without(KEYWORD_VECTOR, zones.words))
-    return {"must": [NOT_DELETED, NOT_PENDING, {"should": wanted}]} if wanted else None
+        conditions.append(_without(KEYWORD_VECTOR, zones.words))
+    return {"must": [NOT_DELETED, NOT_PENDING, {"should": conditions}]} if conditions else None
 
 
 def _without(name: str, zones: Iterable[str]) -> Condition:
@@ -94,7 +94,7 @@ def _without(name: str, zones: Iterable[str]) -> Condition:
 
 
 async def _write(agent: Agent, rows: Sequence[Payload]) -> None:
-    """Write each with its vectors, unless it changed meanwhile."""
+    """Write each memory with its vectors, by compare-and-set."""
     vectors = await agent.embedder.embed([row["content"] for row in rows])
     words = await session_keywords.words(agent, [record_of(row) for row in rows])
     operations = []

@@ -1,6 +1,6 @@
-"""Memories with a zone on their way in: which zones an agent takes, and what ids, hashes, vectors and words they get.
+"""Memories in a privacy zone: the zones that an agent allows, and the ids, hashes, vectors and keyword texts in them.
 
-What is read and written here is plain: `zones/sealed_store.py` seals it.
+Rows are plain text here; `zones/sealed_store.py` encrypts and decrypts them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ from agentmemory_operator.zones.rules.sealing import PERSONAL, ZONE_KEY, is_lock
 from agentmemory_operator.zones.sealed_store import ZoneKeys
 
 Owner = tuple[str, str]
-"""A zone and the user whose memory it is."""
+"""A zone and a user."""
 
 _IDENTITY = ("id", "userId", ZONE_KEY)
 
 
 def zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[FieldError]:
-    """What is wrong with storing a user's memory in a zone."""
+    """Return the errors that prevent a user's memory from being stored in a zone."""
     if zone is None:
         return []
     allowed = sorted(agent.settings.zones.allowed) if agent.settings.zones else []
@@ -36,7 +36,7 @@ def zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[FieldError
 
 
 async def keys_of(agent: Agent, owners: Iterable[tuple[str | None, str]]) -> dict[Owner, DataKey | KeysUnavailable]:
-    """The keys that memories of these zones and users are sealed with, or why one cannot be had now."""
+    """Return the data keys that encrypt new memories, by zone and user; KeysUnavailable for an unavailable key."""
     found: dict[Owner, DataKey | KeysUnavailable] = {}
     for zone, user_id in dict.fromkeys(owners):
         if zone is None:
@@ -49,19 +49,19 @@ async def keys_of(agent: Agent, owners: Iterable[tuple[str | None, str]]) -> dic
 
 
 async def writing_key(agent: Agent, zone: str, user_id: str) -> DataKey:
-    """The key that a user's memory of a zone is sealed with.
+    """Return the data key that encrypts new memories of a user in a zone, creating it if needed.
 
     Raises:
-        KeysUnavailable: it cannot be had now.
+        KeysUnavailable: If it is unavailable.
     """
     return await zone_keys_of(agent).writing(zone, user_id)
 
 
 def zone_keys_of(agent: Agent) -> ZoneKeys:
-    """The keys of an agent's zones.
+    """Return the keys of an agent's zones.
 
     Raises:
-        KeysUnavailable: nobody keeps any here.
+        KeysUnavailable: If this API process is configured without zone keys.
     """
     if agent.zone_keys is None:
         raise KeysUnavailable("this API has no zone keys: set AGENTMEMORY_ZONE_KEYS_NAMESPACE")
@@ -69,11 +69,11 @@ def zone_keys_of(agent: Agent) -> ZoneKeys:
 
 
 async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
-    """What the ids of a user's memories of a zone are made with, and the hashes of what they say.
+    """Return the scope that derives the ids and content hashes of a user's memories in a zone.
 
     Raises:
-        RequestInvalid: the agent does not take the zone, or not of this user.
-        KeysUnavailable: its key cannot be had now.
+        RequestInvalid: If the agent does not have the zone, or not for this user.
+        KeysUnavailable: If its key is unavailable.
     """
     if errors := zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
@@ -81,10 +81,10 @@ async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
 
 
 async def known_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | None:
-    """The same for what is stored already; None where nothing of the user can be in the zone.
+    """Return the scope as `id_scope`, without creating a key; None if the user cannot have memories in the zone.
 
     Raises:
-        RequestInvalid, KeysUnavailable: as `id_scope`.
+        RequestInvalid, KeysUnavailable: As in `id_scope`.
     """
     if errors := zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
@@ -95,25 +95,25 @@ async def known_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | 
 
 
 def scope_with(agent: Agent, key: DataKey | None) -> str:
-    """What ids are made with under a key."""
+    """Return the scope that derives ids under a data key."""
     return secret_scope(agent.id_scope, key.id_secret) if key else agent.id_scope
 
 
 def has_vector(agent: Agent, zone: str | None) -> bool:
-    """Whether memories of a zone keep a vector, which gives away what they are about."""
+    """Return whether memories of a zone have a dense vector, which discloses their subject."""
     return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.vectors)
 
 
 def has_words(agent: Agent, zone: str | None) -> bool:
-    """Whether memories of a zone are found by words, which the engine keeps unsealed."""
+    """Return whether memories of a zone have a keyword vector, which the engine stores unencrypted."""
     return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.words)
 
 
 def whole(row: Mapping[str, Any], changes: Payload) -> Payload:
-    """Changes to a row, with all that is sealed together with what they change.
+    """Return changes to a row, extended by all encrypted fields if one of them changes: they are encrypted as a whole.
 
     Raises:
-        KeysUnavailable: the row is locked, and what would change is sealed.
+        KeysUnavailable: If the row is locked and an encrypted field changes.
     """
     zone = row.get(ZONE_KEY)
     hidden = sealed_keys(zone) if zone else frozenset()
@@ -124,20 +124,20 @@ def whole(row: Mapping[str, Any], changes: Payload) -> Payload:
 
 
 def check_open(row: Mapping[str, Any]) -> None:
-    """Pass where a row's sealed fields were opened.
+    """Raise unless the encrypted fields of a row were decrypted.
 
     Raises:
-        KeysUnavailable: it is locked.
+        KeysUnavailable: If the row is locked.
     """
     if is_locked(row):
         raise KeysUnavailable(f"memory {row['id']} is locked: its key is unavailable or deleted")
 
 
 def vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str | None) -> list[FieldError]:
-    """What is wrong with the vector of what is to be stored; a zone that keeps none needs none."""
+    """Return the errors of the vector of a new memory; none is needed in a zone without vectors."""
     return check_given(vector, agent) if vector is not None or has_vector(agent, zone) else []
 
 
 def sinks(before: str | None, after: str | None) -> bool:
-    """Whether a memory would be less sealed than before."""
+    """Return whether `after` is a lower zone than `before`."""
     return rank_of(after) < rank_of(before)

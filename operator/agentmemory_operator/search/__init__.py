@@ -1,1 +1,1 @@
-"""Which memories are candidates, how they are scored, and how sure the answer is."""
+"""Search: select candidate memories, score them, and prove whether the result is exact."""

@@ -1,6 +1,7 @@
-"""Count what an agent holds, and what a search chooses from.
+"""Count the memories of an agent and the memories that a search may return.
 
-The engine counts, all that an agent holds in seven requests; how far confidence has faded is reckoned here.
+The engine counts all memories of an agent in seven requests. Memories with faded confidence are counted in this
+process.
 """
 
 import asyncio
@@ -15,13 +16,13 @@ from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.search.rules.counts import DECAY_KEYS, STATES, State, Statistics, count_decayed, state_filters
 from agentmemory_operator.spec.expression.models import Confidence
 
-# Memories that a search lists to count them, in ten calls, where the strict mode forbids to count.
+# Maximum number of memories that are counted exactly, by listing in ten calls, if the strict mode forbids exact counts.
 LISTED_MAX = 20_000
-# Memories or types in one answer of the engine.
+# Memories or types per response of the engine.
 PAGE = 1_000
-# Beyond so many, how far they have faded is not reckoned: 10 requests, some 100 ms in all.
+# Maximum number of memories to count faded ones among: 10 requests, about 100 ms in total.
 DECAYED_MAX = 10_000
-# Without an index on type they are counted by reading, one state after the other: some seconds.
+# Maximum number of memories that are counted by reading, state by state, without an index on type: some seconds.
 TYPED_MAX = 100_000
 TOO_MANY_TYPED = (
     f"cannot be counted for more than {TYPED_MAX:,} memories without an index: name user_id, or add"
@@ -30,7 +31,10 @@ TOO_MANY_TYPED = (
 
 
 async def count_matching(agent: Agent, filter_: Filter) -> int:
-    """How many memories match; of many, where they cannot be counted at once, the engine's estimate."""
+    """Return the number of matching memories.
+
+    If exact counts are forbidden and there are many, it is the engine's estimate.
+    """
     if not agent.allows_exact:
         estimate = await agent.store.count(agent.alias, filter_, exact=False)
         if estimate > LISTED_MAX:
@@ -39,7 +43,11 @@ async def count_matching(agent: Agent, filter_: Filter) -> int:
 
 
 async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
-    """The counts of a user's or a scope's memories; of None the whole agent's."""
+    """Count the memories of a user or scope; None counts those of the whole agent.
+
+    Raises:
+        RequestInvalid: If there is no index on type and there are more than 100,000 memories.
+    """
     now_ms = agent.clock.now_ms()
     filters = state_filters(user_id, agent.settings.ranking.endings, now_ms)
     active = filters["active"]
@@ -50,35 +58,38 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
 
 
 async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int | None:
-    """How many memories have faded; a filter cannot reckon it, so they are read, up to so many."""
+    """Count memories with faded confidence by reading them, because a filter cannot compute it.
+
+    None if the scoring model has no confidence, or there are too many memories.
+    """
     if not isinstance(agent.settings.ranking.model, Confidence) or size > DECAYED_MAX:
         return None
     body = {"filter": active, "limit": PAGE, "with_payload": list(DECAY_KEYS), "with_vector": False}
     decayed = 0
     async for points in read_pages(agent, body):
-        # What was deleted after it was found has no times any more.
+        # A memory deleted after it was matched has no times.
         rows = (point["payload"] for point in points)
         decayed += count_decayed((row for row in rows if "createdAt" in row), agent.settings.ranking, now_ms)
     return decayed
 
 
 async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]]:
-    """How many memories each type has; the engine counts where it has an index, else they are read.
+    """Count the memories per type for each filter; without an index on type, by reading them.
 
     Raises:
-        RequestInvalid: they are too many to be read.
+        RequestInvalid: If there are too many to read.
     """
     if agent.settings.indexes.get("type") == "keyword":
-        most = agent.settings.ranking.max_query_limit
-        limit = PAGE if most is None else min(PAGE, most)
+        max_limit = agent.settings.ranking.max_query_limit
+        limit = PAGE if max_limit is None else min(PAGE, max_limit)
         with suppress(StoreRejected):
-            # Refused while the index is still to be made.
+            # Rejected until the index exists.
             facets = (agent.store.facet(agent.alias, "type", filter_, limit=limit) for filter_ in filters)
             return list(await asyncio.gather(*facets))
-    return [await _listed_types(agent, filter_) for filter_ in filters]
+    return [await _count_types_by_reading(agent, filter_) for filter_ in filters]
 
 
-async def _listed_types(agent: Agent, filter_: Filter) -> dict[str, int]:
+async def _count_types_by_reading(agent: Agent, filter_: Filter) -> dict[str, int]:
     too_many = RequestInvalid([FieldError("type", TOO_MANY_TYPED)])
     if agent.allows_exact and await agent.store.count(agent.alias, filter_) > TYPED_MAX:
         raise too_many
@@ -100,7 +111,7 @@ def _by_state(counted: list[dict[str, int]]) -> dict[str, dict[State, int]]:
 
 
 async def _edge(agent: Agent, filter_: Filter, direction: str) -> int | None:
-    """The first createdAt in an order."""
+    """Return the first createdAt in an order; None without memories."""
     order = {"key": "createdAt", "direction": direction}
     body = {"filter": filter_, "limit": 1, "with_payload": ["createdAt"], "with_vector": False, "order_by": order}
     points, _ = await read_memories(agent, body)

@@ -1,7 +1,7 @@
-"""What a search chooses from.
+"""Determine the memories that a search may return.
 
-Where the meaning of a criterion is not Qdrant's, Qdrant finds candidates and the matcher decides; the search is then
-asked among their ids.
+If the engine's meaning of a criterion differs from ours, the engine finds candidates and `criteria_match` decides. The
+search is then restricted to the matching ids.
 """
 
 from dataclasses import replace
@@ -20,22 +20,28 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 from agentmemory_operator.zones.sealed_store import as_stored
 
 PAGE = 500
-# Some 3 s of reading.
+# About 3 s of reading.
 MAX_READ = 100_000
-# Ids in a request, 800 KB; the lists of candidates repeat them.
+# Maximum number of ids in a request: 800 KB, and each list of candidates repeats them.
 MAX_MATCHING = 20_000
 NARROW = "narrow the search by types, tags, session_id, namespace or another filter"
 
 
 async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tuple[Filter, int]:
-    """Return the filter of what a search chooses from, and how many memories that is, with all that was stored here."""
+    """Return the filter for the memories that a search may return, and their number.
+
+    The number includes all writes of this process, and may lag 10 s behind those of others.
+
+    Raises:
+        RequestInvalid: If a criterion requires reading too many memories, or matches too many.
+    """
     indexes, criterion = agent.settings.indexes, selection.criterion
     found = visible(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
-    # Memories of some zones have no vector, and so are not found by meaning.
+    # Memories of some zones have no vector, so a search by vector cannot find them.
     hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
     filter_ = both(found, {"must_not": [equals_any(ZONE_KEY, hidden)]}) if hidden else found
     if criterion is not None and not is_exact(criterion, indexes):
-        # A filter of all candidates, of which only those are read that Qdrant is not certain of.
+        # Read only the candidates that the engine cannot decide with certainty.
         certain = compile_certain(criterion, indexes)
         unread = [{"must_not": [certain]}] if certain else []
         ids = await _find_matching(agent, criterion, both(filter_, *unread))
@@ -48,7 +54,7 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
 
 
 async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter) -> list[str]:
-    """Return the ids of the memories among candidates that meet a criterion.
+    """Return the ids of the candidates that meet a criterion.
 
     Raises:
         RequestInvalid: If too many memories have to be read, or match.
@@ -59,7 +65,7 @@ async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter)
     count = 0
     async for points in read_pages(replace(agent, store=as_stored(agent.store)), body):
         count += len(points)
-        # A memory that was deleted after it was found has no values, and so would meet a NOT.
+        # A memory deleted after it was matched has no values, so it would meet a NOT.
         found = (point for point in points if TOMBSTONE_KEY not in point["payload"])
         matching += [point["id"] for point in found if matches(criterion, point["payload"])]
         if count > MAX_READ:

@@ -1,4 +1,4 @@
-"""What a search asks for, what is wrong with it, and the ranking that it makes of the object's."""
+"""Search requests: their validation against an agent, and the ranking that results from their overrides."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ from agentmemory_operator.spec.presets.table import Weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """What to look for. One of `query` and `vector`; both where callers send vectors and there are keywords.
+    """A search. Requires `query` or `vector`; both if callers send vectors and the agent has keywords.
 
     Attributes:
-        selection: which memories compete.
-        top_k: 1..10,000; None is the object's `limit`.
-        threshold: on the combined score; None is the object's `scoreThreshold`.
-        min_similarity: -1..1; None is the object's `minSimilarity`.
-        min_priority: 0..1, only with the model Priority; None is the object's `minPriority`.
-        hybrid: search by words too; None does where there are keywords and a query.
-        weights: in the place of the object's, of the model Weighted; None are the object's.
-        terms: also return similarity, recency and utility of each result.
-        neighbours: memories before and after each result in its session that are returned too, 0..3.
-        explain: also return the terms of each score, at the price of a second engine request.
+        selection: Memories to search.
+        top_k: 1..10,000; None uses the object's `limit`.
+        threshold: Minimum combined score; None uses the object's `scoreThreshold`.
+        min_similarity: -1..1; None uses the object's `minSimilarity`.
+        min_priority: 0..1, only with the model Priority; None uses the object's `minPriority`.
+        hybrid: True to search by keywords too; None does so if the agent has keywords and there is a query.
+        weights: Weights of the model Weighted; None uses those of the object.
+        terms: True to return similarity, recency and utility of each result.
+        neighbours: Number of memories before and after each result in its session to return, 0..3.
+        explain: True to return the terms of each score, which costs a second engine request.
     """
 
     selection: Selection
@@ -45,7 +45,7 @@ class SearchRequest:
 
 
 def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
-    """The object's ranking with what the request has in place of its figures."""
+    """Return the object's ranking with the overrides of the request."""
     ranking = agent.settings.ranking
     if request.weights is not None:
         ranking = replace(ranking, weights=request.weights)
@@ -57,12 +57,12 @@ def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
 
 
 def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    """What is wrong with a request, as this agent is."""
+    """Return the errors of a request for this agent; empty if it is valid."""
     ranking = agent.settings.ranking
-    most = ranking.max_query_limit
+    cap = ranking.max_query_limit
     errors = check_types(request.selection.types, agent, field="types") if request.selection.types else []
-    if request.top_k is not None and most is not None and request.top_k > most:
-        errors.append(FieldError("top_k", f"{request.top_k} is more than {most}, the limit of the object's strictMode"))
+    if request.top_k is not None and cap is not None and request.top_k > cap:
+        errors.append(FieldError("top_k", f"{request.top_k} is more than {cap}, the limit of the object's strictMode"))
     if request.weights is not None:
         errors += _check_weights(ranking)
     if request.min_similarity is not None and not ranking.allows_overrides:
@@ -90,7 +90,7 @@ def _check_weights(ranking: Ranking) -> list[FieldError]:
 
 
 def _check_keywords(request: SearchRequest, agent: Agent) -> Iterator[FieldError]:
-    """Yield what is wrong with what only an agent with keywords does."""
+    """Yield errors of options that only an agent with keywords supports."""
     has_order, way_out = agent.keyword is not None, "or set index.keyword.enabled in its object"
     if request.hybrid and not has_order:
         yield FieldError("hybrid", f"this agent has no keyword index: omit hybrid, {way_out}")

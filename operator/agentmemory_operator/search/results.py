@@ -1,6 +1,6 @@
-"""What is done with the results of a search: a cross-encoder reads them again, and their neighbours are read.
+"""Post-process the results of a search: rerank them by a cross-encoder, and read their neighbours.
 
-A search never fails by the cross-encoder.
+A failure of the cross-encoder never fails a search.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,25 +18,25 @@ from agentmemory_operator.spec.presets.table import Reranking
 
 
 class MeteredReranker:
-    """Implements ports.Reranker by another one."""
+    """Reranker that measures the calls of another one."""
 
     def __init__(self, inner: Reranker, meter: ApiMeter) -> None:
         self._inner = inner
         self._meter = meter
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers the query, in order."""
+        """Return how well each text answers the query, in order."""
         with self._meter.reranking(len(texts)):
             return await self._inner.rerank(model, query, texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """Points in their last order.
+    """Points in their final order.
 
     Attributes:
-        numbers: the cross-encoder's, by id; of the points that it read.
-        warnings: why it read none.
+        numbers: Scores of the cross-encoder, by id, of the points that it read.
+        warnings: Reason why nothing was reranked.
     """
 
     points: Sequence[Json]
@@ -44,34 +44,34 @@ class Reread:
     warnings: tuple[str, ...] = ()
 
 
-async def read_again(reranker: Reranker, asked: Reranking, query: str, points: Sequence[Json]) -> Reread:
-    """The points, the first of them in the cross-encoder's order."""
+async def read_again(reranker: Reranker, reranking: Reranking, query: str, points: Sequence[Json]) -> Reread:
+    """Rerank the first points by the cross-encoder. If it fails, keep the order and return a warning."""
     if not points:
         return Reread(points)
-    first, rest = points[: asked.candidates], points[asked.candidates :]
+    first, rest = points[: reranking.candidates], points[reranking.candidates :]
     texts = [record_of(point["payload"]).content for point in first]
     try:
-        read = await reranker.rerank(asked.model, query, texts)
+        numbers_in_order = await reranker.rerank(reranking.model, query, texts)
     except (SpecInvalid, RerankerUnavailable) as exc:
         return Reread(points, warnings=(f"{exc}; results are ordered by score",))
-    numbers = {point["id"]: number for point, number in zip(first, read, strict=True)}
+    numbers = {point["id"]: number for point, number in zip(first, numbers_in_order, strict=True)}
     ordered = sorted(first, key=lambda point: numbers[point["id"]], reverse=True)
     return Reread([*ordered, *rest], numbers)
 
 
 MOST_RESULTS = 100
-"""Results that may have neighbours: each asks for two lists."""
+"""Maximum number of results with neighbours: each needs two queries."""
 
 Neighbours = Mapping[str, tuple[MemoryRecord, ...]]
-"""Of each result, by id, those around it in its session, in order and without itself."""
+"""Neighbours of each result in its session, by id, in order, without the result."""
 
 
 async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, now_ms: int) -> Neighbours:
-    """The neighbours of results, as they answer now; of what has no place in a session there are none.
+    """Read the visible neighbours of results; results without a place in a session have no entry.
 
     Args:
-        points: the results.
-        count: how many before each, and how many after it.
+        points: Results.
+        count: Maximum number of neighbours before each result, and after it.
     """
     placed = [point["payload"] for point in points if ORDER_KEY in point["payload"]]
     if not placed:
@@ -88,12 +88,12 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
 
 
 def _lists(agent: Agent, row: Json, count: int, now_ms: int) -> list[Json]:
-    """The queries for those before a memory, the nearest first, and for those after it."""
+    """Return the queries for the memories before a memory, nearest first, and for those after it."""
     session = Selection(user_id=row["userId"], scopes=(), session_id=row["sessionId"])
-    answering = visible(session, now_ms, agent.settings.ranking.endings)
+    visible_filter = visible(session, now_ms, agent.settings.ranking.endings)
     return [
         {
-            "filter": both(answering, {"key": ORDER_KEY, "range": {bound: row[ORDER_KEY]}}),
+            "filter": both(visible_filter, {"key": ORDER_KEY, "range": {bound: row[ORDER_KEY]}}),
             "query": {"order_by": {"key": ORDER_KEY, "direction": direction}},
             "limit": count,
             "with_payload": SHOWN,

@@ -61,10 +61,10 @@ class Hit(NamedTuple):
     """One result.
 
     Attributes:
-        terms: only with `explain` and `terms`.
-        match: how the memory and the question match; with `terms` the similarity alone may stand there.
-        rank_before: place by similarity alone among the candidates, from 1; only with `explain`.
-        rerank: the cross-encoder's number; None where it did not read this one.
+        terms: Terms of the score; None without `explain` and `terms`.
+        match: Match of the memory and the query. With `terms` it may contain the similarity only.
+        rank_before: Rank by similarity among the candidates, from 1; None unless their matches were read.
+        rerank: Score of the cross-encoder; None if it did not read this result.
     """
 
     record: MemoryRecord
@@ -77,13 +77,14 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """How far the engine looked; only with `explain`.
+    """Candidates of a search; only with `explain`.
 
     Attributes:
-        scored: memories that the engine scored: candidates with at least the object's `minSimilarity`.
-        below_threshold: of the candidates, searched without an index, those that the threshold on the score removes.
-        eligible: memories that the filters let through.
-        is_exact: proven that the best by score are the true best: nothing that was not a candidate can rank as high.
+        scored: Number of candidates scored by the engine, which have at least the object's `minSimilarity` or were
+            found otherwise.
+        below_threshold: Number of candidates, found without an index, whose score is below the threshold.
+        eligible: Number of memories that the filters select.
+        is_exact: True if it is proven that the best candidates are the best of all eligible memories.
     """
 
     scored: int
@@ -94,19 +95,19 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnswer:
-    """Results, best first, and how they came about.
+    """Results, best first, with the figures of the search.
 
     Attributes:
-        generation: of the object whose ranking was used.
-        ranking: the one used, with the request's own figures.
-        has_terms: similarity, recency and utility were asked for.
-        total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
-            It may lag 10 s behind what another process writes.
-        removed_by_threshold: results that there would be besides, with no threshold on the score or the similarity.
-        threshold: on the score; minus infinity where there is none.
-        took_ms: embedding, engine and reranking together.
-        neighbours: of results, where they were asked for.
-        warnings: what makes this search dear, or why nothing was reranked, with the way out.
+        generation: Generation of the object whose ranking was used.
+        ranking: Ranking that was used, including the overrides of the request.
+        has_terms: True if similarity, recency and utility were requested.
+        total_candidates: Number of memories that competed: those the filters select, limited to those the engine
+            scores. May lag 10 s behind writes of other processes.
+        removed_by_threshold: Number of further results without a threshold on the score or the similarity.
+        threshold: Minimum score; minus infinity if there is none.
+        took_ms: Duration of embedding, engine and reranking together.
+        neighbours: Neighbours of results; None unless requested.
+        warnings: Reasons why this search is expensive or was not reranked, with the remedy.
     """
 
     results: tuple[Hit, ...]
@@ -123,7 +124,7 @@ class SearchAnswer:
 
 
 class Recall:
-    """Answers searches; notes what was returned in the access counts."""
+    """Executes searches, and notes the returned memories in the access counts."""
 
     def __init__(
         self, clock: Clock, access_counts: AccessCounts, reranker: Reranker, graphs: EntityGraphs | None = None
@@ -134,61 +135,61 @@ class Recall:
         self._graphs = graphs or EntityGraphs()
 
     async def search(self, agent: Agent, request: SearchRequest) -> SearchAnswer:
-        """The memories that rank best.
+        """Return the memories that rank best.
 
         Raises:
-            RequestInvalid: the vector does not fit, a query without embedder, an unknown type.
-            StoreUnavailable, EmbedderUnavailable: try again.
+            RequestInvalid: If the vector does not fit, a query has no embedder, or a type is unknown.
+            StoreUnavailable, EmbedderUnavailable: If the search cannot be done now. Retry.
         """
         started_s = time.perf_counter()
         if errors := errors_of(request, agent):
             raise RequestInvalid(errors)
-        look, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
-        asked = await _ask(agent, request, look, vector)
-        kept = look.kept(asked.points)
+        setup, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
+        response = await _ask(agent, request, setup, vector)
+        kept = setup.kept(response.points)
         reread = Reread(kept)
-        if look.rerank and request.query is not None:
-            reread = await read_again(self._reranker, look.rerank, request.query, kept)
-        answered, around = reread.points[: look.top_k], request.neighbours
-        self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
-        # Whatever the threshold.
-        left_out_by_model = sum(point["score"] <= LEFT_OUT for point in asked.points)
-        total = max(len(asked.points) - left_out_by_model, min(look.eligible, look.plan.total))
-        placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(asked.matches.items(), 1)}
+        if setup.rerank and request.query is not None:
+            reread = await read_again(self._reranker, setup.rerank, request.query, kept)
+        returned, span = reread.points[: setup.top_k], request.neighbours
+        self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
+        # Excluded by the model, independent of the threshold.
+        left_out_by_model = sum(point["score"] <= LEFT_OUT for point in response.points)
+        total = max(len(response.points) - left_out_by_model, min(setup.eligible, setup.plan.total))
+        placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
         unindexed = unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(
             results=tuple(
-                _found(point, placed.get(point["id"]), look, rerank=reread.numbers.get(point["id"]))
-                for point in answered
+                _found(point, placed.get(point["id"]), setup, rerank=reread.numbers.get(point["id"]))
+                for point in returned
             ),
             generation=agent.settings.ranking_generation,
-            ranking=look.ranking,
+            ranking=setup.ranking,
             has_terms=request.terms,
             total_candidates=total,
-            removed_by_threshold=max(0, min(look.top_k, total - left_out_by_model) - len(kept[: look.top_k])),
-            threshold=look.threshold,
+            removed_by_threshold=max(0, min(setup.top_k, total - left_out_by_model) - len(kept[: setup.top_k])),
+            threshold=setup.threshold,
             took_ms=(time.perf_counter() - started_s) * 1000,
-            candidates=asked.candidates(look.eligible) if request.explain else None,
-            neighbours=await read_neighbours(agent, answered, around, now_ms=look.now_ms) if around else None,
+            candidates=response.candidates(setup.eligible) if request.explain else None,
+            neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
             warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings),
         )
 
-    async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_Look", Vector]:
-        """How the search looks, and for what: what has to be counted, embedded and read for that, at the same time."""
+    async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
+        """Prepare a search: count, embed and read entities concurrently; return the setup and the query's vector."""
         searches_words = agent.keyword is not None and request.query is not None and request.hybrid is not False
         fusion = fusion_of(agent.settings.ranking) if searches_words else None
         narrow = partial(find_eligible, agent, request.selection, now_ms)
         follow = partial(self._along, agent, request, fusion)
         if request.vector is not None:
-            # Mostly nothing is waited for: tasks would cost more than they save.
+            # The calls rarely wait: tasks would cost more than they save.
             vector, narrowed, along = scaled(request.vector, distance=agent.distance), await narrow(), await follow()
         else:
             embedding = embed_question(agent.embedder, request.query or "")
             vector, narrowed, along = await asyncio.gather(embedding, narrow(), follow())
-        return _look(agent, request, fusion, narrowed=narrowed, along=along, now_ms=now_ms), vector
+        return _resolve(agent, request, fusion, narrowed=narrowed, along=along, now_ms=now_ms), vector
 
     async def _along(self, agent: Agent, request: SearchRequest, fusion: Fusion | None) -> Mapping[str, float]:
-        """Activation of the memories that the query's names lead to, the most activated first, in its scopes alone."""
+        """Return the activation of the memories linked to the query's names, highest first, within its scopes only."""
         settings = agent.settings.entities or EntitySettings()
         if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
             return NOTHING_ALONG
@@ -197,16 +198,16 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """One search with every default filled in.
+class _SearchSetup:
+    """Setup of one search, with all defaults filled in.
 
     Attributes:
-        top_k: results of the answer.
-        fetched: results of the engine: more where more are read again than answered.
-        rerank: None where nothing is read again.
-        words: what is looked for by words, None where nothing is.
-        solves_terms: the similarity of each result is to be told from its score.
-        along: activation of the memories that the query's names lead to.
+        top_k: Maximum number of results.
+        fetched: Number of results requested from the engine; more than `top_k` if more are reranked.
+        rerank: None if nothing is reranked.
+        words: Keyword query; None without keywords.
+        solves_terms: True to derive the similarity of each result from its score.
+        along: Activation of the memories linked to the query's names.
     """
 
     ranking: Ranking
@@ -224,11 +225,11 @@ class _Look:
     along: Mapping[str, float]
 
     def kept(self, points: Sequence[Json]) -> list[Json]:
-        """The points that are good enough for the answer."""
+        """Return the points that reach the threshold and are not excluded by the model."""
         return [point for point in points if point["score"] > LEFT_OUT and point["score"] >= self.threshold]
 
 
-def _look(
+def _resolve(
     agent: Agent,
     request: SearchRequest,
     fusion: Fusion | None,
@@ -236,17 +237,17 @@ def _look(
     narrowed: tuple[Filter, int],
     along: Mapping[str, float],
     now_ms: int,
-) -> _Look:
+) -> _SearchSetup:
     (filter_, eligible), ranking = narrowed, ranking_of(agent, request)
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
     keyword, query = agent.keyword, request.query
     among = request.selection if IDF_CORPUS in agent.capabilities else None
-    # One more list where the engine's limit of results may leave no room for that along entities.
+    # Reserve one more list for entities if the engine limits the number of results.
     beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
     plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside)
-    return _Look(
+    return _SearchSetup(
         ranking=ranking,
         now_ms=now_ms,
         top_k=top_k,
@@ -264,12 +265,13 @@ def _look(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the engine answered.
+class _Response:
+    """Response of the engine.
 
     Attributes:
-        matches: how all candidates match, nearest first; with `explain`, and with `terms` where scores do not tell.
-        below_threshold: candidates that the threshold on the score removes; only with `explain`.
+        matches: Matches of all candidates, nearest first; only with `explain`, and with `terms` if scores do not
+            determine them.
+        below_threshold: Number of candidates whose score is below the threshold; only with `explain`.
     """
 
     points: list[Json]
@@ -278,7 +280,7 @@ class _Asked:
     is_exact: bool = False
 
     def candidates(self, eligible: int) -> Candidates:
-        """How far the engine looked; only with `explain`."""
+        """Return the figures of the candidates; only with `explain`."""
         return Candidates(
             scored=len(self.matches),
             below_threshold=self.below_threshold,
@@ -287,82 +289,82 @@ class _Asked:
         )
 
 
-async def _ask(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> _Asked:
-    question = _question(agent, look, look.plan, vector)
-    body = _body(agent, question, look) | {"with_payload": SHOWN}
+async def _ask(agent: Agent, request: SearchRequest, setup: _SearchSetup, vector: Vector) -> _Response:
+    question = _question(agent, setup, setup.plan, vector)
+    body = _body(agent, question, setup) | {"with_payload": SHOWN}
     if request.explain:
-        return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
-    if request.terms and not look.solves_terms:
+        return await _explained(agent, request, setup, vector=vector, bodies=[body, *question.lists], question=question)
+    if request.terms and not setup.solves_terms:
         bodies = [body, *question.lists]
         answers = await read_whole(lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0])
-        return _Asked(answers[0], question.matches(answers[1:], look.clues))
-    return _Asked(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
+        return _Response(answers[0], question.matches(answers[1:], setup.clues))
+    return _Response(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
 
 
 async def _explained(
-    agent: Agent, request: SearchRequest, look: _Look, *, vector: Vector, bodies: list[Json], question: Question
-) -> _Asked:
-    """The answer, how all candidates match, and whether nothing better was missed, in one request."""
-    # All candidates and not just the best, to know how many the threshold removes.
-    every = {"limit": max(look.fetched, look.plan.total)}
-    proof = _body(agent, _question(agent, look, look.plan.searched_exactly(), vector), look) | every
-    ends = ask_ends(look.plan, vector, distance=agent.distance, words=look.words) if agent.allows_exact else []
-    asked = [*bodies, proof, *ends]
-    points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, asked), lambda answers: answers[0])
+    agent: Agent, request: SearchRequest, setup: _SearchSetup, *, vector: Vector, bodies: list[Json], question: Question
+) -> _Response:
+    """Search in one request with the matches of all candidates, and check whether a better memory was missed."""
+    # All candidates instead of the best, to count those below the threshold.
+    every = {"limit": max(setup.fetched, setup.plan.total)}
+    proof = _body(agent, _question(agent, setup, setup.plan.searched_exactly(), vector), setup) | every
+    ends = ask_ends(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []
+    queries = [*bodies, proof, *ends]
+    points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, queries), lambda answers: answers[0])
     lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
-    best = scored[: look.fetched]
-    below = sum(LEFT_OUT < point["score"] < look.threshold for point in scored)
+    best = scored[: setup.fetched]
+    below = sum(LEFT_OUT < point["score"] < setup.threshold for point in scored)
     unseen = Unseen(
-        ranking=look.ranking,
+        ranking=setup.ranking,
         distance=agent.distance,
-        ends=read_ends(look.plan, beyond, distance=agent.distance),
-        by_words=read_words_end(look.plan, beyond, look.clues),
-        fusion=look.fusion,
-        clues=look.clues,
+        ends=read_ends(setup.plan, beyond, distance=agent.distance),
+        by_words=read_words_end(setup.plan, beyond, setup.clues),
+        fusion=setup.fusion,
+        clues=setup.clues,
         types=request.selection.types,
     )
     if not agent.allows_exact:
-        return _Asked(points, question.matches(lists, look.clues), below)
-    is_same = {point["id"] for point in look.kept(points)} == {point["id"] for point in look.kept(best)}
+        return _Response(points, question.matches(lists, setup.clues), below)
+    is_same = {point["id"] for point in setup.kept(points)} == {point["id"] for point in setup.kept(best)}
     scores = [point["score"] for point in best]
-    # Hundreds of cells take tens of milliseconds.
-    is_settled_ = partial(is_settled, unseen, scores, top_k=look.fetched, threshold=look.threshold)
-    return _Asked(points, question.matches(lists, look.clues), below, is_same and await asyncio.to_thread(is_settled_))
+    # The proof may take tens of milliseconds for hundreds of cells.
+    prove = partial(is_settled, unseen, scores, top_k=setup.fetched, threshold=setup.threshold)
+    return _Response(points, question.matches(lists, setup.clues), below, is_same and await asyncio.to_thread(prove))
 
 
-def _body(agent: Agent, question: Question, look: _Look) -> Json:
-    # Weights of one request would push those of the objects out of the cache.
-    make = scoring_of if look.ranking is agent.settings.ranking else scoring_of.__wrapped__
-    clues = look.clues
+def _body(agent: Agent, question: Question, setup: _SearchSetup) -> Json:
+    # Templates for weights of one request would evict those of the objects from the cache.
+    make = scoring_of if setup.ranking is agent.settings.ranking else scoring_of.__wrapped__
+    clues = setup.clues
     template = make(
-        *(look.ranking, question.fusion),
+        *(setup.ranking, question.fusion),
         distance=agent.distance,
         has_extremes=MIN_MAX in agent.capabilities,
         is_along=bool(question.along),
         has_clues=clues is not None,
     )
-    query = template.at(look.now_ms, clues.gaps() if clues else NO_GAPS)
-    return {"prefetch": list(question.lists), "query": query, "limit": look.fetched}
+    query = template.at(setup.now_ms, clues.gaps() if clues else NO_GAPS)
+    return {"prefetch": list(question.lists), "query": query, "limit": setup.fetched}
 
 
-def _question(agent: Agent, look: _Look, plan: CandidatePlan, vector: Vector) -> Question:
-    if look.fusion is None or look.words is None:
+def _question(agent: Agent, setup: _SearchSetup, plan: CandidatePlan, vector: Vector) -> Question:
+    if setup.fusion is None or setup.words is None:
         return Question(lists=(plan.query(vector, distance=agent.distance),), distance=agent.distance)
-    return ask_by_both(plan, vector, look.words, distance=agent.distance, fusion=look.fusion, along=look.along)
+    return ask_by_both(plan, vector, setup.words, distance=agent.distance, fusion=setup.fusion, along=setup.along)
 
 
-def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Hit:
+def _found(point: Json, placed: tuple[int, Match] | None, setup: _SearchSetup, *, rerank: float | None) -> Hit:
     record = record_of(point["payload"])
-    if placed is None and not look.solves_terms:
+    if placed is None and not setup.solves_terms:
         return Hit(record, point["score"], rerank=rerank)
-    rank, match = placed or (None, _solved(record, point["score"], look))
-    numbers = look.clues.numbers(point["payload"], look.ranking.evidence.assistant) if look.clues else {}
-    if ranks_evidence(look.fusion):
-        match = replace(match, evidence=numbers, fused=with_evidence(match.fused, look.ranking.evidence, numbers))
+    rank, match = placed or (None, _match_from_score(record, point["score"], setup))
+    numbers = setup.clues.numbers(point["payload"], setup.ranking.evidence.assistant) if setup.clues else {}
+    if ranks_evidence(setup.fusion):
+        match = replace(match, evidence=numbers, fused=with_evidence(match.fused, setup.ranking.evidence, numbers))
     memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0, evidence=numbers)
-    return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
+    return Hit(record, point["score"], score(memory, setup.ranking, now_ms=setup.now_ms), match, rank, rerank)
 
 
-def _solved(record: MemoryRecord, found: float, look: _Look) -> Match:
-    similarity = similarity_behind(found, scored(record), look.ranking, now_ms=look.now_ms)
+def _match_from_score(record: MemoryRecord, found: float, setup: _SearchSetup) -> Match:
+    similarity = similarity_behind(found, scored(record), setup.ranking, now_ms=setup.now_ms)
     return Match(similarity=similarity, fused=similarity)

@@ -1,4 +1,4 @@
-"""List users and scopes, read and name one: the engine counts the memories of each."""
+"""List users and scopes with their numbers of memories, which the engine counts; read and name a single one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from agentmemory_operator.memories.stored import UserPoint, change_point
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.search.rules.counts import state_filters
 
-# Users in one answer of the engine: with names of any length it stays below what is read of one.
-COUNTED_AT_ONCE = 5_000
-# Of more, those with the most memories are listed.
+# Users per request: even with the longest names, the response stays below the size limit.
+USERS_PER_REQUEST = 5_000
+# If there are more users, those with the most memories are listed.
 USERS_MAX = 50_000
-# Questions in one request.
-ASKED_AT_ONCE = 100
+# Queries per request.
+QUERIES_PER_REQUEST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class UserCount:
     """A user or scope with memories that a search can find.
 
     Attributes:
-        oldest, newest: createdAt, Unix milliseconds.
+        oldest, newest: Smallest and largest createdAt, Unix milliseconds.
     """
 
     user_id: str
@@ -41,8 +41,8 @@ class UserDetails:
     """A user or scope: its profile, and its memories that a search can find.
 
     Attributes:
-        profile: None of a user that nobody has named.
-        oldest, newest: createdAt of a memory, Unix milliseconds; None without memories.
+        profile: None if the user has no name.
+        oldest, newest: Smallest and largest createdAt, Unix milliseconds; None without memories.
     """
 
     user_id: str
@@ -54,11 +54,11 @@ class UserDetails:
 
 @dataclass(frozen=True, slots=True)
 class UserPage:
-    """One page, by name.
+    """One page, sorted by name.
 
     Attributes:
-        next_cursor: None on the last.
-        is_truncated: there are more users than are listed.
+        next_cursor: None on the last page.
+        is_truncated: True if there are more users than are listed.
     """
 
     users: tuple[UserCount, ...]
@@ -67,10 +67,10 @@ class UserPage:
 
 
 async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> UserPage:
-    """A page of the users and scopes that have memories which a search can find.
+    """Return a page of the users and scopes that have memories which a search can find.
 
     Raises:
-        RequestInvalid: the cursor is not one of ours.
+        RequestInvalid: If the cursor is malformed.
     """
     after = "" if cursor is None else _name_in(cursor)
     active = state_filters(None, agent.settings.ranking.endings, agent.clock.now_ms())["active"]
@@ -79,8 +79,8 @@ async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> 
     page = names[:limit]
     times = [
         (name, times)
-        for start in range(0, len(page), ASKED_AT_ONCE // 2)
-        for name, times in await _times(agent, active, page[start : start + ASKED_AT_ONCE // 2])
+        for start in range(0, len(page), QUERIES_PER_REQUEST // 2)
+        for name, times in await _times(agent, active, page[start : start + QUERIES_PER_REQUEST // 2])
     ]
     users = tuple(
         UserCount(user_id=name, memories=counts[name], oldest=oldest, newest=newest) for name, (oldest, newest) in times
@@ -105,11 +105,11 @@ async def read_user(agent: Agent, user_id: str) -> UserDetails:
 
 
 async def name_user(agent: Agent, user_id: str, name: str) -> None:
-    """Name a user or scope; create it if it does not exist.
+    """Set the name of a user or scope; create it if it does not exist.
 
     Raises:
-        StoreUnavailable: If others change its name all the time.
-        OutcomeUnknown: The name may have been changed.
+        StoreUnavailable: If other writers changed the name in every attempt.
+        OutcomeUnknown: If the name may have been changed.
     """
 
     def renamed(row: Payload | None) -> Json | None:
@@ -121,10 +121,10 @@ async def name_user(agent: Agent, user_id: str, name: str) -> None:
 
 
 async def import_profile(agent: Agent, user_id: str, profile: UserProfile) -> None:
-    """Store the profile of an export unless the user has one.
+    """Store the profile of an export, unless the user has one.
 
     Raises:
-        StoreUnavailable, OutcomeUnknown: See `name_user`.
+        StoreUnavailable, OutcomeUnknown: As in `name_user`.
     """
 
     def added(row: Payload | None) -> Json | None:
@@ -134,7 +134,7 @@ async def import_profile(agent: Agent, user_id: str, profile: UserProfile) -> No
 
 
 async def read_profile(agent: Agent, user_id: str) -> UserProfile | None:
-    """Read the profile of a user or scope."""
+    """Read the profile of a user or scope; None if it has none."""
     return profile_from_payload(await read_row(agent, profile_id(agent.id_scope, user_id)))
 
 
@@ -143,9 +143,9 @@ def _profile_of(agent: Agent, user_id: str) -> UserPoint:
 
 
 async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
-    """How many memories each user has, and whether there are users beside those."""
-    most = agent.settings.ranking.max_query_limit
-    limit = min(COUNTED_AT_ONCE, most or COUNTED_AT_ONCE)
+    """Return the number of memories per user, and whether there are further users."""
+    max_limit = agent.settings.ranking.max_query_limit
+    limit = min(USERS_PER_REQUEST, max_limit or USERS_PER_REQUEST)
     counts: dict[str, int] = {}
     while len(counts) < USERS_MAX:
         others = {"must_not": [equals_any("userId", list(counts))]}
@@ -157,13 +157,13 @@ async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
 
 
 async def _times(agent: Agent, active: Filter, names: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
-    """The first and the last createdAt of each user that still has a memory."""
-    asked = [_edge(active, name, direction) for name in names for direction in ("asc", "desc")]
-    answers = await read_whole(
-        lambda: agent.store.query_batch(agent.alias, asked),
-        lambda found: [point for answer in found for point in answer],
+    """Return the first and the last createdAt of each user that still has a memory."""
+    queries = [_edge(active, name, direction) for name in names for direction in ("asc", "desc")]
+    results = await read_whole(
+        lambda: agent.store.query_batch(agent.alias, queries),
+        lambda found: [point for result in found for point in result],
     )
-    edges = [answer[0]["payload"]["createdAt"] if answer else None for answer in answers]
+    edges = [result[0]["payload"]["createdAt"] if result else None for result in results]
     return [
         (name, (oldest, newest))
         for name, oldest, newest in zip(names, edges[::2], edges[1::2], strict=True)

@@ -1,1 +1,1 @@
-"""What memories decides, by no clock, file, socket or port."""
+"""Decisions about memories, without clock, file, socket or port."""

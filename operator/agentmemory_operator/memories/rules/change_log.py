@@ -1,20 +1,20 @@
-"""The change log of an agent: what a point's place in it says, and from where one reads on. Pure.
+"""The change log of an agent: the entry of each point, and the cursors by which readers continue. Pure.
 
-Each memory lies in the log once, under `loggedAt`, the time of its latest change that readers see. What the change was
-follows from the state of the point: one that others follow was superseded, a tombstone was deleted. So the log is as
-large as the collection, and goes wherever the points go: into copies, snapshots and out of them.
+Each memory has one entry, ordered by `loggedAt`, the time of its last change that readers can see. The state of the
+point gives the kind of the change. So the log has the size of the collection, and is part of every copy and snapshot of
+the points.
 
 | the point | kind | id | user |
 |---|---|---|---|
-| a memory | stored: it is new, was changed, or answers again | the memory's | its own |
-| one that a consolidation made, unchanged since | consolidated | the memory's | its own |
-| one with a successor | superseded | the memory's | its own |
+| a memory | stored: it is new, was changed, or became a head again | the memory's | its own |
+| created by a consolidation, unchanged since | consolidated | the memory's | its own |
+| has a successor | superseded | the memory's | its own |
 | a tombstone of a deletion | deleted | the memory's | its own |
 | a tombstone of a cleanup | expired | the memory's | its own |
-| a receipt | forgotten | the receipt's | none: nobody can read there who was erased |
-| none: another collection is behind the alias | restored, rebuilt | the epoch's number | none |
+| a receipt | forgotten | the receipt's | none: the log does not disclose the erased user |
+| none: the alias points to another collection | restored, rebuilt | the epoch's number | none |
 
-A tombstone that `forget` left has no place in the log.
+A tombstone of `forget` has no entry.
 """
 
 from collections.abc import Mapping
@@ -35,24 +35,24 @@ from agentmemory_operator.memories.rules.record import (
 )
 
 CLOCKS_MS = 4_000
-"""By how much the clocks of two processes that write and read may differ."""
+"""Maximum clock difference between a writing and a reading process."""
 
 Kind = Literal["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"]
 
 KEYS = ("userId", "supersededById", TOMBSTONE_KEY, EXPIRED_KEY, LOGGED_KEY, CHANGED_KEY, RUN_KEY, f"{RECEIPT_KEY}.at")
-"""What of a payload the log reads; no text."""
+"""Payload keys that the log reads; no text."""
 
-_SEEN: Condition = {"must_not": [{"must": [IS_PENDING, NOT_DELETED]}]}
-_MOST = 1 << 53
+_IS_VISIBLE: Condition = {"must_not": [{"must": [IS_PENDING, NOT_DELETED]}]}
+_MAX_NUMBER = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """From where a reader reads on: after this point of the log, as it was while the alias led to this epoch.
+    """Position of a reader: after this point of the log, in the collection of this epoch.
 
     Attributes:
-        at: Unix milliseconds; 0 is the beginning.
-        id: of the last point of that time that was read; None where none of it was.
+        at: Unix milliseconds; 0 is the start of the log.
+        id: Id of the last point read among those of time `at`; None if none of them was read.
     """
 
     epoch: Epoch
@@ -60,12 +60,12 @@ class Position:
     id: str | int | None = None
 
     def encode(self, slug: str) -> str:
-        """The cursor, sealed with the agent that it is of, so that another's is not taken by mistake.
+        """Return the cursor, with a checksum over the agent, so a cursor of another agent is rejected.
 
-        The seal is no secret: who makes a cursor reads no more than the log itself would show.
+        The checksum contains no secret: a forged cursor reads only entries that the log shows anyway.
         """
-        told = [self.epoch.number, self.epoch.contents, self.at, self.id]
-        return encode_cursor(*told, _seal(slug, told))
+        values = [self.epoch.number, self.epoch.contents, self.at, self.id]
+        return encode_cursor(*values, _checksum(slug, values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,9 @@ class Change:
     """One entry of the log.
 
     Attributes:
-        position: after it.
-        id: of the memory or the receipt; the number of the epoch where another collection is behind the alias.
-        user_id: None where no user is named.
+        position: Position after the entry.
+        id: Id of the memory or the receipt; the epoch's number if the alias points to another collection.
+        user_id: None if the entry discloses no user.
     """
 
     position: Position
@@ -85,27 +85,27 @@ class Change:
 
     @property
     def at(self) -> int:
-        """When, Unix milliseconds."""
+        """Time of the change, Unix milliseconds."""
         return self.position.epoch.number if self.kind in ("restored", "rebuilt") else self.position.at
 
 
 def position_of(cursor: str, slug: str) -> Position | None:
-    """The position that a cursor names; None where it is none of this agent's."""
+    """Decode a cursor; None if it is malformed or belongs to another agent."""
     match decode_cursor(cursor):
         case [number, contents, at, id_, seal]:
-            told = [number, contents, at, id_]
+            values = [number, contents, at, id_]
         case _:
             return None
-    is_sealed = seal == _seal(slug, told) and all(_is_number(part) for part in (number, contents, at))
-    if not is_sealed or not (id_ is None or isinstance(id_, str) or _is_number(id_)):
+    is_valid = seal == _checksum(slug, values) and all(_is_number(part) for part in (number, contents, at))
+    if not is_valid or not (id_ is None or isinstance(id_, str) or _is_number(id_)):
         return None
     return Position(Epoch(number=number, contents=contents), at, id_)
 
 
 def moved(position: Position, now: Epoch) -> Change | None:
-    """That another collection is behind the alias than when a reader was there last; None where none is.
+    """Return the change if the alias points to another collection than at `position`; None if it does not.
 
-    Of two processes one may not know of it yet: to a reader who came through the other it tells nothing.
+    A process that has not seen the move yet returns None to a reader that came from one that has.
     """
     if now.number <= position.epoch.number:
         return None
@@ -114,7 +114,7 @@ def moved(position: Position, now: Epoch) -> Change | None:
 
 
 def change_of(id_: str | int, payload: Mapping[str, Any], epoch: Epoch) -> Change:
-    """The entry that a point of the log is."""
+    """Return the log entry of a point."""
     user_id = payload.get("userId")
     return Change(
         position=Position(epoch, time_of(payload), id_),
@@ -125,22 +125,22 @@ def change_of(id_: str | int, payload: Mapping[str, Any], epoch: Epoch) -> Chang
 
 
 def time_of(payload: Mapping[str, Any]) -> int:
-    """When the point was changed last, Unix milliseconds."""
+    """Return the time of a point's last logged change, Unix milliseconds."""
     return int(payload[LOGGED_KEY])
 
 
 def logged(since: Position, until_ms: int, of_user: Condition | None = None) -> Filter:
-    """The filter of what was changed after the time of a position and until another."""
+    """Return the filter for changes after a position's time, up to and including `until_ms`."""
     return _within({"gt": since.at, "lte": until_ms}, of_user)
 
 
 def logged_at(at_ms: int, of_user: Condition | None = None) -> Filter:
-    """The filter of what was changed at a time."""
+    """Return the filter for changes at exactly this time."""
     return _within({"gte": at_ms, "lte": at_ms}, of_user)
 
 
 def _within(times: Mapping[str, int], of_user: Condition | None) -> Filter:
-    return {"must": [{"key": LOGGED_KEY, "range": dict(times)}, _SEEN, *([of_user] if of_user else [])]}
+    return {"must": [{"key": LOGGED_KEY, "range": dict(times)}, _IS_VISIBLE, *([of_user] if of_user else [])]}
 
 
 def _kind(payload: Mapping[str, Any]) -> Kind:
@@ -154,8 +154,8 @@ def _kind(payload: Mapping[str, Any]) -> Kind:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
 
 
-def _seal(slug: str, told: list[Any]) -> str:
-    return hash_content(repr((slug, "changes", told)))
+def _checksum(slug: str, values: list[Any]) -> str:
+    return hash_content(repr((slug, "changes", values)))

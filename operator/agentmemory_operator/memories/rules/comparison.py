@@ -1,7 +1,7 @@
-"""Points of a live collection beside those of a copy: what the copy lacks, and which points are the same. Pure.
+"""Compare the points of a live collection with those of a copy: missing points, and points that differ. Pure.
 
-The copy is a snapshot's, or the target that a rebuild fills. Writers go on meanwhile, so the contents of a point are
-judged only where both say the same `rev` and `updatedAt`: what was written since has to differ.
+The copy is a snapshot's, or the target of a rebuild. Writers continue during the comparison. So the contents of a point
+are compared only if `rev` and `updatedAt` are equal in both: points written since may differ.
 """
 
 import hashlib
@@ -19,30 +19,31 @@ from agentmemory_operator.zones.rules.sealing import is_locked
 Json = dict[str, Any]
 PointId = str | int
 Rows = dict[PointId, Json]
-"""Payloads by id, of each what was asked for."""
+"""Payloads by id, with the requested keys."""
 
 VERSION_KEYS = ("rev", "updatedAt")
-"""What of a payload tells two versions of a point apart."""
+"""Payload keys that identify a version of a point."""
 
 SAMPLED = 256
-"""Points that are compared bit for bit: one in a hundred damaged is met with a probability of 92 %."""
+"""Number of points compared bit for bit. If 1 % of all points are damaged, the sample has one with a probability of 92
+%."""
 
 UNREVISED = frozenset({DUE_KEY, ORDER_KEY})
 """Keys that change without a new `rev`; see `memories/session_keywords.py`."""
 
 _TOLERANCE = 1e-6
-"""Relative and absolute, of scores: two machines sum up in another order."""
+"""Relative and absolute tolerance of scores: two servers add up in a different order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """How a copy differs from the live collection.
+    """Differences between a copy and the live collection.
 
     Attributes:
-        alike: of one version in both.
-        behind: live, and missing in the copy or of an earlier revision there.
-        strayed: of another version otherwise, with the revision that each has in the copy.
-        extra: in the copy alone.
+        alike: Points of the same version in both.
+        behind: Live points that the copy lacks or has with a lower revision.
+        strayed: Points whose versions differ otherwise, with their revision in the copy.
+        extra: Points that only the copy has.
     """
 
     alike: frozenset[PointId]
@@ -52,10 +53,10 @@ class Divergence:
 
 
 def divergence(live: Rows, copy: Rows) -> Divergence:
-    """How points differ by versions; of points read without any, which are in both.
+    """Compare points by version. Points read without version keys count as alike if both collections have them.
 
     Args:
-        live, copy: points of the same stretch of ids, or the same ids.
+        live, copy: Points of the same range of ids, or of the same ids.
     """
     alike, behind, strayed = set(), [], {}
     for id_, row in live.items():
@@ -71,32 +72,32 @@ def divergence(live: Rows, copy: Rows) -> Divergence:
 
 
 def rev_of(row: Mapping[str, Any]) -> int:
-    """A point's revision; 0 of what none of our writers wrote, theirs begin at 1."""
+    """Return a point's revision; 0 if another tool wrote it, because our revisions start at 1."""
     rev: int = row.get("rev") or 0
     return rev
 
 
 def is_alike(one: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
-    """Whether two points are of one revision and one time; two that carry neither are.
+    """Return whether two points have the same revision and time; also if neither has any.
 
     Args:
-        other: None where there is no such point.
+        other: None if the point does not exist.
     """
     return other is not None and all(one.get(key) == other.get(key) for key in VERSION_KEYS)
 
 
 def is_unchanged(copy: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
-    """Whether two payloads are of the same revision; a point that carries none is never judged."""
+    """Return whether two payloads have the same revision and time; False if the copy has no revision."""
     return "rev" in copy and is_alike(copy, live)
 
 
 @dataclass(slots=True)
 class Draw:
-    """Draws a sample of points, the same one whatever the order: those whose hash with a seed is smallest.
+    """Bottom-k sample: the `size` points with the smallest seeded hash, independent of their order.
 
     Args:
-        seed: tells one drawing from another: the uid of the snapshot, the name of a rebuild's target.
-        size: how many are drawn.
+        seed: Distinguishes samples: the uid of the snapshot, or the name of a rebuild's target.
+        size: Number of points in the sample.
     """
 
     seed: str
@@ -104,7 +105,7 @@ class Draw:
     _heap: list[tuple[int, str, PointId]] = field(default_factory=list)
 
     def offer(self, ids: Iterable[PointId]) -> None:
-        """Let points take part, each once."""
+        """Add candidates, each id once."""
         for id_ in ids:
             rank = -self._hash(id_)
             if len(self._heap) < self.size:
@@ -114,7 +115,7 @@ class Draw:
 
     @property
     def drawn(self) -> list[PointId]:
-        """The points drawn, by their hashes."""
+        """Ids of the sample, in the order of their hashes."""
         return [id_ for _, _, id_ in sorted(self._heap, reverse=True)]
 
     def _hash(self, id_: PointId) -> int:
@@ -124,12 +125,12 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What became of the points drawn.
+    """Result of comparing a sample of points.
 
     Attributes:
-        equal: unchanged, and the same in both.
-        changed: how many were written or removed since.
-        differing: unchanged by their revision, and yet not the same; with what differs, and how.
+        equal: Points that are unchanged and equal in both.
+        changed: Number of points written or removed since the copy, or without a revision.
+        differing: Points that differ in spite of the same revision, each with the parts that differ.
     """
 
     equal: tuple[PointId, ...]
@@ -137,33 +138,33 @@ class Compared:
     differing: tuple[tuple[PointId, tuple[str, ...]], ...]
 
     def reread(self, again: "Compared") -> "Compared":
-        """What came of the points drawn, where those that differed were read `again`."""
+        """Return the result after a second comparison, `again`, of the points that differed."""
         return Compared(
             equal=self.equal + again.equal,
-            # What is not found any more was removed.
+            # Points that the second read did not find were removed.
             changed=self.changed + len(self.differing) - len(again.equal) - len(again.differing),
             differing=again.differing,
         )
 
 
 def is_bit_for_bit(name: str, one: Any, other: Any) -> bool:
-    """Whether two vectors are the same down to the last bit."""
+    """Return whether two vectors are equal in every bit of their float32 values."""
     return _bits(one) == _bits(other)
 
 
 SameVector = Callable[[str, Any, Any], bool]
-"""Tells of a vector's name, and of the copy's and the live one's numbers, whether they are the same."""
+"""Returns whether two vectors are equal, given the vector's name, the copy's vector and the live one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equality:
-    """What makes two points of one revision the same.
+    """Definition of equality for two points of the same revision.
 
     Attributes:
-        has_keyword: both collections have keyword vectors; else they are no part of it.
-        ignored: keys that may differ.
-        leaves_sealed: vectors of sealed memories are no part of it: whoever made the copy could not make them.
-        described: in a person's words.
+        has_keyword: True if both collections have keyword vectors; otherwise these are not compared.
+        ignored: Payload keys that may differ.
+        leaves_sealed: True to skip the vectors of locked memories, which the copying process could not create.
+        described: Description for messages.
     """
 
     has_keyword: bool
@@ -177,8 +178,8 @@ def compare_points(copies: Iterable[Json], lives: Iterable[Json], equality: Equa
     """Compare points with payload and vectors.
 
     Args:
-        copies: the points drawn, of the copy.
-        lives: those of them that are still live.
+        copies: Sampled points of the copy.
+        lives: Those of them that the live collection still has.
     """
     live_by_id = {point["id"]: point for point in lives}
     equal: list[PointId] = []
@@ -196,20 +197,20 @@ def compare_points(copies: Iterable[Json], lives: Iterable[Json], equality: Equa
 
 
 def score_differences(copy: Iterable[Json], live: Iterable[Json]) -> set[PointId]:
-    """The ids whose scores differ, or that only one search has found."""
+    """Return the ids whose scores differ, and those that only one search found."""
     copied, found = ({point["id"]: point["score"] for point in points} for points in (copy, live))
     both = copied.keys() & found.keys()
-    off = {id_ for id_ in both if not is_same_score(copied[id_], found[id_])}
-    return off | (copied.keys() ^ found.keys())
+    differing = {id_ for id_ in both if not is_same_score(copied[id_], found[id_])}
+    return differing | (copied.keys() ^ found.keys())
 
 
 def is_same_score(one: float, other: float) -> bool:
-    """Whether two scores are the same but for the order of a sum."""
+    """Return whether two scores are equal within rounding errors of a sum."""
     return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
 
 def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
-    """A point's vectors by name; the nameless one's is empty."""
+    """Return a point's vectors by name; the unnamed vector has the name ''."""
     vector = point.get("vector")
     if isinstance(vector, Mapping):
         return dict(vector)
@@ -217,38 +218,38 @@ def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
-    """Which parts of a point differ and how; keys of a payload that are none of ours are called `payload`."""
-    ours = set(PAYLOAD_KEYS.values())
+    """Return the names of the parts of a point that differ; all foreign payload keys are called `payload`."""
+    own = set(PAYLOAD_KEYS.values())
     before, now = copy["payload"], live["payload"]
     keys = [key for key in sorted(before.keys() | now.keys()) if key not in equality.ignored]
-    off = [key for key in keys if not _same(before.get(key), now.get(key)) or (key in before) != (key in now)]
-    parts = dict.fromkeys(_told(key if key in ours else "payload", key in before, key in now) for key in off)
+    keys_off = [key for key in keys if not _same(before.get(key), now.get(key)) or (key in before) != (key in now)]
+    parts = dict.fromkeys(_part_name(key if key in own else "payload", key in before, key in now) for key in keys_off)
     vectors, others = vectors_of(copy), vectors_of(live)
     if not equality.has_keyword:
         vectors.pop(KEYWORD_VECTOR, None)
         others.pop(KEYWORD_VECTOR, None)
-    # Copied while it was being emptied, or emptied later, a tombstone has vectors in one of both and means the same.
+    # A tombstone may have been copied before its vectors were deleted: vectors of tombstones do not matter.
     are_emptied = is_emptied(before) and is_emptied(now)
     if are_emptied or (equality.leaves_sealed and is_locked(now)):
         return tuple(parts)
     names = sorted(vectors.keys() | others.keys())
     unlike = [name for name in names if not equality.is_same(name, vectors.get(name), others.get(name))]
-    parts |= dict.fromkeys(_told(_vector_of(name), name in vectors, name in others) for name in unlike)
+    parts |= dict.fromkeys(_part_name(_vector_of(name), name in vectors, name in others) for name in unlike)
     return tuple(parts)
 
 
-def _told(part: str, is_copied: bool, is_live: bool) -> str:
-    """The name of a part, and which of both has it where one has not."""
+def _part_name(part: str, is_copied: bool, is_live: bool) -> str:
+    """Return the name of a part, and which side has it if only one does."""
     return part if is_copied and is_live else f"{part} only in {'the copy' if is_copied else 'the live one'}"
 
 
 def _vector_of(name: str) -> str:
-    """What people call a vector."""
+    """Return the display name of a vector."""
     return {"": "vector", KEYWORD_VECTOR: "keyword vector"}.get(name, "another vector")
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values of JSON are the same, down to whether a number is whole."""
+    """Return whether two JSON values are equal, including the distinction of 1 and 1.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
@@ -259,7 +260,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _bits(vector: Any) -> object:
-    """A vector as the bits of its float32 numbers; of a sparse one with its indices, in their order."""
+    """Return a vector as the bytes of its float32 values; a sparse one with its indices, in ascending order."""
     if isinstance(vector, Mapping):
         pairs = sorted(zip(vector["indices"], vector["values"], strict=True))
         return tuple(index for index, _ in pairs), _bits([value for _, value in pairs])

@@ -1,8 +1,8 @@
-"""What a caller's `filters` mean: a typed tree over the fields of a memory, and the Qdrant filter that it compiles to.
+"""Criteria: the `filters` of a request as a typed tree over the fields of a memory, compiled to Qdrant filters.
 
-A field holds any number of values: none where it is missing, null or an empty list, else one, or a list's. A condition
-holds if some value meets it. Numbers compare exactly, times as Unix milliseconds. `criteria_match.py` decides about
-one memory; what compiles here finds the candidates.
+A field has no value if it is missing, null or an empty list; else one value, or those of the list. A condition holds if
+at least one value meets it. Numbers compare exactly, times as Unix milliseconds. The filter compiled here finds
+candidates; `criteria_match.py` decides about each memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ NO_INDEXES: Mapping[str, str] = MappingProxyType({})
 
 
 class FieldKind(StrEnum):
-    """What a field holds, which decides the operators that it takes and how values are read."""
+    """Type of a field's values, which determines its operators and how values are parsed."""
 
     WORD = "word"
     WORDS = "words"
@@ -34,11 +34,11 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that can be filtered on.
+    """A field that requests can filter on.
 
     Attributes:
-        name: outside.
-        key: on the point.
+        name: Name in the API.
+        key: Payload key.
     """
 
     name: str
@@ -58,9 +58,10 @@ _NAMES = {
 FIELDS = {
     name: Field(name, PAYLOAD_KEYS[RENAMED.get(name, name)], kind) for kind, names in _NAMES.items() for name in names
 }
-"""Every field but those of `metadata`. What searches need themselves is indexed (`presets.RETRIEVAL_INDEXES`)."""
+"""All fields by API name, except those of `metadata`. `presets.RETRIEVAL_INDEXES` indexes those that every search uses.
+"""
 
-# The index that serves whatever can be asked of a field of the kind.
+# Type of the index that supports every operator of the kind.
 _INDEX_TYPES = {
     FieldKind.WORD: "keyword",
     FieldKind.WORDS: "keyword",
@@ -71,7 +72,7 @@ _INDEX_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """Some value is this one."""
+    """Condition that some value equals `value`."""
 
     field: Field
     value: Value
@@ -79,14 +80,14 @@ class Equals:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """There is no value."""
+    """Condition that the field has no value."""
 
     field: Field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """Some value lies within all of these bounds: numbers, or RFC 3339 times for times kept as text in metadata."""
+    """Condition that some value is within all bounds: numbers, or RFC 3339 times for metadata with times as text."""
 
     field: Field
     gt: float | str | None = None
@@ -96,14 +97,14 @@ class Within:
 
     @property
     def bounds(self) -> dict[str, float | str]:
-        """The bounds that are given."""
+        """The bounds that are set, by operator."""
         given = {"gt": self.gt, "gte": self.gte, "lt": self.lt, "lte": self.lte}
         return {name: bound for name, bound in given.items() if bound is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """Some text contains each of these words, in any order and case."""
+    """Condition that some text value contains all words of `text`, in any order, ignoring case."""
 
     field: Field
     text: str
@@ -111,21 +112,21 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every part holds."""
+    """Conjunction: every part holds."""
 
     parts: "tuple[Criterion, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Some part holds."""
+    """Disjunction: at least one part holds."""
 
     parts: "tuple[Criterion, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class NoneOf:
-    """No part holds."""
+    """Negation: no part holds."""
 
     parts: "tuple[Criterion, ...]"
 
@@ -135,7 +136,7 @@ Criterion: TypeAlias = Leaf | AllOf | AnyOf | NoneOf
 
 
 def leaves(criterion: Criterion) -> Iterator[Leaf]:
-    """Yield the conditions of a criterion."""
+    """Yield the conditions of a criterion, without the groups."""
     if isinstance(criterion, AllOf | AnyOf | NoneOf):
         for part in criterion.parts:
             yield from leaves(part)
@@ -144,9 +145,9 @@ def leaves(criterion: Criterion) -> Iterator[Leaf]:
 
 
 def compile_criterion(criterion: Criterion, indexes: Mapping[str, str] = NO_INDEXES) -> Condition:
-    """Return the Qdrant condition that every memory meets that meets the criterion.
+    """Return a Qdrant condition that every memory meeting the criterion meets too.
 
-    Where `is_exact`, no other memory meets it. Otherwise `criteria_match.matches` has to decide.
+    If `is_exact` is true, no other memory meets it. Otherwise check each memory with `criteria_match.matches`.
 
     Args:
         indexes: Type of the payload index by key.
@@ -156,21 +157,22 @@ def compile_criterion(criterion: Criterion, indexes: Mapping[str, str] = NO_INDE
 
 
 def compile_certain(criterion: Criterion, indexes: Mapping[str, str] = NO_INDEXES) -> Condition | None:
-    """Return a Qdrant condition that no memory meets but those that meet the criterion; None if there is none."""
+    """Return a Qdrant condition that only memories meeting the criterion meet; None if there is no such condition."""
     condition = _compile(criterion, indexes, is_wider=False)
     return None if isinstance(condition, bool) else condition
 
 
 def is_exact(criterion: Criterion, indexes: Mapping[str, str] = NO_INDEXES) -> bool:
-    """Return whether Qdrant decides a criterion as `criteria_match.matches` does."""
+    """Return whether Qdrant decides a criterion exactly as `criteria_match.matches` does."""
     return all(_is_leaf_exact(leaf, indexes) for leaf in leaves(criterion))
 
 
 def _compile(criterion: Criterion, indexes: Mapping[str, str], *, is_wider: bool) -> Condition | bool:
-    """Return a condition, True if all memories meet it, False if none does.
+    """Return a condition, or True if all memories meet it, or False if none does.
 
     Args:
-        is_wider: The condition may hold for more memories than the criterion; otherwise for fewer, as within a NOT.
+        is_wider: True if the condition may match more memories than the criterion, False if it may match fewer. Within
+            a NOT it is inverted.
     """
     if not isinstance(criterion, AllOf | AnyOf | NoneOf):
         return _compile_leaf(criterion, indexes, is_wider=is_wider)
@@ -197,12 +199,12 @@ def _compile_leaf(leaf: Leaf, indexes: Mapping[str, str], *, is_wider: bool) -> 
         return False
     if indexes.get(leaf.field.key) == "uuid" and isinstance(leaf, Equals):
         return _condition_of(leaf)
-    # What the engine would find is not all: see `_is_leaf_exact`.
+    # The engine's own condition would miss some memories: see `_is_leaf_exact`.
     return {"must_not": [{"is_empty": {"key": leaf.field.key}}]}
 
 
 def _wider_than_numbers(leaf: Equals | Within) -> Condition:
-    """Return the condition of having a number whose stored float may meet a condition."""
+    """Return a condition for all stored floats that may represent a number meeting the condition."""
     if isinstance(leaf, Equals):
         below, above = around(float(leaf.value))
         near = {"key": leaf.field.key, "range": {"gte": below, "lte": above}}
@@ -211,7 +213,7 @@ def _wider_than_numbers(leaf: Equals | Within) -> Condition:
 
 
 def _narrower_than_numbers(leaf: Equals | Within) -> Condition | bool:
-    """Return the condition of having a number that meets a condition whatever number the stored float stands for."""
+    """Return a condition for the stored floats that only represent numbers meeting the condition."""
     if isinstance(leaf, Equals):
         return _matching(leaf) if _is_integer(leaf.value) else False
     bounds = _moved(leaf.bounds, is_inwards=True)
@@ -228,7 +230,7 @@ def _is_integer(value: Value) -> bool:
 
 
 def _moved(bounds: Mapping[str, float | str], *, is_inwards: bool) -> dict[str, float]:
-    """Return bounds moved over all floats that may be stored for them; fewer if two of one side become one."""
+    """Return bounds moved past all floats that may be stored for them; fewer if two bounds of one side coincide."""
     moved: dict[str, float] = {}
     for name, bound in bounds.items():
         number, side = float(bound), name[0]
@@ -236,7 +238,7 @@ def _moved(bounds: Mapping[str, float | str], *, is_inwards: bool) -> dict[str, 
             moved[name] = number
         else:
             below, above = around(number)
-            # `g` of the lower bounds, which move up to be narrower.
+            # A lower bound (`g`) moves up to narrow the range.
             name_moved = f"{side}t" if is_inwards else f"{side}te"
             moved[name_moved] = above if (side == "g") is is_inwards else below
     return moved
@@ -247,7 +249,7 @@ def _condition_of(leaf: Leaf) -> Condition:
         case Equals(field, bool() | str() as value):
             return {"key": field.key, "match": {"value": value}}
         case Equals(field, value):
-            # The engine matches whole numbers exactly, which would tell 5 and 5.0 apart, and no others.
+            # `match` distinguishes 5 from 5.0 and accepts integers only.
             return {"key": field.key, "range": {"gte": value, "lte": value}}
         case Empty(field):
             return {"is_empty": {"key": field.key}}
@@ -260,11 +262,10 @@ def _condition_of(leaf: Leaf) -> Condition:
 
 
 def _is_leaf_exact(leaf: Leaf, indexes: Mapping[str, str]) -> bool:
-    """Return whether Qdrant's meaning of a condition is ours.
+    """Return whether Qdrant and `criteria_match` give a condition the same meaning.
 
-    A text match without an index is a case-sensitive substring match in Qdrant. An index of another type takes numbers
-    for times and times for numbers, and one of numbers or times takes UUIDs for numbers; one of UUIDs ignores their
-    spelling.
+    Without an index, a text match in Qdrant is a case-sensitive substring match. An index of another type confuses
+    numbers and times, or takes UUIDs for numbers. A UUID index ignores differences of spelling.
     """
     if isinstance(leaf, Contains):
         return False
@@ -303,7 +304,7 @@ def _has_text(leaf: Equals | Within) -> bool:
 
 
 def _values_of_text(parts: tuple[Criterion, ...]) -> Condition | None:
-    """Return the values of one text field as one condition, which the index answers at once; None for others."""
+    """Return equality tests of one text field as one `any` condition, one index lookup; None for other parts."""
     fields = {part.field for part in parts if isinstance(part, Equals)}
     texts = [part.value for part in parts if isinstance(part, Equals) and isinstance(part.value, str)]
     if len(fields) != 1 or len(texts) != len(parts):
@@ -312,10 +313,10 @@ def _values_of_text(parts: tuple[Criterion, ...]) -> Condition | None:
 
 
 def unindexed(criterion: Criterion, indexes: Mapping[str, str]) -> dict[str, str]:
-    """The keys that no fitting index serves, each with the type of the index to add; none serves `Contains`.
+    """Return the keys without a suitable index, each with the type of the index to add. No index supports `Contains`.
 
     Args:
-        indexes: type of the payload index by key.
+        indexes: Type of the payload index by key.
     """
     missing: dict[str, str] = {}
     for leaf in leaves(criterion):
@@ -328,7 +329,7 @@ def unindexed(criterion: Criterion, indexes: Mapping[str, str]) -> dict[str, str
 
 
 def _fitting_indexes(leaf: Equals | Empty | Within) -> tuple[str, ...]:
-    """The types of an index that can answer the condition, the one to advise first."""
+    """Return the index types that support a condition, the recommended one first."""
     match leaf:
         case Equals(value=bool()):
             return ("bool",)

@@ -1,4 +1,4 @@
-"""From the JSON of `filters` to the typed tree; every wrong part is named by its path."""
+"""Parse the JSON of `filters` into a criterion; errors name the path of the invalid part."""
 
 import math
 import re
@@ -41,12 +41,12 @@ OPERATORS = {
     FieldKind.ANY: ("eq", "ne", "in", "contains", *BOUNDS),
 }
 
-# The path of `payloadIndexes`, so that every field that can be filtered on can be indexed.
+# Same pattern as the paths of `payloadIndexes`: every filterable field can be indexed.
 _METADATA_PATH = re.compile(r"metadata(\.[A-Za-z0-9_-]+)+", re.ASCII)
 
 
 class _WrongError(Exception):
-    """One part is wrong."""
+    """One part of the document is invalid."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(path, message)
@@ -54,10 +54,11 @@ class _WrongError(Exception):
 
 
 def read_filters(document: Mapping[str, Any]) -> Criterion | None:
-    """The tree; None when there is nothing to filter by.
+    """Parse `filters`; return None if there are no conditions.
 
     Raises:
-        RequestInvalid: unknown fields or operators, values that do not fit, too deep or too large.
+        RequestInvalid: If a field or operator is unknown, a value does not fit, or the document is nested too deep or
+            too large.
     """
     if not document:
         return None
@@ -69,13 +70,13 @@ def read_filters(document: Mapping[str, Any]) -> Criterion | None:
 
 
 class _Reader:
-    """Reads one document and counts its conditions."""
+    """Parses one document and counts its conditions."""
 
     def __init__(self) -> None:
         self._conditions = 0
 
     def group(self, document: object, path: str, *, depth: int) -> Criterion:
-        """What an object of fields and groups means: all of its entries."""
+        """Parse an object of fields and groups; all entries must hold."""
         if depth > DEPTH_MAX:
             raise _WrongError(path, f"must not be nested deeper than {DEPTH_MAX} levels")
         if not isinstance(document, Mapping) or not document:
@@ -92,7 +93,7 @@ class _Reader:
         )
 
     def _conditions_of(self, field: Field, value: object, path: str) -> Criterion:
-        """The conditions on one field: a value, or an object of operators."""
+        """Parse the conditions on one field: a value, or an object of operators."""
         if not isinstance(value, Mapping):
             return self._equals(field, value, path)
         known = OPERATORS[field.kind]
@@ -196,14 +197,14 @@ def _time(value: object, path: str) -> int:
         raise _WrongError(path, str(error)) from None
 
 
-def _number(value: Any, path: str, wanted: str = "a number") -> float:
-    """Return a number as it is: an integer of more than 53 bits is no float."""
+def _number(value: Any, path: str, expected: str = "a number") -> float:
+    """Return a number unchanged: a float cannot represent an integer of more than 53 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _WrongError(path, f"must be {wanted}")
+        raise _WrongError(path, f"must be {expected}")
     if isinstance(value, int) and not is_int64(value):
         raise _WrongError(path, OUT_OF_INT64)
     if not math.isfinite(value):
-        raise _WrongError(path, f"must be {wanted}")
+        raise _WrongError(path, f"must be {expected}")
     return value
 
 

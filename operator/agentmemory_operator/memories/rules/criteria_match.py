@@ -1,7 +1,7 @@
-"""Whether a memory meets a criterion: the meaning of `filters`, whatever the engine and its indexes.
+"""Decide whether a memory meets a criterion: the definition of `filters`, independent of the engine and its indexes.
 
-What the engine answers are candidates (`criteria.py`). This decides wherever the engine's meaning differs, and before
-anything is erased.
+The engine returns candidates (`criteria.py`). This module decides if the engine's meaning differs, and always before an
+erasure.
 """
 
 import re
@@ -27,7 +27,7 @@ from agentmemory_operator.memories.rules.words import words_of
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, sealed_keys
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
-# The formats that the engine reads.
+# Formats of times that the engine parses.
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?: ?(?:[Zz]|[+-]\d\d(?::?\d\d)?))?)?", re.ASCII
 )
@@ -40,14 +40,14 @@ def matches(criterion: Criterion, payload: Mapping[str, Any]) -> bool:
     """Return whether a memory meets a criterion.
 
     Args:
-        payload: Of the memory, at least `keys_of`. Fields that its zone seals have no value.
+        payload: Payload of the memory, with at least `keys_of`. Fields that its zone encrypts count as having no value.
     """
     hidden = sealed_keys(payload[ZONE_KEY]) if payload.get(ZONE_KEY) else frozenset()
     return _matches(criterion, {key: value for key, value in payload.items() if key not in hidden})
 
 
 def keys_of(criterion: Criterion) -> list[str]:
-    """Return the keys of a payload that `matches` reads."""
+    """Return the payload keys that `matches` reads."""
     return list(dict.fromkeys([ZONE_KEY, *(leaf.field.key for leaf in leaves(criterion))]))
 
 
@@ -63,8 +63,8 @@ def _matches(criterion: Criterion, payload: Mapping[str, Any]) -> bool:
     match criterion:
         case Empty():
             return not values
-        case Equals(value=wanted):
-            return any(_equals(value, wanted) for value in values)
+        case Equals(value=expected):
+            return any(_equals(value, expected) for value in values)
         case Within():
             return any(_is_within(value, criterion.bounds) for value in values)
         case Contains(text=text):
@@ -84,11 +84,11 @@ def values_at(payload: Mapping[str, Any], path: str) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _equals(value: Any, wanted: Value) -> bool:
-    if isinstance(wanted, str | bool):
-        return type(value) is type(wanted) and value == wanted
+def _equals(value: Any, expected: Value) -> bool:
+    if isinstance(expected, str | bool):
+        return type(value) is type(expected) and value == expected
     # Python compares integers and floats exactly.
-    return _is_number(value) and bool(value == wanted)
+    return _is_number(value) and bool(value == expected)
 
 
 def _is_within(value: Any, bounds: Mapping[str, float | str]) -> bool:
@@ -107,7 +107,10 @@ def _is_number(value: object) -> bool:
 
 
 def _moment(text: str) -> tuple[datetime, str] | None:
-    """A time to the second in UTC and the digits of its fraction; None for another text. Without offset it is UTC."""
+    """Parse a time into whole seconds in UTC and 9 digits of fraction; None for other text.
+
+    The default offset is UTC.
+    """
     if not _TIME.fullmatch(text):
         return None
     fraction = found.group() if (found := _NANOSECONDS.search(text)) else ""

@@ -1,4 +1,4 @@
-"""What a memory names, as it lies on its point. Who finds the names in a text: `entities/rules/extract.py`."""
+"""Names that a memory mentions, as stored on its point. `entities/rules/extract.py` finds them in texts."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 ENTITIES_KEY = "entities"
 ENTITIES_MAX = 32
 NAME_MAX = 320
-"""As long as an author may be, who is an entity too."""
+"""Same limit as that of an author, which is an entity too."""
 
 EntityKind = Literal[
     "client",
@@ -24,7 +24,7 @@ EntityKind = Literal[
     "place",
 ]
 ModelKind = Literal["person", "organisation", "project", "place", "technology", "system", "domain"]
-"""What a language model may call an entity."""
+"""Kinds that a language model may assign."""
 
 MODEL_KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
 
@@ -32,7 +32,7 @@ EntityRole = Literal["about", "source", "mentioned"]
 
 _KINDS = frozenset(get_args(EntityKind))
 _SPELT_KINDS = frozenset({"quoted", "phrase"})
-# Between letters of a name in Persian, Hindi and others, though they do not show.
+# Invisible characters between the letters of names in Persian, Hindi and other languages.
 _JOINERS = str.maketrans("", "", "\u200c\u200d")
 _ROLES = frozenset({"about", "source", "mentioned"})
 
@@ -42,8 +42,8 @@ class Entity:
     """One name.
 
     Attributes:
-        name: as the list of known names spells it, else as the text does.
-        role: about: whose memory it is; source: who stored it; mentioned: its text names it.
+        name: Spelling of the list of known names, else of the text.
+        role: about: the memory's owner; source: its author; mentioned: named in its text.
     """
 
     name: str
@@ -52,46 +52,46 @@ class Entity:
 
 
 def fold(name: str) -> str:
-    """What two spellings of one name have in common: neither case nor spaces tell names apart."""
+    """Return the comparison form of a name: spellings that differ in case or spaces only have the same."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def spelt(name: str) -> str:
-    """A name as it is kept: composed (NFC), with single spaces; empty of one with characters that do not show."""
+    """Return the stored spelling of a name: NFC, with single spaces. Empty if it has invisible characters."""
     kept = " ".join(unicodedata.normalize("NFC", name).split())
     shown = kept.translate(_JOINERS)
     return kept if shown and shown.isprintable() else ""
 
 
 def is_specific(kind: EntityKind | None) -> bool:
-    """Whether a kind tells what something is, and not only how its name is written."""
+    """Return whether a kind describes the entity, not only the spelling of its name."""
     return kind is not None and kind not in _SPELT_KINDS
 
 
 def with_found(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[Entity, ...]:
-    """What a memory names with what else was found in it: a name that is there gets a specific kind, if it has none."""
-    by_name = {fold(one.name): one for one in before}
-    for one in found:
-        known = by_name.setdefault(fold(one.name), one)
+    """Add found names to those of a memory, at most 32. A known name gets a specific kind if it has none."""
+    by_name = {fold(entity.name): entity for entity in before}
+    for entity in found:
+        known = by_name.setdefault(fold(entity.name), entity)
         if not is_specific(known.kind):
-            by_name[fold(one.name)] = replace(known, kind=one.kind)
+            by_name[fold(entity.name)] = replace(known, kind=entity.kind)
     return tuple(by_name.values())[:ENTITIES_MAX]
 
 
 def entities_to_payload(entities: Iterable[Entity]) -> list[dict[str, str]]:
-    """How they lie on a point."""
-    return [{"name": one.name, "kind": one.kind, "role": one.role} for one in entities]
+    """Render entities as stored on a point."""
+    return [{"name": entity.name, "kind": entity.kind, "role": entity.role} for entity in entities]
 
 
 def entities_from_payload(values: Any) -> tuple[Entity, ...]:
-    """What lies on a point; what others wrote there and is none is left out."""
+    """Parse the entities of a point; skip malformed entries, which other tools may have written."""
     listed = values[:ENTITIES_MAX] if isinstance(values, list) else ()
-    return tuple(Entity(one["name"], one["kind"], one["role"]) for one in listed if _is_entity(one))
+    return tuple(Entity(entry["name"], entry["kind"], entry["role"]) for entry in listed if _is_entity(entry))
 
 
 def _is_entity(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     name, kind, role = (value.get(part) for part in ("name", "kind", "role"))
-    is_told = isinstance(kind, str) and isinstance(role, str) and kind in _KINDS and role in _ROLES
-    return is_told and isinstance(name, str) and 0 < len(name) <= NAME_MAX and bool(fold(name))
+    has_known_kind = isinstance(kind, str) and isinstance(role, str) and kind in _KINDS and role in _ROLES
+    return has_known_kind and isinstance(name, str) and 0 < len(name) <= NAME_MAX and bool(fold(name))

@@ -1,6 +1,6 @@
-"""Evidence beyond likeness that a memory answers a question, as far as it tells itself: stored with its words.
+"""Evidence that a memory answers questions, independent of similarity: computed when it is stored, from its own text.
 
-`search/rules/clues.py` has what the question tells. Source of the numbers: `docs/adr/0029`.
+`search/rules/clues.py` has the counterpart for the query. Source of the numbers: `docs/adr/0029`.
 """
 
 import math
@@ -14,20 +14,21 @@ from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 EVIDENCE_KEY = "evidence"
-"""Of a memory with weighted keyword text: what `evidence_of` gives."""
+"""Result of `evidence_of`, on memories with weighted keyword text."""
 
 SAYS, MARKS = "says", "marks"
-"""In it: a number (`evidence_of`), and words that tell the rest. Two keys, because each that a score reads is an index:
-the engine reads the whole payload of a candidate for one that is not."""
+"""Keys of the evidence: a number (`evidence_of`), and a list of words. There are two keys because each key that a score
+reads needs an index: for a key without one, the engine reads the whole payload of a candidate."""
 
 HAS_TIME, ASKED, BY_USER = "time", "asked", "user"
-"""Marks; that of a name is `name_mark`, that of a memory whose words the text holds `held_mark`."""
+"""Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `name_mark` for
+speakers and `held_mark` for neighbours."""
 
 ENOUGH_WORDS = 30
-"""Content words from which on a memory counts as saying all that it can."""
+"""Number of content words from which `terse` is 1."""
 
 DEFAULT_TERSE = 0.5
-"""Of a memory without evidence: sealed, or not counted yet."""
+"""Value for memories without evidence: encrypted ones, and those stored before evidence existed."""
 
 MAX_NAMES = 8
 ASSISTANT = "assistant"
@@ -39,7 +40,7 @@ _NAMED_TIME = (
     r"|(?:days?|weeks?|months?|years?)\s+(?:before|earlier|later)"
     r"|(?:in|since|until|on)\s+may"
 )
-# Digits tell a time in any language: a year, a date, an hour.
+# Digits denote a time in any language: a year, a date, an hour.
 _DIGITS = r"(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2}:\d\d|\d{1,2}\s*[ap]\.?m"
 _TIMES = re.compile(rf"\b(?:{_DIGITS})\b")
 _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)
@@ -48,13 +49,13 @@ _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)
 def evidence_of(
     row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], language: str, held: Sequence[str] = ()
 ) -> Payload:
-    """The evidence of a stored memory; none of what is sealed, as it would lie open.
+    """Return the evidence of a stored memory; empty for an encrypted one, because evidence is stored in plain text.
 
-    `says` is `terse`, and what an assistant said has it below 0, so that one number tells both.
+    `says` is the value of `terse`, negated if an assistant is the speaker, so one number encodes both.
 
     Args:
-        before: the memories before it in its session, the nearest last.
-        held: ids of the memories whose words its text holds.
+        before: The preceding memories of its session, the nearest last.
+        held: Ids of the memories with words in its keyword text.
     """
     if row.get(ZONE_KEY):
         return {}
@@ -70,31 +71,31 @@ def evidence_of(
 
 
 def name_mark(name: str) -> str:
-    """The mark of what somebody said, by one of the names."""
+    """Return the mark of a memory by a speaker with this name."""
     return f"by {name}"
 
 
 def held_mark(memory_id: str) -> str:
-    """The mark of a text that holds the words of another memory."""
+    """Return the mark of a keyword text that includes the words of another memory."""
     return f"holds {memory_id}"
 
 
 def terse(text: str, language: str) -> float:
-    """How much a text says, 0..1: by the logarithm of its content words, 1 from `ENOUGH_WORDS` on."""
+    """Return how much a text states, 0..1: the logarithm of its content words, 1 from `ENOUGH_WORDS`."""
     return min(math.log1p(len(content_words(text, language))) / math.log1p(ENOUGH_WORDS), 1.0)
 
 
 def has_time(text: str, language: str) -> bool:
-    """Whether a text says when something is."""
+    """Return whether a text mentions a time."""
     return bool((_ENGLISH_TIMES if language == DEFAULT_LANGUAGE else _TIMES).search(text))
 
 
 def names_of(speaker: str) -> list[str]:
-    """The names by which a question may call a speaker, in lower case."""
+    """Return the names by which a question may refer to a speaker, in lower case, at most 8."""
     return list(dict.fromkeys(re.findall(r"\w+", speaker.lower())))[:MAX_NAMES]
 
 
 def _answers(row: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether another one asked something right before."""
+    """Return whether the previous memory has a question by another speaker or role."""
     is_other = (row.get("speaker"), row.get("role")) != (before.get("speaker"), before.get("role"))
     return is_other and "?" in before["content"]

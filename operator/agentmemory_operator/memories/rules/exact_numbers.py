@@ -1,11 +1,11 @@
-"""Numbers that Qdrant's JSON parser would change, and the texts that keep them; see `docs/adr/0041-exact-numbers.md`.
+"""Keep numbers exact that Qdrant's JSON parser would change; see `docs/adr/0041-exact-numbers.md`.
 
-Qdrant stores a payload as JSON and parses it whenever it reads it. Its parser rounds a float twice, so about one double
-in ten comes back with another last digit. Such a float is stored as the nearest one that the parser returns unchanged,
-which filters and formulas use, and its exact text is stored beside it:
+Qdrant stores a payload as JSON and parses it at each read. Its parser rounds a float twice, so about one double in ten
+is returned with another last digit. Such a float is stored as the nearest one that the parser returns unchanged.
+Filters and formulas use that one. The exact text is stored next to it:
 
 - in an object within a payload, under `#exact`: a map from the name of an entry to the JSON of its value;
-- on the payload itself, under the entry's name with `#exact` appended, because single keys of it are overwritten.
+- on the payload itself, under the entry's name with `#exact` appended, because its keys are overwritten one by one.
 
 Integers of 64 bits are not changed.
 """
@@ -26,21 +26,21 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 OUT_OF_INT64 = "must be within the signed 64-bit range, or written with a decimal point or an exponent"
 
 NUMBERS = ("importance", "confidence", "decayRate")
-"""The keys of a payload whose value is a caller's number."""
+"""Payload keys with a number sent by the caller."""
 
 MARK = EXACT.encode()
-"""What the JSON of a payload with such a number contains."""
+"""Bytes that the JSON of every payload with an exact text contains."""
 
 _LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{19}")
-# A reader of longer texts may refuse them, or take minutes.
+# Parsing longer texts may fail, or take minutes.
 _MAX_DIGITS = 24
 _POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
 _MAX_POWER = len(_POWERS) - 1
 _LARGEST = sys.float_info.max
 _DIGITS = Context(prec=16)
-_LEAST, _MOST = 1e-9, 1e15
+_MIN_EXACT, _MAX_EXACT = 1e-9, 1e15
 MAX_STEPS = 64
-"""Floats between a value and the float that is stored for it; docs/adr/0041 has the measurement."""
+"""Maximum distance, in floats, between a value and the float stored for it; docs/adr/0041 has the measurement."""
 
 
 def may_exceed_int64(document: bytes) -> bool:
@@ -49,20 +49,20 @@ def may_exceed_int64(document: bytes) -> bool:
 
 
 def read_integer(digits: str) -> int:
-    """Return the integer of a JSON text; one of very many digits as some integer beyond 64 bits."""
+    """Return the integer of a JSON text. More than 24 digits are truncated, which still exceeds 64 bits."""
     return int(digits[:_MAX_DIGITS])
 
 
 def is_int64(value: int) -> bool:
-    """Return whether an integer has 64 bits, its sign included."""
+    """Return whether an integer fits into signed 64 bits."""
     return INT64_MIN <= value <= INT64_MAX
 
 
 def encoded(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str, Any]:
-    """Return a payload as Qdrant stores it without changing a number.
+    """Return a payload in the form that Qdrant stores without changing a number.
 
     Args:
-        is_part: The payload is merged into another one, whose texts it then has to replace.
+        is_part: True if the payload is merged into a stored one, whose exact texts it must replace or delete.
     """
     changed: Payload = {}
     for name, value in payload.items():
@@ -75,7 +75,7 @@ def encoded(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str
 
 
 def decoded(payload: Payload) -> Payload:
-    """Return a payload with the numbers that its caller sent."""
+    """Return a stored payload with the numbers that its caller sent."""
     kept = {name: _decoded(value) for name, value in payload.items()}
     for name in NUMBERS:
         text = kept.pop(name + EXACT, None)
@@ -85,43 +85,43 @@ def decoded(payload: Payload) -> Payload:
 
 
 def keys_with_texts(keys: Iterable[str]) -> list[str]:
-    """Return the keys to read of a payload, those of the texts beside them included."""
-    named = list(keys)
-    paths = (key.rpartition(".") for key in named)
+    """Return the payload keys to read, with those of the exact texts that belong to them."""
+    requested = list(keys)
+    paths = (key.rpartition(".") for key in requested)
     texts = [f'{outer}."{EXACT}".{name}' if outer else f'"{name}{EXACT}"' for outer, _, name in paths]
-    return named + [text for key, text in zip(named, texts, strict=True) if "." in key or key in NUMBERS]
+    return requested + [text for key, text in zip(requested, texts, strict=True) if "." in key or key in NUMBERS]
 
 
 def stored_float(value: float) -> float:
-    """Return the float that is stored for a value: one near it that Qdrant's parser returns unchanged.
+    """Return the float to store for a value: one near it that Qdrant's parser returns unchanged.
 
-    Mostly the value itself. No number of 15 digits lies between the two, if that is possible: in comparisons with such
-    numbers, the stored float then is as good as the value.
+    Usually the value itself. If possible, no number of 15 digits is between the two: comparisons with such numbers then
+    have the same result for both.
     """
     if _parsed_by_engine(value) == value:
         return value
     below, above = _of_15_digits(value)
     nearest: float | None = None
-    for found in _neighbours(value):
-        if _parsed_by_engine(found) == found:
-            if below < found < above:
-                return found
-            nearest = found if nearest is None else nearest
+    for candidate in _neighbours(value):
+        if _parsed_by_engine(candidate) == candidate:
+            if below < candidate < above:
+                return candidate
+            nearest = candidate if nearest is None else nearest
     assert nearest is not None
     return nearest
 
 
 def is_compared_exactly(value: float) -> bool:
-    """Return whether Qdrant compares a number with all others as they were sent.
+    """Return whether Qdrant compares a number with all stored numbers as they were sent.
 
-    True for numbers of up to 15 digits that are not very small: none is stored as another, and no other number as it or
-    on its other side. Also none is near the integers that a float cannot hold.
+    True for numbers of up to 15 digits that are not very small. They are stored unchanged, and no other number is
+    stored as the same float or on the other side. They are also far from the integers that a float cannot represent.
     """
-    return value == 0 or (_LEAST <= abs(value) < _MOST and float(f"{value:.15g}") == value)
+    return value == 0 or (_MIN_EXACT <= abs(value) < _MAX_EXACT and float(f"{value:.15g}") == value)
 
 
 def around(value: float) -> tuple[float, float]:
-    """Return bounds between which each float lies that may be stored for a value."""
+    """Return bounds for all floats that may be stored for a value."""
     margin = (MAX_STEPS + 1) * math.ulp(value)
     return max(value - margin, -_LARGEST), min(value + margin, _LARGEST)
 
@@ -143,7 +143,7 @@ def _of_15_digits(value: float) -> tuple[float, float]:
 
 
 def _parsed_by_engine(value: float) -> float:
-    """Return what serde_json makes of the shortest text of a float: significand and power of ten, each rounded."""
+    """Return how serde_json parses the shortest text of a float: significand and power of ten, each rounded."""
     text, _, power = repr(value).partition("e")
     whole, _, fraction = text.lstrip("-").partition(".")
     parsed, exponent = float(int(whole + fraction)), int(power or 0) - len(fraction)
@@ -154,15 +154,15 @@ def _parsed_by_engine(value: float) -> float:
 
 
 def _encoded(value: Any) -> tuple[Any, bool, bool]:
-    """Return a value as it is stored, whether that is another, and whether the object that it is in keeps its text."""
+    """Return the stored form of a value, whether it differs, and whether its parent object needs its exact text."""
     match value:
         case float():
             stored = stored_float(value)
             return stored, stored != value, stored != value
         case list() | tuple():
             parts = [_encoded(part) for part in value]
-            has_changed, is_own = any(part[1] for part in parts), any(part[2] for part in parts)
-            return ([part[0] for part in parts] if has_changed else value), has_changed, is_own
+            has_changed, needs_text = any(part[1] for part in parts), any(part[2] for part in parts)
+            return ([part[0] for part in parts] if has_changed else value), has_changed, needs_text
         case dict():
             return *_encoded_object(value), False
         case _:
@@ -173,10 +173,10 @@ def _encoded_object(value: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     changed: dict[str, Any] = {}
     texts: dict[str, str] = {}
     for name, child in value.items():
-        inner, has_changed, is_own = _encoded(child)
+        inner, has_changed, needs_text = _encoded(child)
         if has_changed:
             changed[name] = inner
-        if is_own or name == EXACT:
+        if needs_text or name == EXACT:
             texts[name] = orjson.dumps(child).decode()
     if texts:
         changed[EXACT] = texts

@@ -1,7 +1,7 @@
-"""Which memories are past their time: as a filter of every search, and as a test of one memory.
+"""Decide which memories have expired: as a filter of searches, and as a test of one memory.
 
-A type's time to live is reckoned from the object at each call, not stamped on memories: a changed figure acts on all of
-them at once. When a session was last used is stamped on each of its memories: no filter spans two points.
+A type's time to live is read from the object at each call, not stored on memories: a changed value applies to all of
+them at once. The last use of a session is stored on each of its memories, because a filter cannot span two points.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, MemoryType, Ttl
 
 EXPIRY_KEYS = ("type", "createdAt", "importance", "accessCount", "expiresAt", SESSION_USED_KEY)
-"""What of a payload says whether its memory is past its time."""
+"""Payload keys that decide whether a memory has expired."""
 
 HOUR_MS = 3_600_000
 
@@ -19,13 +19,13 @@ Condition = dict[str, Any]
 
 
 def not_past(types: Iterable[MemoryType], now_ms: int) -> list[Condition]:
-    """The conditions that leave out memories past the time of their type; none where no type has one."""
+    """Return the conditions that exclude memories expired by their type; empty if no type expires memories."""
     past = [past_condition(type_.name, type_.ttl, now_ms) for type_ in types if type_.ttl and type_.ttl.ends]
     return [{"must_not": past}] if past else []
 
 
 def past_condition(type_name: str, ttl: Ttl, now_ms: int) -> Condition:
-    """The condition that a memory of the type is past its time; the type has `days` or `idle_hours`."""
+    """Return the condition that a memory of the type has expired. The type must have `days` or `idle_hours`."""
     of_type: Condition = {"key": "type", "match": {"value": type_name}}
     if ttl.days is None:
         return {"must": [of_type, _over_condition(ttl, now_ms)]}
@@ -38,7 +38,7 @@ def past_condition(type_name: str, ttl: Ttl, now_ms: int) -> Condition:
 
 
 def is_past(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int) -> bool:
-    """Whether a memory is past the time of its type: what `past_condition` finds."""
+    """Return whether a memory has expired by its type, with the same result as `past_condition`."""
     begin_ms = _begin_ms(ttl, now_ms) if ttl else None
     if ttl is None or begin_ms is None:
         return False
@@ -53,7 +53,7 @@ def is_past(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int) -> bool:
 
 
 def is_expired(payload: Mapping[str, Any], types: Iterable[MemoryType], now_ms: int) -> bool:
-    """Whether a memory is gone for every call: past its own `expiresAt`, or the time of a type that removes."""
+    """Return whether a memory is expired for every call: by its own `expiresAt`, or by a type that removes memories."""
     end = payload.get("expiresAt")
     if end is not None and end <= now_ms:
         return True
@@ -62,21 +62,21 @@ def is_expired(payload: Mapping[str, Any], types: Iterable[MemoryType], now_ms: 
 
 
 def ttl_of(payload: Mapping[str, Any], types: Iterable[MemoryType]) -> Ttl | None:
-    """How long a memory answers by its type; None is for ever."""
+    """Return the time to live of a memory's type; None if unlimited or the type is unknown."""
     return next((type_.ttl for type_ in types if type_.name == payload.get("type")), None)
 
 
 def hidden_since_ms(payload: Mapping[str, Any], ttl: Ttl) -> int:
-    """Since when a memory is hidden that the time of its type hides; what came in old was so from then on."""
+    """Return when a memory's type hid it, Unix milliseconds: after its days, or when stored if that was later."""
     hidden_ms: int = payload["createdAt"] + round((ttl.days or 0) * DAY_MS)
     return max(hidden_ms, payload.get("storedAt") or 0)
 
 
 def _over_condition(ttl: Ttl, now_ms: int) -> Condition:
-    """The condition that a memory's session is over.
+    """Return the condition that a memory's session has been idle for too long.
 
-    What was stored before sessions said when they were used has its `createdAt` alone. One that lies further ahead than
-    any clock is a tenant's: it would keep the memory for ever, and is none.
+    Memories stored before sessions had a time of use are judged by `createdAt`. A `createdAt` more than one idle period
+    in the future is ignored: clock drift is smaller, and a tenant could keep the memory forever with it.
     """
     begin_ms = _begin_ms(ttl, now_ms)
     recent: Condition = {"key": "createdAt", "range": {"gt": begin_ms, "lte": _ahead_ms(begin_ms, now_ms)}}
@@ -96,7 +96,7 @@ def _ahead_ms(begin_ms: int | None, now_ms: int) -> int:
 
 
 def _begin_ms(ttl: Ttl, now_ms: int) -> int | None:
-    """The createdAt, or time of use, up to which memories are past their time; None is none."""
+    """Return the newest `createdAt`, or time of use, that has expired; None if the type has no limit."""
     if ttl.days is not None:
         return now_ms - round(ttl.days * DAY_MS)
     return None if ttl.idle_hours is None else now_ms - round(ttl.idle_hours * HOUR_MS)

@@ -1,4 +1,4 @@
-"""Which memories a call may see, as Qdrant filters."""
+"""Build the Qdrant filters that limit a call to the memories that it may read."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ NOT_DELETED: Condition = {"is_empty": {"key": TOMBSTONE_KEY}}
 UNSEALED: Condition = {"is_empty": {"key": ZONE_KEY}}
 NOT_SUPERSEDED: Condition = {"is_empty": {"key": "supersededById"}}
 
-# The caller's field, the key that it is compared with, the index that serves it.
+# Request field, payload key, and type of the payload index that supports the comparison.
 _SELDOM_INDEXED = (
     ("types", "type", "keyword"),
     ("tags", "tags", "keyword"),
@@ -38,20 +38,20 @@ _SELDOM_INDEXED = (
 )
 
 STORED: Filter = {"must": [NOT_DELETED, NOT_PENDING]}
-"""Every memory of every user, superseded and expired ones included."""
+"""Every memory of every user, including superseded and expired ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which of a user's memories, and of the scopes that are included.
+    """Selection of the memories of a user and of included scopes.
 
     Attributes:
-        scopes: whose memories belong to it too.
-        types: any of them.
-        tags: any of them, or with `tags_match` all.
-        namespace: first parts of the memory's namespace.
-        at_time: Unix milliseconds; only what was true then, whether or not something replaced it since.
-        include_superseded: earlier versions too.
+        scopes: Further owners whose memories are included.
+        types: Types of which the memory must have one; () is any.
+        tags: Tags of which the memory must have one, or all if `tags_match` is "all".
+        namespace: Prefix of the memory's namespace.
+        at_time: Unix milliseconds; only memories valid at that time, including those superseded later.
+        include_superseded: True to include earlier versions.
     """
 
     user_id: str
@@ -67,41 +67,41 @@ class Selection:
 
     @property
     def owners(self) -> list[str]:
-        """Whose memories they may be, the user first, each once."""
+        """Owners of the selected memories, the user first, without duplicates."""
         return list(dict.fromkeys([self.user_id, *self.scopes]))
 
 
 def of_owners(selection: Selection) -> Filter:
-    """The filter of all points of a selection's owners, whatever else it says."""
+    """Return the filter for all points of a selection's owners, ignoring its other fields."""
     return {"must": [_owned_by(selection.owners)]}
 
 
 def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield what narrows a selection by reading memories: the caller's field, the key, the type of the index to add.
+    """Yield each condition of a selection that has no index: request field, payload key, type of the index to add.
 
     Args:
-        indexes: type of the payload index by key.
+        indexes: Type of the payload index by key.
     """
     if selection.criterion is not None:
         yield from (("filters", key, type_) for key, type_ in criteria.unindexed(selection.criterion, indexes).items())
-    asked = {
+    is_used = {
         "types": bool(selection.types),
         "tags": bool(selection.tags),
         "at_time": selection.at_time is not None,
         "namespace": bool(selection.namespace),
     }
     for field, key, type_ in _SELDOM_INDEXED:
-        if asked[field] and indexes.get(key) != type_:
+        if is_used[field] and indexes.get(key) != type_:
             yield field, key, type_
 
 
 def equals(key: str, value: str | int) -> Condition:
-    """The condition that a payload key holds exactly this value."""
+    """Return the condition that a payload key has exactly this value."""
     return {"key": key, "match": {"value": value}}
 
 
 def equals_any(key: str, values: Sequence[str]) -> Condition:
-    """The condition that a payload key holds one of these values."""
+    """Return the condition that a payload key has one of these values."""
     return {"key": key, "match": {"any": list(values)}}
 
 
@@ -112,13 +112,13 @@ def visible(
     *,
     indexes: Mapping[str, str] = criteria.NO_INDEXES,
 ) -> Filter:
-    """The filter of what a user may read: stored, not expired, and as the selection narrows it.
+    """Return the filter for the memories of a selection that its user may read: stored and not expired.
 
-    A criterion that Qdrant does not decide (`criteria.is_exact`) is not met by everything that the filter finds.
+    If Qdrant cannot decide the criterion (`criteria.is_exact`), the filter also finds memories that do not meet it.
 
     Args:
-        types: of the object; those with a time to live cost a condition each.
-        indexes: type of the payload index by key.
+        types: Types of the object; each with a time to live adds a condition.
+        indexes: Type of the payload index by key.
     """
     unexpired = {"should": [{"is_empty": {"key": "expiresAt"}}, {"key": "expiresAt", "range": {"gt": now_ms}}]}
     must = [_owned_by(selection.owners), NOT_DELETED, NOT_PENDING, unexpired]
@@ -145,17 +145,17 @@ def _owned_by(owners: list[str]) -> Condition:
 
 
 def only(memory_id: str, *conditions: Condition) -> Filter:
-    """The filter of one point, provided the conditions hold: the condition of a compare-and-set."""
+    """Return the filter for one point if the conditions hold: the precondition of a compare-and-set."""
     return {"must": [{"has_id": [memory_id]}, *conditions]}
 
 
 def both(filter_: Filter, *conditions: Condition) -> Filter:
-    """The filter narrowed by more conditions."""
+    """Return the filter with additional conditions."""
     return {"must": [*filter_["must"], *conditions]}
 
 
 def _valid_at(time_ms: int) -> list[Condition]:
-    """The conditions of being true at a time; what has no beginning or no end is open on that side."""
-    begun = {"should": [{"is_empty": {"key": "validFrom"}}, {"key": "validFrom", "range": {"lte": time_ms}}]}
-    not_over = {"should": [{"is_empty": {"key": "validTo"}}, {"key": "validTo", "range": {"gt": time_ms}}]}
-    return [begun, not_over]
+    """Return the conditions of being valid at a time; a missing start or end is no limit."""
+    has_started = {"should": [{"is_empty": {"key": "validFrom"}}, {"key": "validFrom", "range": {"lte": time_ms}}]}
+    has_not_ended = {"should": [{"is_empty": {"key": "validTo"}}, {"key": "validTo", "range": {"gt": time_ms}}]}
+    return [has_started, has_not_ended]

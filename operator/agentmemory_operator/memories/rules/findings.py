@@ -1,7 +1,7 @@
-"""What a verification of one collection by another comes to: findings, and the verdict over them.
+"""Findings of a verification that compares two collections, and the verdict over them.
 
-A snapshot's copy is held to the live collection, a rebuild's target to its source. What each check asks for is told in
-`snapshots/rules/verdict.py` and `rebuilds/rules/verdict.py`.
+A snapshot's copy is compared with the live collection, a rebuild's target with its source. `snapshots/rules/verdict.py`
+and `rebuilds/rules/verdict.py` define the checks of each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,14 @@ from agentmemory_operator.memories.rules.comparison import Compared, PointId
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 
 VERIFIED = "Verified"
-"""Type of the condition that tells of it."""
+"""Type of the condition that reports the verdict."""
 
 SHOWN = 3
-"""Ids and fields that a message names; the rest is counted."""
+"""Maximum number of ids and fields in a message; the rest is only counted."""
 
 
 class Check(StrEnum):
-    """What is compared."""
+    """Aspect that is compared."""
 
     CHECKSUM = "Checksum"
     RESTORE = "Restore"
@@ -34,13 +34,13 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """What one check came to.
+    """Result of one check.
 
     Attributes:
-        is_good: None where there was nothing to judge by.
-        message: no text of a memory, no name of a user.
-        compared, differing: how many settings, points or searches.
-        ids: of points that differ, the first few.
+        is_good: None if there was nothing to compare.
+        message: Text for the status; contains no memory text and no user name.
+        compared, differing: Numbers of settings, points or searches.
+        ids: Ids of the first points that differ.
     """
 
     check: Check
@@ -54,11 +54,11 @@ class CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class VerificationVerdict:
-    """What became of a verification.
+    """Verdict over all findings of a verification.
 
     Attributes:
-        findings: in the order of the checks.
-        without_live: why there was no live collection to compare with; empty where there was.
+        findings: Findings in the order of the checks.
+        without_live: Reason why there was no live collection to compare with; empty if there was one.
     """
 
     findings: tuple[CheckFinding, ...]
@@ -66,12 +66,12 @@ class VerificationVerdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing speaks against the copy."""
+        """True if no check failed."""
         return all(finding.is_good is not False for finding in self.findings)
 
     @property
     def reason(self) -> Reason:
-        """Why the condition is as it is."""
+        """Reason of the condition; if a check failed, that of the first failure."""
         bad = [finding.check for finding in self.findings if finding.is_good is False]
         if bad:
             return _FAULTS.get(bad[0], Reason.COPY_DIFFERS)
@@ -85,62 +85,62 @@ class VerificationVerdict:
 
     @property
     def message(self) -> str:
-        """What was found; where something is wrong, that alone."""
+        """Messages of the failed checks; if none failed, of all checks."""
         bad = [finding.message for finding in self.findings if finding.is_good is False]
-        told = bad or [finding.message for finding in self.findings]
-        return "; ".join((*told, self.without_live) if self.without_live else told)
+        messages = bad or [finding.message for finding in self.findings]
+        return "; ".join((*messages, self.without_live) if self.without_live else messages)
 
     @property
     def state(self) -> ConditionState:
-        """The condition `Verified`."""
+        """The condition `Verified`; its status is unknown if nothing was compared."""
         is_open = self.is_good and self.reason in (Reason.NOT_VERIFIED, Reason.NOT_RESTORABLE)
         return ConditionState(VERIFIED, None if is_open else self.is_good, self.reason, self.message)
 
 
 def points_differ(check: Check, ids: Iterable[PointId], message: str, *, compared: int) -> CheckFinding:
-    """The finding that some points are not as they have to be."""
-    off = [str(id_) for id_ in ids]
-    return CheckFinding(check, False, message, compared=compared, differing=len(off), ids=tuple(off[:SHOWN]))
+    """Return the finding that some points do not match."""
+    names = [str(id_) for id_ in ids]
+    return CheckFinding(check, False, message, compared=compared, differing=len(names), ids=tuple(names[:SHOWN]))
 
 
 def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:
-    """Judge which points one of two collections lacks.
+    """Return the finding about points that one of two collections lacks.
 
     Args:
-        both: points that are in both.
-        faults: ids of points that are not where they have to be, by what is said of them.
-        removed: points of the copy that are live no more.
+        both: Number of points in both.
+        faults: Ids of missing points, by the description of the fault in the message.
+        removed: Number of points of the copy that were deleted from the live collection since.
     """
-    off = [id_ for ids in faults.values() for id_ in ids]
-    if not off:
+    missing = [id_ for ids in faults.values() for id_ in ids]
+    if not missing:
         since = f", {removed} removed since" if removed else ""
         message = f"{both} points are in both{since}"
         return CheckFinding(Check.MISSING, True, message, compared=both + removed)
-    told = [f"{len(ids)} points {what}: {first_of(map(str, ids))}" for what, ids in faults.items() if ids]
-    return points_differ(Check.MISSING, off, "; ".join(told), compared=both + len(off))
+    parts = [f"{len(ids)} points {what}: {first_of(map(str, ids))}" for what, ids in faults.items() if ids]
+    return points_differ(Check.MISSING, missing, "; ".join(parts), compared=both + len(missing))
 
 
 def off_by(found: int, before: int, after: int, *, changed: int) -> int:
-    """By how much a number lies outside of those counted before and after; 0 inside.
+    """Return the distance of a number from the range counted before and after; 0 if it is inside.
 
     Args:
-        changed: what came or went between both counts. With c of these, at any moment there were b - c to a + c.
+        changed: Number c of points added or removed between the counts b and a. At any time there were b - c to a + c.
     """
-    least, most = min(before, after) - changed, max(before, after) + changed
-    return max(least - found, found - most, 0)
+    lowest, highest = min(before, after) - changed, max(before, after) + changed
+    return max(lowest - found, found - highest, 0)
 
 
 def judge_sample(compared: Compared, *, how: str = "bit for bit") -> CheckFinding:
-    """Judge the points drawn.
+    """Return the finding about a sample of points.
 
     Args:
-        how: equality is meant.
+        how: Description of the equality, for the message.
     """
     total = len(compared.equal) + len(compared.differing)
     since = f", {compared.changed} written since" if compared.changed else ""
     if compared.differing:
-        told = first_of(f"{id_} ({', '.join(parts)})" for id_, parts in compared.differing)
-        message = f"{len(compared.differing)} of {total} points differ: {told}{since}"
+        examples = first_of(f"{id_} ({', '.join(parts)})" for id_, parts in compared.differing)
+        message = f"{len(compared.differing)} of {total} points differ: {examples}{since}"
         return points_differ(Check.SAMPLE, (id_ for id_, _ in compared.differing), message, compared=total)
     if not total:
         return CheckFinding(Check.SAMPLE, None, f"no points to compare{since}")
@@ -148,7 +148,7 @@ def judge_sample(compared: Compared, *, how: str = "bit for bit") -> CheckFindin
 
 
 def first_of(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
+    """List the first `SHOWN` names, and the number of the rest."""
     listed = list(names)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     return ", ".join(listed[:SHOWN]) + more

@@ -1,7 +1,7 @@
-"""Earlier versions of an item: they lie in its own point, so that they go, stay and are copied with it as one.
+"""Earlier versions of an item, stored in the item's own point: they are copied, kept and deleted with it.
 
-No search, list or count sees them, because they are no points. What a PUT replaces is kept as it was said, the newest
-first, up to a number and a size.
+Searches, lists and counts do not find them, because they are not points. A PUT keeps the content that it replaces,
+newest first, up to a number and a size.
 """
 
 import json
@@ -23,23 +23,23 @@ from agentmemory_operator.memories.rules.record import (
 )
 
 MAX_CHARS = 256 * 1024
-"""Of all versions of an item together, as JSON: every write of the item carries them."""
+"""Maximum size of all versions of an item, as JSON: every write of the item sends them."""
 
 NUMBER_KEY = PAYLOAD_KEYS["item_version"]
-_SAID = ("content", "contentHash", "metadata", "importance", "tags", "category")
-_KEPT = (*_SAID, "validFrom", STORED_KEY, CHANGED_KEY)
-# What all versions of an item have in common.
-_SHARED = ("id", "agentId", "userId", "type", "createdAt", "updatedAt", "namespace", "key", "parentId")
+_CONTENT_KEYS = ("content", "contentHash", "metadata", "importance", "tags", "category")
+_VERSION_KEYS = (*_CONTENT_KEYS, "validFrom", STORED_KEY, CHANGED_KEY)
+# Keys with the same value in all versions of an item.
+_SHARED_KEYS = ("id", "agentId", "userId", "type", "createdAt", "updatedAt", "namespace", "key", "parentId")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemVersion:
-    """An earlier version as an export tells it.
+    """An earlier version, as in an export.
 
     Attributes:
-        valid_from, valid_to: Unix milliseconds between which it was what the item says.
-        updated_at: when somebody changed it last, Unix milliseconds.
-        version: its number; None in an export of an earlier API.
+        valid_from, valid_to: Unix milliseconds between which it was the item's content.
+        updated_at: Time of the last edit by a caller, Unix milliseconds.
+        version: Version number; None in an export of an earlier API.
     """
 
     content: str
@@ -53,7 +53,7 @@ class ItemVersion:
     version: int | None = None
 
     def stored(self, now_ms: int) -> Payload:
-        """What a point bears of it, which is stored now, whenever it was said."""
+        """Return the payload of the version, with `now_ms` as its time of storage."""
         state = {
             "content": self.content,
             "contentHash": hash_content(self.content),
@@ -69,18 +69,18 @@ class ItemVersion:
 
 
 def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, keep: int) -> Payload:
-    """What a point bears of its versions after some writes, in order, of which the last is what it says then.
+    """Return the payload with the earlier versions of an item after a sequence of writes.
 
     Args:
-        row: the item that lies there; None where there is none.
-        writes: what each says.
-        keep: how many versions at most.
+        row: Payload of the stored item; None if there is none.
+        writes: Payloads in order; the last becomes the item's content.
+        keep: Maximum number of versions.
     """
     versions: list[Payload] = list((row or {}).get(VERSIONS_KEY) or ())
-    states = [*([row] if row else []), *writes]
+    contents = [*([row] if row else []), *writes]
     number = number_of(row) if row else 1
-    for before, after in pairwise(states):
-        if _says_the_same(before, after):
+    for before, after in pairwise(contents):
+        if _has_same_content(before, after):
             continue
         if not before.get("expiresAt"):
             versions.insert(0, _version(before, ended_at=after["validFrom"], number=number))
@@ -89,17 +89,17 @@ def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, 
 
 
 def number_of(row: Mapping[str, Any]) -> int:
-    """Return the version number of an item. One from before numbers were stored counts its kept versions."""
+    """Return the version number of an item. Items stored before numbers existed count their kept versions."""
     return int(row.get(NUMBER_KEY) or len(row.get(VERSIONS_KEY) or ()) + 1)
 
 
 def bounded(versions: Sequence[Payload], *, keep: int) -> Payload:
-    """Versions as a point bears them, newest first; None takes away those that it has."""
+    """Return the payload with versions, newest first, within both limits. A None value deletes stored versions."""
     kept: list[Payload] = []
-    room = MAX_CHARS
+    remaining_chars = MAX_CHARS
     for version in versions[:keep]:
-        room -= len(json.dumps(version, ensure_ascii=False))
-        if room < 0:
+        remaining_chars -= len(json.dumps(version, ensure_ascii=False))
+        if remaining_chars < 0:
             break
         kept.append(version)
     since = min((version.get(STORED_KEY) or 0 for version in kept), default=None)
@@ -107,16 +107,16 @@ def bounded(versions: Sequence[Payload], *, keep: int) -> Payload:
 
 
 def versions_of(row: Mapping[str, Any], *, keep: int) -> list[MemoryRecord]:
-    """The versions that a point bears, newest first."""
-    shared = {key: row[key] for key in _SHARED if key in row}
+    """Return the earlier versions of an item's payload, newest first."""
+    shared = {key: row[key] for key in _SHARED_KEYS if key in row}
     return [record_of(shared | version) for version in (row.get(VERSIONS_KEY) or ())[:keep]]
 
 
 def _version(state: Mapping[str, Any], *, ended_at: int, number: int | None) -> Payload:
-    said = {key: state[key] for key in _KEPT if state.get(key) is not None}
+    content = {key: state[key] for key in _VERSION_KEYS if state.get(key) is not None}
     numbered = {} if number is None else {NUMBER_KEY: number}
-    return said | numbered | {"validTo": ended_at, "supersededAt": ended_at}
+    return content | numbered | {"validTo": ended_at, "supersededAt": ended_at}
 
 
-def _says_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all((one.get(key) or None) == (other.get(key) or None) for key in _SAID)
+def _has_same_content(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all((one.get(key) or None) == (other.get(key) or None) for key in _CONTENT_KEYS)

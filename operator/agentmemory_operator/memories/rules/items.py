@@ -1,4 +1,4 @@
-"""Items: memories that lie under a key of a namespace; whose they are, how long they may be, and their ids."""
+"""Items: memories stored under a key of a namespace. Their owner, size limit, id and write marks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,26 +22,29 @@ from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.memory_types import MemoryType
 
 USER_NAMESPACE = "memories"
-"""A namespace that begins with it is the user's whom the next part names."""
+"""First part of a namespace that belongs to the user in its second part."""
 
 SHARED_NAMESPACE = "shared"
-"""A namespace that begins with it is the scope's that the next part names: `global`, or else the group of that name.
-If a user is named beside it, the namespace is that user's."""
+"""First part of a namespace that belongs to a shared scope: `global`, or the group in its second part.
+
+If the request also has a user, the namespace belongs to that user instead.
+"""
 
 PREFERRED_TYPES = ("item", "fact", "semantic")
-"""What type an item is: the first of these that the agent takes, because they last; else the agent's first type."""
+"""Type of an item: the first of these that the agent has, because they do not expire; else the agent's default type."""
 
 KEPT_MARKS = 16
-"""Writes that a point remembers, and requests with an idempotency key."""
+"""Number of write marks, and of request marks, that a point keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where an item lies.
+    """Address of an item.
 
     Attributes:
-        namespace: at least two parts.
-        zone: how it is sealed; a key of each zone is another item, because nobody else may try what its id stands for.
+        namespace: Parts, at least two.
+        zone: Privacy zone. The same key in another zone is another item, because ids in a zone are derived with a
+            secret.
     """
 
     user_id: str
@@ -50,21 +53,19 @@ class Address:
     zone: str | None = None
 
     def id_in(self, scope: str) -> str:
-        """The one id that the item has in an agent's collection.
+        """Return the id of the item in an agent's collection.
 
         Args:
-            scope: what the ids of the agent, or of its zone, are made with.
+            scope: Scope from which the ids of the agent, or of its zone, are derived.
         """
         return item_id(scope, self.user_id, self.namespace, self.key)
 
 
 def named_owner(namespace: Sequence[str], *, has_user: bool) -> str | None:
-    """Who a namespace itself says that it belongs to; None: it does not say.
-
-    It may be no user or scope that there can be: whoever reads the request says so.
+    """Return the owner that a namespace names, or None. The caller checks that it is a valid user or scope.
 
     Args:
-        has_user: a user is named beside it, whose shared namespaces are that user's.
+        has_user: True if the request has a user. A shared namespace then belongs to that user, and names no owner.
     """
     match tuple(namespace[:2]):
         case (first, user) if first == USER_NAMESPACE:
@@ -76,11 +77,11 @@ def named_owner(namespace: Sequence[str], *, has_user: bool) -> str | None:
 
 
 def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
-    """Whose a namespace is.
+    """Return the user or scope that owns a namespace.
 
     Raises:
-        RequestInvalid: it names nobody, and nobody is named beside it; or it names a scope that is none.
-        NotFound: it names another user than the one beside it.
+        RequestInvalid: If neither the namespace nor `user_id` names an owner, or the namespace names an invalid scope.
+        NotFound: If the namespace names another user than `user_id`.
     """
     if namespace[:1] != (USER_NAMESPACE,) or len(namespace) < 2:
         return user_id if user_id is not None else _shared_owner(namespace)
@@ -94,7 +95,7 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
 
 
 def _shared_owner(namespace: tuple[str, ...]) -> str:
-    """The scope that owns a namespace beside which no user is named."""
+    """Return the scope that owns a namespace in a request without a user."""
     owner = named_owner(namespace, has_user=False)
     if owner is None:
         way_out = (
@@ -109,7 +110,7 @@ def _shared_owner(namespace: tuple[str, ...]) -> str:
 
 
 def check_content(content: str, tokens_max: int | None) -> list[FieldError]:
-    """An error where the content has more tokens than the limit; None is any number."""
+    """Return an error if the content has more tokens than the limit; None is no limit."""
     tokens = -(-len(content) // CHARACTERS_A_TOKEN)
     if tokens_max is None or tokens <= tokens_max:
         return []
@@ -120,53 +121,53 @@ def check_content(content: str, tokens_max: int | None) -> list[FieldError]:
 
 
 def item_type(ranking: Ranking) -> str:
-    """The type of an agent's items."""
+    """Return the type of an agent's items."""
     names = [type_.name for type_ in ranking.types]
     return next((name for name in PREFERRED_TYPES if name in names or not names), ranking.default_type)
 
 
 def namespace_word(namespace: tuple[str, ...]) -> str:
-    """A namespace as one word: no two share one."""
+    """Return a namespace as one unique string."""
     return namespace_paths(namespace)[-1]
 
 
 def items_below(user_id: str, prefix: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
-    """The filter of a user's items in the namespaces that begin with a prefix; () is all of them.
+    """Return the filter for a user's items in namespaces with this prefix; () matches all.
 
     Args:
-        types: of the object; some have a time to live.
+        types: Types of the object, for their times to live.
     """
     is_item: Condition = {"must_not": [{"is_empty": {"key": ITEM_NAMESPACE_KEY}}]}
     return both(visible(Selection(user_id=user_id, namespace=prefix), now_ms, types), is_item)
 
 
 def items_in(user_id: str, namespace: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
-    """The filter of a user's items of exactly one namespace."""
+    """Return the filter for a user's items in exactly this namespace."""
     below = items_below(user_id, namespace, now_ms, types)
     return both(below, equals(ITEM_NAMESPACE_KEY, namespace_word(namespace)))
 
 
 def marked(row: Mapping[str, Any] | None, mark: str) -> list[str]:
-    """The marks of a point after one more write."""
+    """Return the write marks of a point after one more write."""
     return [*marks_of(row), mark][-KEPT_MARKS:]
 
 
 def marks_of(row: Mapping[str, Any] | None, key: str = WRITE_MARKS_KEY) -> list[str]:
-    """The marks that a point bears."""
+    """Return the marks of a point, oldest first; empty without a point."""
     return list((row or {}).get(key) or ())
 
 
 def tells_all_since(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
-    """Whether a point bears the mark of every write since it was read before: so the absence of one is proof."""
+    """Return whether `after` has the marks of all writes since `before`: a missing mark then proves a missing write."""
     known, marks = marks_of(before), marks_of(after)
     return len(marks) < KEPT_MARKS or (bool(known) and known[-1] in marks)
 
 
 def is_live(row: Mapping[str, Any], types: Sequence[MemoryType], now_ms: int) -> bool:
-    """Whether a point is an item that answers."""
+    """Return whether a point is neither a tombstone nor expired."""
     return TOMBSTONE_KEY not in row and not is_expired(row, types, now_ms)
 
 
 def buried(row: Mapping[str, Any], mark: str, now_ms: int) -> Payload:
-    """What a deleted item leaves: nothing of its content; the marks say which writes came before."""
+    """Return the tombstone of an item. It keeps the write marks, which show the writes before the deletion."""
     return tombstone_of(row, now_ms) | {WRITE_MARKS_KEY: marked(row, mark)}

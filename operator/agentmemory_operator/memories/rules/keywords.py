@@ -1,8 +1,8 @@
-"""Search by words: what a memory's keyword text is, and what its BM25 score is worth.
+"""Keyword search: the text that a memory is found by, and the BM25 vector that the engine computes from it.
 
-The keyword text of a memory is its date, the contents of the two memories before it in its session, and its own: what
-answers a question often does not repeat the question's words. The engine makes the vector. A memory's
-own words and date stand three times, the memory before it twice, the one before that once, and both are cut. Source of
+The keyword text of a memory consists of its date, the contents of the two memories before it in its session, and its
+own content. The words of a question are often in the preceding turns instead of in the answer. Its own words and date
+are repeated three times, the previous memory twice, the one before that once. Both neighbours are truncated. Source of
 the numbers: `docs/adr/0009` and `docs/adr/0029`.
 """
 
@@ -28,19 +28,19 @@ from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 MODEL = "qdrant/bm25"
 PLACES = 1000
-"""Memories of one request: those of one time stand in the order of the request."""
+"""Maximum number of memories in a request: memories of one time are ordered by their place in the request."""
 
 OWN_TIMES = 3
-"""How often a text holds the memory's own words and date; each neighbour stands once less than the next."""
+"""Repetitions of the memory's own words and date in its text; the nearest neighbour has one less, the next two less."""
 
 NEIGHBOUR_WORDS = 30
-"""Content words of a neighbour in a text."""
+"""Number of content words of a neighbour in a text."""
 
 _OPTIONS = {"avg_len": 80.0, "k": 1.2}
 
 IS_DUE: Condition = {"key": DUE_KEY, "match": {"value": True}}
 
-_MADE_ANEW = frozenset({WINDOW_KEY, EVIDENCE_KEY})
+_RECOMPUTED = frozenset({WINDOW_KEY, EVIDENCE_KEY})
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -51,13 +51,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What of a memory is found by words.
+    """Keyword text of a memory, with the payload that depends on it.
 
     Attributes:
-        text: what the engine makes the keyword vector of.
-        window_ids: whose contents it holds besides the memory's own, oldest first.
-        order: place in the session, by time and then by place in the request; None without a session.
-        evidence: what lies with them, see `memories/rules/evidence.py`.
+        text: Text that the engine computes the keyword vector from.
+        window_ids: Ids of the neighbours whose contents the text includes, oldest first.
+        order: Sort position in the session, by time and then by place in the request; None without a session.
+        evidence: Stored with the text; see `memories/rules/evidence.py`.
     """
 
     text: str
@@ -66,38 +66,42 @@ class Words:
     evidence: Payload = field(default_factory=dict)
 
     def on(self, point: Mapping[str, Any], source: KeywordSource) -> dict[str, Any]:
-        """A point, its vector nameless so far, with its keyword vector and what finds its neighbours."""
-        payload: Payload = {key: value for key, value in point["payload"].items() if key not in _MADE_ANEW}
+        """Return a point with its keyword vector and the payload that finds its neighbours.
+
+        Args:
+            point: Point with an unnamed dense vector, or an empty one.
+        """
+        payload: Payload = {key: value for key, value in point["payload"].items() if key not in _RECOMPUTED}
         if self.order is not None:
-            # Until its neighbours were looked at again: a neighbour may come or go at the same time.
+            # Due until its neighbours are checked again: a neighbour may be added or deleted concurrently.
             payload |= {ORDER_KEY: self.order, DUE_KEY: True}
         if self.window_ids:
             payload[WINDOW_KEY] = list(self.window_ids)
         if self.evidence:
             payload[EVIDENCE_KEY] = self.evidence
-        # What has no vector for its meaning, or lost it in a rebuild, has none to be named.
+        # A point without a dense vector, or one that lost it in a rebuild, gets only the keyword vector.
         dense = {"": point["vector"]} if point["vector"] else {}
         words = {KEYWORD_VECTOR: keyword_document(self.text, source)}
         return {"id": point["id"], "vector": dense | words, "payload": payload}
 
 
 def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source: KeywordSource) -> Words:
-    """The words of a stored memory.
+    """Return the keyword text of a stored memory.
 
     Args:
-        before: the memories before it in its session, the nearest last.
+        before: The preceding memories of its session, the nearest last.
     """
     near = before[-source.window :] if source.window else ()
     text = keyword_text(row, [neighbour["content"] for neighbour in near], source)
-    held = tuple(neighbour["id"] for neighbour in near)
-    return Words(text, held, row.get(ORDER_KEY), evidence_of(row, before, source.language, held))
+    window_ids = tuple(neighbour["id"] for neighbour in near)
+    return Words(text, window_ids, row.get(ORDER_KEY), evidence_of(row, before, source.language, window_ids))
 
 
 def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordSource) -> str:
-    """The keyword text of a memory.
+    """Build the keyword text of a memory.
 
     Args:
-        before: the contents of its window, the nearest last.
+        before: The contents of its window, the nearest last.
     """
     own = [date_text(row["createdAt"], source.language), row["content"]]
     parts = own * OWN_TIMES
@@ -107,49 +111,49 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
 
 
 def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
-    """The text for which the engine puts its own vector of words."""
+    """Return the document from which the engine computes the keyword vector."""
     return {"text": engine_text(text), "model": MODEL, "options": {"language": source.language, **_OPTIONS}}
 
 
 def date_text(created_at: int, language: str) -> str:
-    """A day as people ask for it, `8 May 2023`; in other languages than English as 2023-05-08."""
+    """Return a day as users write it, `8 May 2023`; in languages other than English as 2023-05-08."""
     day = _EPOCH + timedelta(milliseconds=created_at)
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}" if language == DEFAULT_LANGUAGE else f"{day:%Y-%m-%d}"
 
 
 def order_of(created_at: int, place: int) -> int:
-    """A memory's place in its session; below 2**53 (until 2255) every engine compares it exactly."""
+    """Return the sort position in the session. It is below 2**53 until 2255, so every engine compares it exactly."""
     return created_at * PLACES + place
 
 
 def position(row: Mapping[str, Any]) -> tuple[int, str]:
-    """What the memories of a session are sorted by."""
+    """Return the sort key of a memory in its session."""
     return row[ORDER_KEY], row["id"]
 
 
 def is_member(row: Mapping[str, Any]) -> bool:
-    """Whether a row's content belongs to the keyword texts of those after it."""
-    is_gone = TOMBSTONE_KEY in row or row.get("pending") or row.get("supersededById")
-    return not is_gone and ORDER_KEY in row
+    """Return whether a row's content belongs to the keyword texts of the memories after it."""
+    is_hidden = TOMBSTONE_KEY in row or row.get("pending") or row.get("supersededById")
+    return not is_hidden and ORDER_KEY in row
 
 
 def holders_of(ids: Sequence[str]) -> Condition:
-    """The condition that a memory's keyword text holds the words of one of some memories."""
+    """Return the condition that a keyword text includes the words of at least one of these memories."""
     return equals_any(MARKS_PATH, list(map(held_mark, ids)))
 
 
 def members_of(user_id: str, session_id: str, *conditions: Condition) -> Filter:
-    """The filter of the memories of a session that answer, as `is_member` tells."""
+    """Return the filter for the visible memories of a session, as in `is_member`."""
     session = [equals("userId", user_id), equals("sessionId", session_id)]
     return {"must": [*session, NOT_DELETED, NOT_PENDING, NOT_SUPERSEDED, *conditions]}
 
 
 def stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: int) -> set[str]:
-    """Which of a session's members have another window than the members before them.
+    """Return the ids of members whose stored window differs from the members before them.
 
     Args:
-        members: consecutive, in order.
-        known: how many at the start are there as neighbours only.
+        members: Consecutive memories of one session, in order.
+        known: Number of members at the start that serve as neighbours only.
     """
     stale = set()
     for place, row in enumerate(members[known:], known):
@@ -160,7 +164,7 @@ def stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: int) 
 
 
 def by_session(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Rows by user and session, in order; those without a session are left out."""
+    """Group rows by user and session, each group in order. Omits rows without a session."""
     sessions: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in sorted((row for row in rows if ORDER_KEY in row), key=position):
         sessions.setdefault((row["userId"], row["sessionId"]), []).append(row)

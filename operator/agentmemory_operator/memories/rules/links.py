@@ -1,7 +1,7 @@
-"""How versions are linked: a version names those before it, and each of those names the one after it. Pure.
+"""Links between versions: a version stores the ids of its predecessors, and each predecessor the id of its successor.
 
-Most versions follow one other, and name it as `supersedesId`. A merged memory follows several: it names all of them as
-`supersedesIds`, and the first of them as `supersedesId` too, so that whoever asks for one predecessor finds one.
+Most versions have one predecessor, in `supersedesId`. A merged memory has several: all in `supersedesIds`, and the
+first in `supersedesId` too, for readers that expect one predecessor.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def predecessors(row: Row) -> tuple[str, ...]:
-    """The ids of the versions right before one, each once, in the order that it names them."""
+    """Return the ids of the direct predecessors, without duplicates, in stored order."""
     if several := row.get("supersedesIds"):
         return tuple(several)
     only = row.get("supersedesId")
@@ -21,32 +21,32 @@ def predecessors(row: Row) -> tuple[str, ...]:
 
 
 def successors(row: Row) -> tuple[str, ...]:
-    """The id of the version after one; empty of a head."""
+    """Return the id of the successor as a tuple; empty for a head."""
     after = row.get("supersededById")
     return (after,) if after else ()
 
 
 def is_merged(row: Row) -> bool:
-    """Whether a version follows several."""
+    """Return whether a version has several predecessors."""
     return len(predecessors(row)) > 1
 
 
 def neighbours(row: Row) -> tuple[str, ...]:
-    """The ids that a version links to, before and after it."""
+    """Return the ids of the predecessors and the successor."""
     return (*predecessors(row), *successors(row))
 
 
 def links_to(ids: Sequence[str]) -> dict[str, Any]:
-    """What a version that follows these bears; None takes a key away."""
-    distinct = list(dict.fromkeys(ids))
+    """Return the payload that links a version to these predecessors; a None value deletes the key."""
+    distinct_ids = list(dict.fromkeys(ids))
     return {
-        "supersedesId": distinct[0] if distinct else None,
-        "supersedesIds": distinct if len(distinct) > 1 else None,
+        "supersedesId": distinct_ids[0] if distinct_ids else None,
+        "supersedesIds": distinct_ids if len(distinct_ids) > 1 else None,
     }
 
 
-def replaced(ids: Sequence[str], gone: str, by: Iterable[str]) -> list[str]:
-    """Predecessors once one of them is gone and those before it take its place, each once, in order."""
+def replaced(ids: Sequence[str], deleted: str, by: Iterable[str]) -> list[str]:
+    """Return the predecessors after a deletion: those in `by` take the position of `deleted`, without duplicates."""
     others = [id_ for id_ in by if id_ not in ids]
-    at = ids.index(gone) if gone in ids else len(ids)
+    at = ids.index(deleted) if deleted in ids else len(ids)
     return [*ids[:at], *others, *ids[at + 1 :]]

@@ -1,7 +1,7 @@
-"""The profile of a user or scope: its name, and when it was created. One point of each user has it.
+"""Profile of a user or scope: its name, and the time of creation, on one point per user.
 
-The point is a tombstone for readers of memories, so that none of them finds it. It has the user's id, so that it is
-erased, copied and restored with the user's memories.
+The point is written as a tombstone, so readers of memories never find it. It has the user's id, so it is erased, copied
+and restored with the user's memories.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ NAME_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class UserProfile:
-    """What is known of a user beside the memories.
+    """Name of a user, stored apart from the memories.
 
     Attributes:
-        created_at: Unix milliseconds; when the user was first named.
+        created_at: Time at which the user was first named, Unix milliseconds.
     """
 
     name: str
@@ -27,17 +27,17 @@ class UserProfile:
 
 
 def profile_id(agent_scope: str, user_id: str) -> str:
-    """Return the id of a user's profile; no idempotency key of a memory gives the same id."""
+    """Return the id of a user's profile; it differs from that of any idempotency key."""
     return keyed_id(agent_scope, user_id, "user\x1fprofile")
 
 
 def profile_to_facts(profile: UserProfile) -> dict[str, Any]:
-    """Render a profile as its point has it under `PROFILE_KEY`."""
+    """Build the value that the point stores under `PROFILE_KEY`."""
     return {"name": profile.name, "createdAt": profile.created_at}
 
 
 def profile_from_payload(payload: Mapping[str, Any] | None) -> UserProfile | None:
-    """Parse the profile of a point; None if it has none, as an erased one."""
+    """Parse the profile of a point; None if it has none, or was erased."""
     facts = (payload or {}).get(PROFILE_KEY)
     if not isinstance(facts, dict):
         return None

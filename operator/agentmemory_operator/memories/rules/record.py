@@ -1,7 +1,7 @@
-"""What a memory is, inside: one frozen value, and how it lies on a Qdrant point.
+"""A memory as one frozen value (`MemoryRecord`), and its form as the payload of a Qdrant point.
 
-Times are Unix milliseconds. Payload keys are camelCase and follow the reference design's payload table. Every point
-carries `rev` (raised by each write) and `updatedAt`, so that copies and restores can tell which version is newer.
+Times are Unix milliseconds. Payload keys are camelCase and follow the reference design's payload table. Every point has
+`rev`, which each write raises, and `updatedAt`. Copies and restores compare them to find the newer version.
 """
 
 import hashlib
@@ -28,35 +28,35 @@ Filled = TypeVar("Filled")
 
 CONSOLIDATED_KEY, CONNECTIONS_KEY = "consolidated", "connections"
 RUN_KEY, NOTED_KEY, CATEGORY_RUN_KEY = "consolidationRun", "notedByRun", "categoryByRun"
-"""Which consolidation made a memory, which noted something on one, and which gave one its category."""
+"""Ids of consolidation runs: of the run that created a memory, that added a note to it, and that set its category."""
 
 IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
-"""The importance that a level stands for."""
+"""Importance of each named level."""
 
 
 def filled(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
-    """An object of a frozen class without slots, as its constructor makes it.
+    """Create an instance of a frozen dataclass without slots, equal to the result of its constructor.
 
-    The constructor sets field by field; of dozens of fields that is a third of what `record_of` takes.
+    The constructor sets field by field, which takes a third of the time of `record_of` for dozens of fields.
 
     Raises:
-        TypeError: a field is missing, or none of the class.
+        TypeError: If a required field is missing or a name is no field of the class.
     """
     factories, required, known = _fields_of(kind)  # type: ignore[arg-type]  # a class is hashable
     if not required <= values.keys() <= known:
         return kind(**values)
-    one = object.__new__(kind)
-    # What is missing is found where the class itself has it: a default that is a constant is its attribute.
-    one.__dict__.update(values)
+    instance = object.__new__(kind)
+    # Constant defaults are class attributes, so attribute lookup finds them without an entry in `__dict__`.
+    instance.__dict__.update(values)
     for name, make in factories.items():
         if name not in values:
-            one.__dict__[name] = make()
-    return one
+            instance.__dict__[name] = make()
+    return instance
 
 
 @cache
 def _fields_of(kind: type[Any]) -> tuple[Mapping[str, Callable[[], Any]], frozenset[str], frozenset[str]]:
-    """What makes the defaults of a class that are no constants, its fields without a default, and all its fields."""
+    """Return the default factories by field name, the names of the required fields, and the names of all fields."""
     all_ = {field_.name: field_ for field_ in fields(kind)}
     factories = {name: field_.default_factory for name, field_ in all_.items() if callable(field_.default_factory)}
     constants = {name for name, field_ in all_.items() if field_.default is not MISSING}
@@ -65,23 +65,23 @@ def _fields_of(kind: type[Any]) -> tuple[Mapping[str, Callable[[], Any]], frozen
 
 @dataclass(frozen=True, kw_only=True)
 class StatedMemory:
-    """What a memory says that is stored as it was given.
+    """Fields of a memory that are stored as the caller sent them.
 
     Attributes:
         importance: 0..1.
-        decay_rate: 0..10 a day; None is that of the type.
-        speaker, role: who said it in a conversation, and what that one is: user, assistant, tool or system.
-        namespace: where its first part is `memories`, the second is the user.
-        source_ids: memories that it was made of; they need not be there.
-        parent_id: a memory of the same user.
-        valid_to: Unix milliseconds until which it is true; None is open.
+        decay_rate: 0..10 per day; None uses the rate of the type.
+        speaker, role: Name of the speaker in a conversation, and role: user, assistant, tool or system.
+        namespace: Path of the memory. If the first part is `memories`, the second is the user.
+        source_ids: Ids of the memories that this one was derived from; they may no longer exist.
+        parent_id: Id of a memory of the same user.
+        valid_to: Unix milliseconds until which the statement is true; None is no limit.
         expires_at: Unix milliseconds.
-        zone: how it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL; None is not at all.
-        run_id: of the distillation or consolidation that made it; None of what somebody stored.
-        conversation_id: of a turn that came with others: of the distillation that is made of them.
-        undistilled: of the last turn of a conversation: the ids of all its turns, while no model has read them.
-        pinned: never cleaned up.
-        is_working: it is for a place of its session's working memory.
+        zone: Privacy zone: SENSITIVE, PERSONAL or PROFESSIONAL; None if the memory is not encrypted.
+        run_id: Id of the distillation or consolidation that created it; None if a caller stored it.
+        conversation_id: For a turn stored with other turns: id of the distillation of that conversation.
+        undistilled: For the last turn of a conversation: ids of all its turns, until a model has processed them.
+        pinned: True if cleanups never remove it.
+        is_working: True if it occupies a slot of its session's working memory.
     """
 
     user_id: str
@@ -119,31 +119,34 @@ class MemoryRecord(StatedMemory):
     """One stored memory, without its vector.
 
     Attributes:
-        confidence: 0..1 or None when the author gave none.
-        author: who stored it; never part of what identifies a memory.
-        observed_by: whose word it is, the first author included.
-        observation_count: how many said it, all of `observed_by`; 1 is its first author, or nobody.
+        confidence: 0..1; None if neither the author nor the type gives one.
+        author: Author named in the request, else the caller that stored it; not part of the memory's identity.
+        observed_by: Authors that stored the same statement, the first author included.
+        observation_count: Number of `observed_by`; 1 if no author was named.
         created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds.
-        session_used_at: of what lasts a session: when that was last used, Unix milliseconds, never in the future.
-        stored_at: when what it says was sent, Unix milliseconds; None of a memory from before that was noted.
-        changed_at: when somebody changed it since, Unix milliseconds; None: nobody has.
-        valid_from: Unix milliseconds from which on it is true; None is open.
-        rev: starts at 1, raised by each write to the point.
-        supersedes_id, supersedes_ids: of what it was merged from, the first and all; of other versions the one before
-            and none.
-        update_count: how many versions came before it since a model last read the chain, those included that a cleanup
-            took out.
-        pending: written but not yet joined to its chain; never returned.
-        identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
-        lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
-        request_id: tells the write that made it from every other; of its idempotency key where it came with one.
-        content_hash: see `hash_content`.
-        entities: the names that it speaks of; none where it has a zone.
-        request_hash: of the request that an idempotency key came with, None without a key.
-        connections: memories of its user that it belongs together with, each as `id`, `description` and `run`.
-        consolidated: a consolidation has read it, or made it.
-        item_version: of an item: number of its version, from 1; None of other memories.
-        locked: its key is gone, or away: the content is empty here, and so is all that is sealed with it.
+        session_used_at: Last use of the session, if the type ends with its session. Unix milliseconds, never in the
+            future.
+        stored_at: Time at which the write of the content was sent, Unix milliseconds; None for memories older than this
+            field.
+        changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
+        valid_from: Unix milliseconds from which the statement is true; None is no limit.
+        rev: Revision, from 1; each write to the point raises it.
+        supersedes_id, supersedes_ids: For a merged memory the first and all of its predecessors. For any other version
+            the predecessor and ().
+        update_count: Number of earlier versions since a model last read the chain, including those that a cleanup
+            removed.
+        pending: True while the memory is not yet linked into its chain; reads never return it.
+        identity_id: Id of the root of the identity; None if the type has no identity or the memory lacks the field.
+        lookup_ids: Ids that later writes search for: of the identity, the content and the idempotency key.
+        request_id: Identifies the write that created it; derived from the idempotency key if there was one. None
+            without `lookup_ids`.
+        content_hash: See `hash_content`.
+        entities: Names that the memory mentions; empty if it has a zone.
+        request_hash: Hash of the request that had an idempotency key; None without a key.
+        connections: Related memories of the same user, each as `id`, `description` and `run`.
+        consolidated: True if a consolidation has read or created it.
+        item_version: Version number of an item, from 1; None for other memories.
+        locked: True if its zone key is deleted or unavailable: the content and all other encrypted fields are empty.
     """
 
     id: str
@@ -182,87 +185,87 @@ class MemoryRecord(StatedMemory):
 
     @property
     def last_changed_at(self) -> int:
-        """When somebody stored or changed it last, Unix milliseconds; counts of use and links change nothing."""
+        """Time of the last write or edit by a caller, Unix milliseconds. Access counts and links do not change it."""
         return self.changed_at or self.stored_at or self.created_at
 
 
 RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id", "version": "item_version"}
-"""What is called otherwise outside -> attribute of `MemoryRecord`."""
+"""Name in the API -> attribute of `MemoryRecord`, where they differ."""
 
 _STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
 PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working", "run_id": RUN_KEY}
-"""Attribute of `MemoryRecord` -> key on the point."""
+"""Attribute of `MemoryRecord` -> payload key."""
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
-"""A point that carries it is a tombstone: no content, no vector, never returned."""
+"""Time of the deletion. A point with this key is a tombstone: no content, no vector, never returned."""
 
 _TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
-"""Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
-the texts after it have to be looked at; see `memories/session_keywords.py`."""
+"""Keyword text of a memory in a session: its sort position, the ids of the neighbours whose contents the text includes,
+and whether later texts need an update; see `memories/session_keywords.py`."""
 
 ACCESS_MARKS_KEY = "accessMarks"
-"""Which flush of each API process counted last; see `memories/access_counts.py`."""
+"""Last counted flush of each API process; see `memories/access_counts.py`."""
 
 
 USED_KEY = "usedAt"
-"""Of a working memory: what orders those of its session by use; see `memories/working.py`."""
+"""Sort key of a working memory, by last use within its session; see `memories/working.py`."""
 
 LOGGED_KEY = "loggedAt"
-"""When what readers see of a memory changed last, Unix milliseconds: its place in the change log, which counts of
-accesses leave as it is. Written by whoever makes the change, in the same request; see `memories/change_log.py`."""
+"""Position in the change log: time of the last change that readers can see, Unix milliseconds. The request that makes
+the change sets it; access counts do not. See `memories/change_log.py`."""
 
 EXPIRED_KEY = "expired"
-"""Of a tombstone that a cleanup left, and nobody's deletion."""
+"""Set on a tombstone of a cleanup, as opposed to one of a deletion."""
 
 EDIT_KEY = "editMark"
-"""Which change in place was written last: the engine does not tell whether a conditional write took effect."""
+"""Id of the last edit in place. The engine does not report whether a conditional write took effect; the mark does."""
 
 UPDATES_KEY = "updateCount"
 
 LONG_CHAIN = 20
-"""So many versions of one memory say that it changes all the time: a model makes one of them."""
+"""Number of versions from which a model combines a chain into one version."""
 
 GIVES_WAY_KEY = "givesWay"
-"""Of a version that a model made of those before: when the head that it follows was changed last, 0 for never. Where
-that head was changed or superseded since, the version is given up, also if it has an identity."""
+"""Set on a version that a model derived from earlier ones: time of the last edit of the head that it follows, 0 if
+none. The version is abandoned if that head was edited or superseded in the meantime, even if it has an identity."""
 
-# Left out where they are false or 0, as they are for nearly all.
+# Omitted if false or 0, as for nearly all memories.
 _SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
 LISTS = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
-"""Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
+"""Every prefix of the namespace as one string, because the engine cannot match the order of list values."""
 
 ITEM_NAMESPACE_KEY = "itemNamespace"
-"""Of an item, and of nothing else: its whole namespace as one word; see `memories/rules/items.py`."""
+"""Whole namespace of an item as one string; only items have it. See `memories/rules/items.py`."""
 
 STORED_KEY = "storedAt"
-"""When what a memory says was sent; what changes beside it (links, counts) leaves that as it is."""
+"""Time at which the content was sent. Writes of links or counts keep it."""
 
 CHANGED_KEY = "changedAt"
-"""When somebody changed a memory in place; links and counts, which raise `updatedAt`, leave that as it is."""
+"""Time of the last edit in place by a caller. Links and counts raise `updatedAt` only."""
 
 
 ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
-"""Of a tombstone that `forget` left, and of the point that says what it erased: `lifecycle/rules/erasure.py`."""
+"""Id of the erasure on a tombstone of `forget`, and the contents of the receipt point: `lifecycle/rules/erasure.py`."""
 
 ERASED_ID_KEY = "erasedId"
-"""Of the point that keeps the trace of an erasure whose tombstone another memory has replaced: the id of both."""
+"""Id of the erased memory, on the trace point that is written when another memory replaces the tombstone."""
 
 SHEET_KEY = "entitySheet"
-"""Of the point that bears what no memory tells of a scope's entities, and and is none: `entities/rules/sheet.py`."""
+"""Set on the point with a scope's entity data, which is not a memory: `entities/rules/sheet.py`."""
 
 PROFILE_KEY = "userProfile"
-"""Of the point with a user's name, which is no memory: `memories/rules/profile.py`."""
+"""Set on the point with a user's name, which is not a memory: `memories/rules/profile.py`."""
 
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
-"""Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""
+"""Earlier versions of an item, newest first, and the time at which the oldest of them was stored."""
 
 WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
-"""Which writes of an item came last, and which requests with an idempotency key; see `memories/items.py`."""
+"""Ids of the latest writes of an item, and of the latest requests with an idempotency key; see `memories/items.py`."""
 
 SHOWN: Mapping[str, Any] = {
     "exclude": [
@@ -270,35 +273,35 @@ SHOWN: Mapping[str, Any] = {
         *("lookupIds", "requestId", "requestHash", "contentHash", WINDOW_KEY, DUE_KEY, LOGGED_KEY),
     ]
 }
-"""What is read of points for answers: not what only writers need."""
+"""Payload selector for responses: excludes the keys that only writers need."""
 
 STATED_END_KEY = "statedValidTo"
-"""The `validTo` that a supersession shortened, for the day when the memory answers again."""
+"""Original `validTo` that a supersession shortened; restored if the memory becomes a head again."""
 
 DISTIL_DUE_KEY, DISTIL_TRIES_KEY = "distilDue", "distilTries"
-"""That a model is to read the conversation of a turn with `undistilled`, of a memory without its versions; and how many
-answers could not be used."""
+"""Whether a model still has to process the conversation of a turn with `undistilled`, or the versions of a memory; and
+the number of model outputs that could not be used."""
 
 DISTIL_BY_KEY, DISTIL_UNTIL_KEY = "distilBy", "distilUntil"
-"""Which run is at that, and until when, Unix milliseconds; see `distillation/runs.py`."""
+"""Lease of a distillation run: its id, and its end in Unix milliseconds; see `distillation/runs.py`."""
 
 DISTIL_END_KEY = "distilEnd"
-"""Of a turn: that a session ended right after it, and was offered to a model; see `distillation/session_end.py`."""
+"""Set on a turn if a session ended right after it and was queued for a model; see `distillation/session_end.py`."""
 
 TOLD_AT_KEY = "toldSupersededAt"
-"""Of an imported version that answers until the next one comes: the `supersededAt` that its line told."""
+"""`supersededAt` of an imported version, stored until its successor is imported."""
 
 
 def namespace_paths(namespace: Sequence[str]) -> list[str]:
-    """Each prefix of a namespace as one word: parts hold no control characters, so no two share a word."""
+    """Return each prefix of a namespace as one string. Parts have no control characters, so strings are unique."""
     return ["\x1f".join(namespace[:length]) for length in range(1, len(namespace) + 1)]
 
 
 def hash_content(content: str, secret: str = "") -> str:
-    """The first 16 hex digits of the content's SHA-256; with a secret, of its HMAC-SHA256.
+    """Return the first 16 hex digits of the content's SHA-256, or of its HMAC-SHA256 if there is a secret.
 
     Args:
-        secret: of a memory with a zone: nobody without it can try which content has this hash.
+        secret: Secret of the memory's zone. Without it, no one can test whether a guessed content has this hash.
     """
     if secret:
         return hmac.new(secret.encode(), content.encode(), hashlib.sha256).hexdigest()[:16]
@@ -306,38 +309,38 @@ def hash_content(content: str, secret: str = "") -> str:
 
 
 def window_mark(payload: Mapping[str, Any]) -> Payload:
-    """What says that the keyword texts after a memory have to be looked at; only those of a session are."""
+    """Return the payload that marks later keyword texts as stale; empty if the memory has no session."""
     return {DUE_KEY: True} if ORDER_KEY in payload else {}
 
 
 def is_emptied(payload: Mapping[str, Any]) -> bool:
-    """Whether a point is a tombstone, which has no vectors; one that others deleted in their way has its text."""
+    """Return whether a point is a tombstone without content. Tombstones written by other tools keep their text."""
     return TOMBSTONE_KEY in payload and "content" not in payload
 
 
 def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
-    """What a deleted memory leaves: nothing of its content; `pending` until its chain is closed over it."""
+    """Return the tombstone of a memory, without content. It is `pending` if it has links, until they are repaired."""
     kept = {key: payload[key] for key in _TOMBSTONE_KEYS if payload.get(key) is not None}
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms, LOGGED_KEY: now_ms}
     marks = {"rev": payload["rev"] + 1, **times, **window_mark(payload)}
-    # Which requests an item has seen, without what tells of their content.
+    # Keep the ids of an item's requests, without the hashes of their content.
     requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
-    seen = {REQUEST_MARKS_KEY: requests} if requests else {}
-    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINK_KEYS)}
+    request_marks = {REQUEST_MARKS_KEY: requests} if requests else {}
+    return kept | marks | request_marks | {"pending": not kept.keys().isdisjoint(LINK_KEYS)}
 
 
 def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
-    """A tombstone that the first memory of an identity can follow, where its own point is gone."""
+    """Return a tombstone for the root of an identity whose point no longer exists."""
     kept = {key: payload[key] for key in ("agentId", "userId", "type")}
     return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
 
 
 def erasure_trace(memory_id: str, erasure_id: str, at_ms: int, *, now_ms: int) -> Payload:
-    """The payload of the point that keeps the trace of an erasure whose tombstone another memory has replaced.
+    """Return the payload of the trace point for an erasure whose tombstone another memory replaces.
 
     Args:
-        at_ms: when the memory was erased, Unix milliseconds.
-        now_ms: when it is replaced; a rebuild carries over what changes after it began.
+        at_ms: Time of the erasure, Unix milliseconds.
+        now_ms: Time of the replacement, as `updatedAt`: a running rebuild copies points by it.
     """
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: at_ms}
     marks = {"id": trace_id(memory_id, erasure_id), "rev": 1, **times, "pending": False}
@@ -345,17 +348,17 @@ def erasure_trace(memory_id: str, erasure_id: str, at_ms: int, *, now_ms: int) -
 
 
 def count_of(observed_by: Sequence[str]) -> int:
-    """How many said a memory; nobody is named where its one author named nobody."""
+    """Return the observation count: the number of authors, at least 1."""
     return max(1, len(observed_by))
 
 
 def is_long(update_count: int) -> bool:
-    """Whether a version is the 20th of a memory since a model last read its chain, or a later one."""
+    """Return whether a version is at least the 20th of its chain since a model last read the chain."""
     return update_count + 1 >= LONG_CHAIN
 
 
 def payload_of(record: MemoryRecord) -> Payload:
-    """The point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
+    """Return the payload of a memory's point. Omits None and empty values: a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
     kept = {key: value for key, value in values if value is not None and value not in ((), {})}
     for key in _SELDOM:
@@ -369,8 +372,8 @@ def payload_of(record: MemoryRecord) -> Payload:
 
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
-    """The memory that a point's payload holds."""
-    # By what is there, which is less than what there might be: every result of a search goes through here.
+    """Return the memory of a point's payload."""
+    # Iterate over the keys present, which are fewer than all keys: every search result passes through here.
     values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
     for name in values.keys() & LISTS:
         values[name] = tuple(values[name])

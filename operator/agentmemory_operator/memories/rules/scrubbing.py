@@ -1,10 +1,10 @@
-"""Take secrets out of text: what a rule finds becomes a fixed marker, so that equal texts stay equal.
+"""Replace secrets in text by a fixed marker, so equal texts stay equal.
 
-Scrubbing again changes nothing: it is repeated until no rule finds more, and a marker alone is never found. Each rule
-reads a text once from left to right; see `secret_patterns`.
+Scrubbing is idempotent: it repeats until no rule finds more, and a marker itself never matches. Each rule reads a text
+once from left to right; see `secret_patterns`.
 
-`re` lets nobody else work until a match is over. So a long text is read in windows, and `scrub` and `scrub_object` are
-generators that yield after each rule of a window and after each string: their driver may do something else there.
+`re` blocks the thread until a match ends. So a long text is read in windows. `scrub` and `scrub_object` are generators:
+they yield after each rule of a window and after each string, and their caller can run other work in between.
 """
 
 import re
@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 Kind = Literal["api-key", "bearer-token", "cloud-key", "connection-string", "jwt", "password", "private-key", "token"]
-# What has to be true of a find: nothing, that it is no word or placeholder, or that it looks drawn by lot.
+# Condition on a match: none, not a word or placeholder, or looks random.
 Check = Literal["any", "value", "random"]
 
 MARKER = re.compile(r"\[REDACTED:[a-z-]+\]")
 WORD_REST = re.compile(r"[\w-]*")
 
 WINDOW = 64 << 10
-# A secret that begins in a window ends in it, or is shorter than this and in the next as well, or is one long word.
+# Overlap of two windows: a secret that the end of a window cuts is read again from its start, or from the overlap.
 OVERLAP = 16 << 10
-# As long as rules find more: `password:password:...` takes a score, and shrinks with each.
-_PASSES = 64
-# Of a key, the end is what stands before its value; of a long value, the beginning is what stands behind its key.
-_NAME_CHARS, _NAMED_CHARS = 128, 4096
+# Maximum number of passes. `password:password:...` needs about twenty, and gets shorter with each.
+_MAX_PASSES = 64
+# Characters at the end of a key, and at the start of a long value, that are matched together.
+_MAX_KEY_CHARS, _MAX_VALUE_CHARS = 128, 4096
 
 PLACEHOLDER = re.compile(
     r"[*.\u2022xX_-]+|\$\{?\w+\}?|\$\(.*|\{\{?.*|<.*|%\w+%|process\.env\b.*|os\.environ\b.*|env[.(\[].*|getenv\(.*"
 )
-# What follows `password:` in sentences, lists and code.
+# Words that follow `password:` in sentences, lists and code.
 _WORDS = """
 a again an and any are ask asked at be been blank bool both by can cannot change changed check correct default
 disabled do does eight empty enabled expired expires expiry false field fine for forgot forgotten four from has
@@ -56,9 +56,10 @@ class SecretRule:
     """One form of a secret.
 
     Attributes:
-        is_whole: all that matches is taken out; else the last group that took part, where the pattern has groups.
-        hints: the rule is skipped where none of them stands in the text; in lower case, without case. Empty: never.
-        is_token: it has to begin where a word does, and the rest of that word goes with it.
+        is_whole: True if the whole match is the secret. Otherwise it is the last group that matched, if the pattern has
+            groups.
+        hints: Lower-case substrings; the rule is skipped for texts with none of them. Empty: never skipped.
+        is_token: True if the match must start at the start of a word, and is extended to the end of its word.
     """
 
     kind: Kind
@@ -71,7 +72,7 @@ class SecretRule:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """A text without its secrets, and of which kinds those were."""
+    """A text without its secrets, and the kinds of secrets that were removed."""
 
     text: str
     kinds: frozenset[Kind] = frozenset()
@@ -79,21 +80,21 @@ class Scrubbed:
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedObject:
-    """A JSON object without the secrets of its strings, and of which kinds those were."""
+    """A JSON object without the secrets in its strings, and the kinds of secrets that were removed."""
 
     value: Mapping[str, Any]
     kinds: frozenset[Kind] = frozenset()
 
 
 def marker(kind: Kind) -> str:
-    """What stands in a secret's place."""
+    """Return the text that replaces a secret."""
     return f"[REDACTED:{kind}]"
 
 
 def scrub(text: str, rules: Sequence[SecretRule]) -> Steps[Scrubbed]:
-    """The text without its secrets."""
+    """Replace the secrets in a text."""
     kinds: set[Kind] = set()
-    for _ in range(_PASSES):
+    for _ in range(_MAX_PASSES):
         finds = yield from _found(text, rules)
         if not finds:
             break
@@ -103,7 +104,7 @@ def scrub(text: str, rules: Sequence[SecretRule]) -> Steps[Scrubbed]:
 
 
 def scrub_object(value: Mapping[str, Any], rules: Sequence[SecretRule]) -> Steps[ScrubbedObject]:
-    """The object with every string in it scrubbed, as what follows its key: `{"password": "x"}` holds one."""
+    """Scrub every string of an object, also in combination with its key: `{"password": "x"}` contains a secret."""
     kinds: set[Kind] = set()
     scrubbed = yield from _scrubbed(value, _Name("", ()), rules, kinds)
     return ScrubbedObject(scrubbed, frozenset(kinds))
@@ -111,14 +112,14 @@ def scrub_object(value: Mapping[str, Any], rules: Sequence[SecretRule]) -> Steps
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A key, and the rules that it may be a part of what they find."""
+    """A key, and the rules that may match it together with its value."""
 
     text: str
     rules: Sequence[SecretRule]
 
 
 def _name_of(key: str, rules: Sequence[SecretRule]) -> _Name:
-    text = key[-_NAME_CHARS:]
+    text = key[-_MAX_KEY_CHARS:]
     lowered = text.lower()
     return _Name(text, [rule for rule in rules if rule.hints and _has_hint(rule, lowered)])
 
@@ -145,9 +146,9 @@ def _holds_text(value: Any) -> bool:
 
 
 def _scrubbed_under(value: str, name: _Name, rules: Sequence[SecretRule], kinds: set[Kind]) -> Steps[str]:
-    """Scrub a string that stands under a key: first as the value of that name, then by itself."""
+    """Scrub a string in an object: first together with its key, then on its own."""
     if name.rules and value and "\n" not in value and '"' not in value:
-        head, near, far = f'{name.text}="', value[:_NAMED_CHARS], value[_NAMED_CHARS:]
+        head, near, far = f'{name.text}="', value[:_MAX_VALUE_CHARS], value[_MAX_VALUE_CHARS:]
         tail = "" if far else '"'
         named = yield from scrub(f"{head}{near}{tail}", name.rules)
         if named.text.startswith(head) and named.text.endswith(tail):
@@ -163,7 +164,7 @@ Find = tuple[int, int, Kind]
 
 
 def _found(text: str, rules: Sequence[SecretRule]) -> Steps[list[Find]]:
-    """What the rules find, by place; where finds overlap, they are one."""
+    """Find the matches of all rules, by position; overlapping matches are merged."""
     finds: list[Find] = []
     start, end = 0, min(WINDOW, len(text))
     while True:
@@ -171,12 +172,12 @@ def _found(text: str, rules: Sequence[SecretRule]) -> Steps[list[Find]]:
         cut_off = [end - OVERLAP]
         for rule in rules:
             if not rule.hints or _has_hint(rule, lowered):
-                found = list(_finds_of(rule, text, start, end))
-                # What the end of the window cuts through is read again from where it begins.
-                if found and found[-1][1] >= end < len(text) and found[-1][0] > start:
-                    cut_off.append(found.pop()[0])
-                finds.extend(found)
-                if end - start > _NAMED_CHARS:
+                matches = list(_finds_of(rule, text, start, end))
+                # A match at the end of the window may be longer: read it again from its start.
+                if matches and matches[-1][1] >= end < len(text) and matches[-1][0] > start:
+                    cut_off.append(matches.pop()[0])
+                finds.extend(matches)
+                if end - start > _MAX_VALUE_CHARS:
                     yield
         if end == len(text):
             return _joined(sorted(finds, key=lambda find: (find[0], -find[1])))
@@ -192,7 +193,7 @@ def _has_hint(rule: SecretRule, lowered: str) -> bool:
 
 
 def _finds_of(rule: SecretRule, text: str, start: int, end: int) -> Iterator[Find]:
-    """Yield what a rule finds between two places; it sees what is before the first, and not beyond the second."""
+    """Yield the matches of a rule between two positions. Lookbehind sees the text before the first position."""
     covered = 0
     for match in rule.pattern.finditer(text, start, end):
         first, last = match.span(0 if rule.is_whole else match.lastindex or 0)
@@ -239,7 +240,7 @@ def _is_secret(found: str, check: Check) -> bool:
 
 
 def _is_random(found: str) -> bool:
-    """Whether a word looks like no word: letters with digits, or with marks inside."""
+    """Return whether a text looks unlike a word: letters with digits, or with punctuation inside."""
     bare = found.rstrip(".,:;!?")
     if not _LETTER.search(bare) or _PLAIN.fullmatch(bare):
         return False

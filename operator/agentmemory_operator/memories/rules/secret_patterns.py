@@ -1,8 +1,9 @@
-"""The forms of secrets that we look for ourselves, beside those of a library (`adapters/detect_secrets_rules.py`).
+"""Patterns of secrets, in addition to those of a library (`adapters/detect_secrets_rules.py`).
 
-Every pattern reads a text in linear time: it begins with a literal or behind a boundary, so that no stretch is read
-from each of its places, repeats within bounds or up to a character that cannot recur inside, and stays on its line
-but for private keys. A test holds each of them to it.
+Every pattern reads a text in linear time, which a test checks:
+- It starts with a literal or at a boundary, so no part of the text is scanned from each of its positions.
+- Repetitions are bounded, or end at a character that cannot recur inside.
+- It stays within a line, except for private keys.
 """
 
 import re
@@ -11,7 +12,7 @@ from agentmemory_operator.memories.rules.scrubbing import Check, Kind, SecretRul
 
 _START = r"(?<![\w-])"
 
-# Kind, literal beginning, and what follows it, of keys that say by their beginning whose they are.
+# Kind, literal prefix and remaining pattern of keys with a prefix that identifies their issuer.
 PREFIXED: tuple[tuple[Kind, str, str], ...] = (
     ("api-key", "sk-", r"[\w-]{20,}"),
     ("api-key", "github_pat_", r"\w{22,}"),
@@ -50,9 +51,9 @@ PREFIXED: tuple[tuple[Kind, str, str], ...] = (
     ("private-key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{50,}"),
 )
 
-# The first letters stand in a class by themselves: from it the engine leaps to where a match may begin.
+# The first letters are a character class: the regex engine skips to positions where a match may start.
 _PASSWORD = r"[pP](?i:ass(?:word|wd|code|phrase)|wd)"
-# German, French, Spanish, Portuguese, Russian, Chinese, Japanese; in escapes what looks like letters of ours.
+# German, French, Spanish, Portuguese, Russian, Chinese, Japanese; escaped if they look like Latin letters.
 FOREIGN_PASSWORDS = (
     "passwort",
     "kennwort",
@@ -66,28 +67,28 @@ FOREIGN_PASSWORDS = (
 _FOREIGN = f"(?i:{'|'.join(FOREIGN_PASSWORDS)})"
 PASSWORD_HINTS = ("pass", "pwd")
 _PHRASE = r"[pPsSrRmM](?i:ass[ -]?phrase|eed[ -]phrase|ecovery[ -]phrase|nemonic)"
-# What makes a key, token or secret one that opens something; each with a space, `_`, `.`, `-` between, or nothing.
+# Words that turn "key", "token" or "secret" into a credential; separated by a space, `_`, `.`, `-` or nothing.
 NAMES = {
     "key": "api access secret signing encryption master account consumer license app",
     "token": "api access auth refresh session bearer id bot deploy csrf",
     "secret": "client webhook app consumer signing shared jwt",
 }
-_BEHIND = "|".join(
+_PRECEDED = "|".join(
     rf"(?<={first}{between}{last})"
     for last, firsts in NAMES.items()
     for first in firsts.split()
     for between in ("", "[ _.-]")
 )
-_KEY = rf"[kKtTsS](?i:ey|oken|ecret)(?i:{_BEHIND})"
+_KEY = rf"[kKtTsS](?i:ey|oken|ecret)(?i:{_PRECEDED})"
 KEY_HINTS = ("key", "token", "secret")
-_ALONE = r"[tTsScC](?:(?<![A-Za-z].)(?i:oken|ecret|redential))s?"
+_BARE_NAME = r"[tTsScC](?:(?<![A-Za-z].)(?i:oken|ecret|redential))s?"
 
-# Between a name and its value: `: `, `=`, `: "`, `": "`, `=>`, fullwidth colon; never across lines.
-_IS = r"[\"'`]?[ \t]{0,3}(?:=>|:=|={1,2}|:|\uff1a)[ \t]{0,3}"
+# Separator of a name and its value: `: `, `=`, `: "`, `": "`, `=>`, fullwidth colon; never across lines.
+_SEP = r"[\"'`]?[ \t]{0,3}(?:=>|:=|={1,2}|:|\uff1a)[ \t]{0,3}"
 _BARE = r"(?:[^\s\"'`,;&]|[,;&](?=[^\s,;&])(?![\w.-]{1,40}[=:])){3,256}"
 _VALUE = rf"(?:\"([^\"\n]{{1,256}})\"|'([^'\n]{{1,256}})'|`([^`\n]{{1,256}})`|({_BARE}))"
 _WORD = r"[\"'\u201c`]?([^\s\"'\u201d`]{4,128})"
-_NUMBERED = r"[\w+/=.~-]{12,512}"
+_SECRET = r"[\w+/=.~-]{12,512}"
 
 
 def _prefixed(kind: Kind, prefix: str, rest: str) -> SecretRule:
@@ -130,13 +131,13 @@ OWN_RULES: tuple[SecretRule, ...] = (
     _rule("bearer-token", r"[bB](?<![\w-].)(?i:earer)[ \t]{1,4}([\w.~+/=-]{12,4096})", "bearer", check="random"),
     _rule(
         "password",
-        rf"[aA](?i:uthorization){_IS}[\"']?(?i:basic)[ \t]{{1,4}}([\w+/=-]{{8,4096}})",
+        rf"[aA](?i:uthorization){_SEP}[\"']?(?i:basic)[ \t]{{1,4}}([\w+/=-]{{8,4096}})",
         "authorization",
     ),
     _rule("cloud-key", r"[?&](?i:sig|x-amz-signature|x-goog-signature)=([\w%+/=-]{30,1024})", "sig", "signature"),
     _rule("token", r"discord(?:app)?\.com/api/webhooks/\d{5,20}/([\w-]{20,128})", "webhooks"),
-    _rule("password", f"{_PASSWORD}{_IS}{_VALUE}", *PASSWORD_HINTS, check="value"),
-    _rule("password", f"{_FOREIGN}{_IS}{_VALUE}", *FOREIGN_PASSWORDS, check="value"),
+    _rule("password", f"{_PASSWORD}{_SEP}{_VALUE}", *PASSWORD_HINTS, check="value"),
+    _rule("password", f"{_FOREIGN}{_SEP}{_VALUE}", *FOREIGN_PASSWORDS, check="value"),
     _rule("password", r"[pP](?<![A-Za-z].)(?i:ass)=([^\s\"'`,;&]{3,256})", "pass=", check="value"),
     _rule(
         "password",
@@ -145,10 +146,10 @@ OWN_RULES: tuple[SecretRule, ...] = (
         *PASSWORD_HINTS,
         check="random",
     ),
-    _rule("password", rf"{_PHRASE}{_IS}[\"']?([^\s.;\"']+(?: [^\s.;\"']+){{3,31}})", "phrase", "mnemonic"),
+    _rule("password", rf"{_PHRASE}{_SEP}[\"']?([^\s.;\"']+(?: [^\s.;\"']+){{3,31}})", "phrase", "mnemonic"),
     _rule("password", r"--(?:password|passwd|pass)[ \t]{1,3}[\"']?([^\s\"'-][^\s\"']{2,128})", "--pass", check="value"),
     _rule("token", r"--(?:token|api-key|secret)[ \t]{1,3}[\"']?([^\s\"'-][^\s\"']{7,512})", "--", check="random"),
     _rule("password", r"(?<!\S)-u[ \t]{1,3}[\w.@-]{1,64}:([^\s\"']{3,128})", "-u", check="random"),
-    _rule("api-key", rf"{_KEY}(?:{_IS}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_NUMBERED})", *KEY_HINTS, check="random"),
-    _rule("token", rf"{_ALONE}(?:{_IS}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_NUMBERED})", *KEY_HINTS, check="random"),
+    _rule("api-key", rf"{_KEY}(?:{_SEP}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_SECRET})", *KEY_HINTS, check="random"),
+    _rule("token", rf"{_BARE_NAME}(?:{_SEP}|[ \t]{{1,3}}is[ \t]{{1,3}})[\"'`]?({_SECRET})", *KEY_HINTS, check="random"),
 )

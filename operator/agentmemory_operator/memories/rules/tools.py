@@ -1,6 +1,6 @@
-"""The tools by which a model remembers and searches: their parameters, and how to recognise each type of memory.
+"""Tools by which a language model stores and searches memories: parameters, and descriptions of each memory type.
 
-Whose memories they are is not the model's to say: whoever runs the tool adds the user, and the namespace of items.
+The model cannot choose the owner: the process that executes a call adds the user, and the namespace of items.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,26 +14,26 @@ from agentmemory_operator.spec.presets import PRESETS
 Json = dict[str, Any]
 
 _BOUNDS = ("enum", "minLength", "maxLength", "minItems", "maxItems")
-# A character that shows, in the scripts that are written today. The API's own class has ten times the length, and a
-# model reads these schemas with each prompt.
-_SHOWN = (
+# A visible character of the scripts in use today. The API's own class is ten times as long, and these schemas are part
+# of each prompt.
+_VISIBLE = (
     "[!-~\u00a1-\u00ac\u00ae-\u02ff\u0370-\u0619\u0904-\u10ff\u1e00-\u1fff\u2190-\u27bf\u3041-\u312f\u3400-\ud7a3"
     "\U0001f300-\U0001faff]"
 )
 _NO_CONTROL = r"[^\x00-\x1f\x7f-\x9f]*"
-# Python's `$` also matches before a last newline.
-_NAME = rf"^{_NO_CONTROL}{_SHOWN}{_NO_CONTROL}$(?!\n)"
+# In Python, `$` also matches before a final newline.
+_NAME = rf"^{_NO_CONTROL}{_VISIBLE}{_NO_CONTROL}$(?!\n)"
 
 PREFERRED_TYPE = "fact"
-"""Type of a memory that names none, if the agent has it; else its first."""
+"""Default type of a memory if the agent has it; else the agent's first type."""
 
-# A part of the RFC 3339 times that the API takes: models write no leap seconds and no year before 1980.
+# Subset of the RFC 3339 times that the API accepts: models write no leap seconds and no year before 1980.
 TIME_PATTERN = (
     "^(19[89][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$(?!\\n)"
 )
 TOP_K_MAX = 50
-"""What fits into a prompt; the API takes more."""
+"""Maximum number of results that fit into a prompt; the API allows more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Tool:
 
     Attributes:
         parameters: JSON Schema of an object.
-        replaces: a call may take the place of what was kept before.
+        replaces: True if a call may replace an existing memory.
     """
 
     name: str
@@ -54,19 +54,19 @@ class Tool:
 
 
 def tools_for(types: Sequence[MemoryType] | None) -> list[Tool]:
-    """The tools.
+    """Return the tools of an agent.
 
     Args:
-        types: of the agent; None, or none at all, is any type, explained by all that the presets have.
+        types: Memory types of the agent. None or empty allows any type; the descriptions are those of all presets.
     """
     return [_remember(types), _search(types), _upsert()]
 
 
 def within(tool: Tool, taken: Mapping[str, Json]) -> Tool:
-    """Return a tool with the bounds of the API on each parameter, so that a call of the schema is never refused.
+    """Return a tool with the API's bounds on each parameter, so the API accepts every call that matches the schema.
 
     Args:
-        taken: JSON Schema of each field that the API takes.
+        taken: JSON Schema of each field in the API.
     """
     own = tool.parameters["properties"]
     properties = {name: _bounded(schema, taken.get(name, {})) for name, schema in own.items()}
@@ -80,7 +80,7 @@ def _bounded(own: Json, taken: Json) -> Json:
 
 
 def in_openai_form(tools: Iterable[Tool]) -> list[Json]:
-    """The tools as `tools` of a chat completion takes them."""
+    """Render the tools for `tools` of a chat completion."""
     return [
         {
             "type": "function",
@@ -91,7 +91,7 @@ def in_openai_form(tools: Iterable[Tool]) -> list[Json]:
 
 
 def in_mcp_form(tools: Iterable[Tool]) -> list[Json]:
-    """The tools as the Model Context Protocol's `tools/list` answers them."""
+    """Render the tools for `tools/list` of the Model Context Protocol."""
     return [
         {
             "name": tool.name,
@@ -140,7 +140,7 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
                     "description": "What the one who said it is.",
                 },
             }
-            | _demanded(types or ()),
+            | _required_fields(types or ()),
             required=["content"],
         )
         | _rules_of_types(types or ()),
@@ -148,14 +148,14 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
 
 
 def _rules_of_types(types: Sequence[MemoryType]) -> Json:
-    """Return what a call with each type must have, as `allOf` of JSON Schema; empty if no type demands anything."""
+    """Return the fields required of each type as `allOf` of JSON Schema; empty if no type requires any."""
     default = next((type_.name for type_ in types if type_.name == PREFERRED_TYPE), types[0].name if types else "")
     rules = []
     for type_ in types:
         required = [*type_.required, *(["session_id"] if _needs_session(type_) else [])]
         words = {"properties": {"event_type": {"enum": list(type_.event_types)}}} if type_.event_types else {}
         then = ({"required": required} if required else {}) | words
-        # A call without a type gets the default one, which `properties` alone matches too.
+        # A call without a type uses the default type, and also matches `properties` without `required`.
         named = {} if type_.name == default else {"required": ["type"]}
         if then:
             rules.append({"if": {"properties": {"type": {"const": type_.name}}} | named, "then": then})
@@ -166,16 +166,16 @@ def _needs_session(type_: MemoryType) -> bool:
     return type_.ttl is not None and type_.ttl.idle_hours is not None
 
 
-def _demanded(types: Sequence[MemoryType]) -> Json:
-    """The fields without which memories of some types are refused."""
+def _required_fields(types: Sequence[MemoryType]) -> Json:
+    """Return the schemas of the fields that some types require."""
     fields: dict[str, Json] = {}
     if names := [type_.name for type_ in types if _needs_session(type_)]:
         fields["session_id"] = _text(f"The conversation: required of memories of type {', '.join(names)}.")
     for name in dict.fromkeys(name for type_ in types for name in type_.required):
-        demanding = [type_ for type_ in types if name in type_.required]
-        fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in demanding)}.")
-        words = dict.fromkeys(word for type_ in demanding for word in type_.event_types)
-        if name == "event_type" and all(type_.event_types for type_ in demanding):
+        requiring = [type_ for type_ in types if name in type_.required]
+        fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in requiring)}.")
+        words = dict.fromkeys(word for type_ in requiring for word in type_.event_types)
+        if name == "event_type" and all(type_.event_types for type_ in requiring):
             fields[name] |= {"enum": list(words)}
     return fields
 
@@ -250,11 +250,11 @@ def _text(description: str = "") -> Json:
 
 
 def _content(description: str) -> Json:
-    return {"type": "string", "minLength": 1, "pattern": _SHOWN, "description": description}
+    return {"type": "string", "minLength": 1, "pattern": _VISIBLE, "description": description}
 
 
 def _some(items: Json, description: str) -> Json:
-    """Return the schema of a list that is not empty."""
+    """Return the schema of a non-empty list."""
     return {"type": "array", "items": items, "minItems": 1, "description": description}
 
 
@@ -267,8 +267,8 @@ def _type(types: Sequence[MemoryType] | None) -> Json:
 
 
 def _meanings(types: Sequence[MemoryType] | None) -> str:
-    """How to recognise each type: the agent's, else those of every preset."""
-    # Where several presets have a type of one name, the first says what it is.
+    """Describe each type: those of the agent, else those of every preset."""
+    # If several presets have a type of the same name, the first preset wins.
     known = {type_.name: type_.meaning for revisions in reversed(PRESETS.values()) for type_ in revisions[-1].types}
     if types:
         return _lines((type_.name, type_.meaning or known.get(type_.name, "")) for type_ in types)

@@ -1,7 +1,7 @@
-"""Words of a text in any language: what `contains` compares, and what the keyword vectors are made of.
+"""Split text in any language into words, for `contains`, for the lookup of names, and for the keyword vectors.
 
 A word is a run of letters, digits and marks, case-folded, in NFKC. Some scripts have no spaces between words, or
-particles joined to them: Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese. A run of those characters is searched by
+particles joined to them: Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese. A run of their characters is searched by
 its parts (`docs/adr/0042`, `docs/adr/0043`).
 """
 
@@ -28,7 +28,7 @@ _UNSPOKEN = re.compile(
 _LAST_MARK = 0x1FFFF
 
 OCCURRENCES_MAX = 64
-"""So many places of a text are looked at for a name; most stand at the first."""
+"""Maximum number of occurrences of a name that are checked for word boundaries; usually the first one matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TextWords:
 
     Attributes:
         spaced: Words of scripts that have spaces.
-        runs: Runs of characters of scripts without spaces, each between two other characters.
+        runs: Runs of characters of scripts without spaces, delimited by other characters.
     """
 
     spaced: frozenset[str]
@@ -47,7 +47,7 @@ class TextWords:
         return bool(self.spaced or self.runs)
 
     def contain(self, other: "TextWords") -> bool:
-        """Return whether all words of another text are among these; a run also as part of a longer one."""
+        """Return whether all words of another text are among these; a run may also be part of a longer run."""
         return other.spaced <= self.spaced and all(any(run in own for own in self.runs) for run in other.runs)
 
 
@@ -64,7 +64,7 @@ def words_of(text: str) -> TextWords:
 
 @dataclass(frozen=True, slots=True)
 class SearchedText:
-    """A text in which names are looked up.
+    """Text in which names are looked up.
 
     Attributes:
         folded: The text without differences of case, width, composition and spaces.
@@ -74,40 +74,40 @@ class SearchedText:
     words: TextWords
 
     def has(self, name: str) -> bool:
-        """Return whether the text has a name as whole words; in a script without spaces, as a part of a run."""
-        what = searched(name)
-        if not what.words or not self.words.contain(what.words):
+        """Return whether the text contains a name as whole words; in a script without spaces, as part of a run."""
+        searched_name = searched(name)
+        if not searched_name.words or not self.words.contain(searched_name.words):
             return False
         at = -1
         for _ in range(OCCURRENCES_MAX):
-            at = self.folded.find(what.folded, at + 1)
+            at = self.folded.find(searched_name.folded, at + 1)
             if at < 0:
                 return False
-            if not any(_is_within_word(self.folded, place) for place in (at, at + len(what.folded))):
+            if not any(_is_within_word(self.folded, place) for place in (at, at + len(searched_name.folded))):
                 return True
         return False
 
 
 def searched(text: str) -> SearchedText:
-    """Return a text as names are looked up in it."""
+    """Prepare a text for the lookup of names."""
     return SearchedText(" ".join(_folded(text).split()), words_of(text))
 
 
 def _is_within_word(text: str, at: int) -> bool:
-    """Return whether a place is between two characters of one word."""
+    """Return whether a position is between two characters of one word."""
     if not 0 < at < len(text):
         return False
     before, after = text[at - 1], text[at]
     if unicodedata.category(after).startswith("M"):
         return True
     is_spaced = not (_RUN.match(before) or _RUN.match(after))
-    return is_spaced and all(_word_pattern().fullmatch(each) for each in (before, after))
+    return is_spaced and all(_word_pattern().fullmatch(character) for character in (before, after))
 
 
 def engine_text(text: str) -> str:
-    """Return a text in which Qdrant's word tokenizer finds words in every script.
+    """Return the text in a form in which Qdrant's word tokenizer finds words in every script.
 
-    A run of characters without spaces becomes its characters and its pairs of neighbours. All else is unchanged.
+    A run of characters without spaces becomes its single characters and its pairs of neighbours. The rest is unchanged.
     """
     composed = unicodedata.normalize("NFKC", text)
     if not _RUN.search(composed):
@@ -126,7 +126,7 @@ def _parts(run: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """A text without differences of case, width and composition."""
+    """Return a text without differences of case, width and composition."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
@@ -148,11 +148,11 @@ def _ranges(characters: list[str]) -> Iterator[str]:
         first = last = character
 
 
-_SHORTEST = 4
+_MIN_CONTENT_CHARS = 4
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 
-# The engine has stop words and stems of its own for what it searches; these only count and cut. Of other languages than
-# English short words are taken for such words: no list of theirs is kept here.
+# Used for counting and truncating only; the engine has its own stop words and stems. In languages other than English,
+# short words count as stop words instead of a list.
 _STOP_WORDS = frozenset(
     re.split(
         r"\s+",
@@ -168,12 +168,12 @@ _STOP_WORDS = frozenset(
 
 
 def content_words(text: str, language: str) -> list[str]:
-    """The content words of a text in lower case, in order; what follows an apostrophe is dropped."""
+    """Return the content words of a text in lower case, in order, without the part after an apostrophe."""
     return [word for word, _ in _content_words(text, language)]
 
 
 def first_content_words(text: str, count: int, language: str) -> str:
-    """The text up to its content word of this number; all of it where it has fewer."""
+    """Return the text up to its content word number `count`; the whole text if it has fewer."""
     for place, (_, end) in enumerate(_content_words(text, language), 1):
         if place == count:
             return text[:end]
@@ -181,14 +181,14 @@ def first_content_words(text: str, count: int, language: str) -> str:
 
 
 def _content_words(text: str, language: str) -> Iterator[tuple[str, int]]:
-    """Yield each content word and where it ends."""
+    """Yield each content word with its end position."""
     for found in _WORD.finditer(text):
         word = found.group().lower().replace("\u2019", "'").partition("'")[0]
-        if _says_something(word, language):
+        if _is_content_word(word, language):
             yield word, found.end()
 
 
-def _says_something(word: str, language: str) -> bool:
+def _is_content_word(word: str, language: str) -> bool:
     if language == DEFAULT_LANGUAGE:
         return word not in _STOP_WORDS
-    return len(word) >= _SHORTEST or word.isdecimal()
+    return len(word) >= _MIN_CONTENT_CHARS or word.isdecimal()

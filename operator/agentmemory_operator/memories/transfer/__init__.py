@@ -1,1 +1,1 @@
-"""Memories of a user as lines, out and in again: under their ids, with their links."""
+"""Export and import of a user's memories as JSON lines that keep ids and links."""

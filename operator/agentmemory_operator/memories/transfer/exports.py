@@ -1,4 +1,4 @@
-"""Read all memories of a user, in constant memory: chains from the oldest version on, each before the next."""
+"""Read all memories of a user page by page, in constant memory: one chain after another, oldest version first."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,14 +36,14 @@ _LINK_KEYS = ("supersedesId", "supersedesIds", TOMBSTONE_KEY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """A memory, with what its record does not say.
+    """A memory, with the fields of its point that its record lacks.
 
     Attributes:
-        is_item: it lies under the key of its namespace.
-        stated_end: until when it said that it is true, Unix milliseconds, where a later version ended it before.
-        versions: of an item, newest first.
-        vector: only where it was asked for.
-        sealed: the sealed text, where the record is not opened.
+        is_item: True if it is an item, under a key of its namespace.
+        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
+        versions: Earlier versions of an item, newest first.
+        vector: None unless it was requested.
+        sealed: Encrypted text, if the record was not decrypted.
     """
 
     record: MemoryRecord
@@ -57,10 +57,10 @@ class Exported:
 async def export_memories(
     agent: Agent, user_id: str, *, has_vectors: bool, opens_sealed: bool = False
 ) -> AsyncIterator[list[Exported]]:
-    """Yield the memories, page by page; while others write, what was there throughout comes once.
+    """Yield the memories of a user, page by page. A memory that exists during the whole export is yielded once.
 
     Args:
-        opens_sealed: what has a zone is told in plain text; else as it lies, sealed.
+        opens_sealed: True to decrypt memories with a zone; False yields them encrypted, as stored.
     """
     agent = agent if opens_sealed else replace(agent, store=as_stored(agent.store))
     await _settle(agent, user_id)
@@ -73,7 +73,7 @@ async def export_memories(
 
 
 async def _settle(agent: Agent, user_id: str) -> None:
-    """Finish what a crash left half done: neither version of a memory would be read."""
+    """Complete pending changes, because neither version of such a memory would be exported."""
     pending: Filter = {"must": [equals("userId", user_id), IS_PENDING]}
     async for points in read_pages(agent, {"filter": pending, "limit": PAGE, "with_payload": True}):
         for point in points:
@@ -95,14 +95,14 @@ async def _page(agent: Agent, ids: Sequence[str], *, has_vectors: bool) -> list[
 
 
 async def _with_versions(agent: Agent, heads: Sequence[Json]) -> list[str]:
-    """The ids of some heads, each after its earlier versions, oldest first."""
+    """Return the ids of heads, each after its earlier versions, oldest first."""
     versions = {point["id"]: [point["id"]] for point in heads}
     links = {point["id"]: predecessors(point["payload"]) for point in heads}
-    while wanted := sorted({before for several in links.values() for before in several}):
+    while unread := sorted({before for several in links.values() for before in several}):
         rows: Mapping[str, Mapping[str, Any]] = {
             point["id"]: point["payload"]
-            for start in range(0, len(wanted), PAGE)
-            for point in await agent.store.retrieve(agent.alias, wanted[start : start + PAGE], keys=_LINK_KEYS)
+            for start in range(0, len(unread), PAGE)
+            for point in await agent.store.retrieve(agent.alias, unread[start : start + PAGE], keys=_LINK_KEYS)
         }
         for head_id, several in links.items():
             found = [before for before in several if before in rows and before not in versions[head_id]]

@@ -1,4 +1,4 @@
-"""Lines of an export on their way in, and why one of them is not written."""
+"""Lines of an export to be imported, and the reasons why a line is not written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,20 +22,20 @@ _Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A memory as a line of an export tells it.
+    """A memory as parsed from a line of an export.
 
     Attributes:
-        memory: what it says; `supersedes` and `parent_id` are those of the export.
-        id: None is made of what it says, so that the same line gives the same.
-        supersedes_ids: of a merged memory, all that it was merged from.
-        vector_of: `embedding_name` of what made the vector; a vector of something else is made anew.
-        sealed: the sealed text of a memory whose content is not told.
-        is_item: it lies under the key of its namespace.
-        changed_at: when somebody changed it last, Unix milliseconds; None is now.
-        connections: memories that it belongs together with, as `id` and `description`.
-        is_consolidated: a consolidation has read it, or made it.
-        versions: of an item, newest first.
-        item_version: number of an item's version; None in an export of an earlier API.
+        memory: Statement; `supersedes` and `parent_id` are ids of the export.
+        id: None derives the id from the statement, so a repeated line gets the same id.
+        supersedes_ids: All predecessors of a merged memory.
+        vector_of: `embedding_name` of the vector's source. A vector of another source is replaced by a new one.
+        sealed: Encrypted text of a memory without plain content.
+        is_item: True if it is an item, under a key of its namespace.
+        changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
+        connections: Related memories, as `id` and `description`.
+        is_consolidated: True if a consolidation has read or created it.
+        versions: Earlier versions of an item, newest first.
+        item_version: Version number of an item; None in an export of an earlier API.
     """
 
     memory: IncomingMemory
@@ -58,7 +58,7 @@ class Line:
 
     @property
     def predecessors(self) -> tuple[str, ...]:
-        """The versions before it."""
+        """Ids of the previous versions."""
         only = self.memory.supersedes
         return self.supersedes_ids or ((only,) if only else ())
 
@@ -68,15 +68,15 @@ Outcome = Literal["imported", "present"] | AgentMemoryError
 
 @dataclass(slots=True)
 class ImportBatch:
-    """Lines on their way in.
+    """Lines in progress.
 
     Attributes:
-        drafts: those that may be written, by place.
-        known: what lies under their ids, and under those that they link to.
-        fixed: what is stored, immutable, and not told to have a successor.
-        kept_types: The immutable types of the agent.
-        heads: of the identities of the drafts, those that are stored.
-        follows: the versions before each draft that has some there.
+        drafts: Drafts that may still be written, by place.
+        known: Stored payloads of their ids and of the ids they link to.
+        fixed: Ids of stored immutable memories without an imported successor.
+        kept_types: Immutable types of the agent.
+        heads: Stored or imported head of each identity of the drafts.
+        follows: Predecessors of each draft that are stored or in the batch.
     """
 
     lines: Sequence[Line]
@@ -94,18 +94,18 @@ class ImportBatch:
         return {draft.record.id: place for place, draft in self.drafts.items()}
 
     def open(self, opened: Sequence[Line | AgentMemoryError]) -> None:
-        """Take the lines as they were before they were sealed; those that cannot be opened are decided."""
+        """Replace the lines by decrypted ones; an error becomes the outcome of its line."""
         self.outcomes |= {place: line for place, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
         self.lines = [line if isinstance(line, Line) else self.lines[place] for place, line in enumerate(opened)]
 
     def refuse(self, place: int, outcome: Outcome) -> None:
-        """Decide a line without writing it."""
+        """Set the outcome of a line, which is then not written."""
         self.outcomes[place] = outcome
         self.drafts.pop(place, None)
 
 
 def refusal_of(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> Outcome | None:
-    """Why a draft is not written: it is there, or what is there stands against it."""
+    """Return the outcome of a draft that must not be written: "present" or an error; None if it may be written."""
     draft, line = batch.drafts[place], batch.lines[place]
     row, user_id = batch.known.get(draft.record.id), draft.record.user_id
     if row is not None:
@@ -113,8 +113,8 @@ def refusal_of(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> O
             return "present"
         if refusal := _taken_id(row, user_id, brings_back_erased=brings_back_erased):
             return refusal
-    elsewhere = next((n for n, other in batch.drafts.items() if n < place and other.record.id == draft.record.id), None)
-    return "present" if elsewhere is not None else _chain_refusal(batch, place, line)
+    duplicate = next((n for n, other in batch.drafts.items() if n < place and other.record.id == draft.record.id), None)
+    return "present" if duplicate is not None else _chain_refusal(batch, place, line)
 
 
 def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemoryError | None:
@@ -130,12 +130,12 @@ def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemo
 
 
 def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryError | None:
-    """Why a version finds no place in its chain; notes which one it follows, if it does."""
+    """Return the error if a version does not fit into its chain; otherwise record its predecessors in `follows`."""
     record = batch.drafts[place].record
-    after = line.superseded_by
-    later = batch.known.get(after or "")
-    if later and TOMBSTONE_KEY not in later and record.id not in predecessors(later):
-        return Conflict(f"superseded_by: {after} exists and does not follow it; send the oldest version first")
+    successor_id = line.superseded_by
+    successor = batch.known.get(successor_id or "")
+    if successor and TOMBSTONE_KEY not in successor and record.id not in predecessors(successor):
+        return Conflict(f"superseded_by: {successor_id} exists and does not follow it; send the oldest version first")
     for before in line.predecessors:
         if refusal := _refusal_to_follow(batch, place, before):
             return refusal
@@ -172,14 +172,14 @@ def _identity_refusal(batch: ImportBatch, record: MemoryRecord, *, is_head: bool
 
 
 def has_successor(batch: ImportBatch, line: Line, memory_id: str) -> bool:
-    """Whether a later version comes along or is there already."""
-    after = line.superseded_by
-    if after is None:
+    """Return whether the next version of a memory is in the batch or stored."""
+    successor_id = line.superseded_by
+    if successor_id is None:
         return False
-    place = batch.places.get(after)
+    place = batch.places.get(successor_id)
     if place is not None and memory_id in batch.lines[place].predecessors:
         return True
-    row = batch.known.get(after)
+    row = batch.known.get(successor_id)
     return bool(row and TOMBSTONE_KEY not in row and memory_id in predecessors(row))
 
 
@@ -189,5 +189,5 @@ def _may_be_followed(row: _Row, record: MemoryRecord) -> bool:
 
 
 def taken_by_another(memory_id: str | None) -> Conflict:
-    """The refusal of a version whose predecessor somebody else follows."""
+    """Return the error of a version whose predecessor has another successor."""
     return Conflict(f"supersedes: {memory_id} already has another successor")

@@ -1,8 +1,8 @@
-"""Take in memories that were exported: under their ids, with their links, once however often they come.
+"""Import exported memories with their ids and links. Repeating an import adds nothing.
 
-What is there already stays as it is. Chains come oldest version first: each version is written `pending` and joined to
-the one before it, as when it is stored by itself; versions that come together are written together. So a crash between
-two steps leaves what a sweep, or the same lines again, finishes.
+Stored memories stay unchanged. Chains are imported oldest version first: each version is written as `pending` and
+joined to its predecessor, as in a normal write. Versions in the same batch are written together. If a crash interrupts
+an import, the sweep or a repetition of the lines completes it.
 """
 
 import json
@@ -65,25 +65,25 @@ _Row = Mapping[str, Any]
 
 
 def embedding_name(source: EmbeddingSource) -> str:
-    """What names a vector space in an export."""
+    """Return the name of a vector space in an export."""
     *parts, prefixes = source.identity
     return "/".join(str(part) for part in (*parts, prefixes and prefixes.name) if part is not None)
 
 
 async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erased: bool) -> list[Outcome]:
-    """Write lines, all of one user; one outcome a line, in order.
+    """Import lines of one user; return one outcome per line, in order.
 
     Args:
-        lines: at most 100, versions of one memory oldest first.
-        brings_back_erased: what `forget` erased is written anew where a line has it.
+        lines: At most 100, versions of one memory oldest first.
+        brings_back_erased: True to write memories that `forget` erased.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable: nothing was written.
-        OutcomeUnknown: some may have been written; the same again writes the rest.
+        EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+        OutcomeUnknown: If some lines may have been written. The same call again writes the rest.
     """
     batch = ImportBatch(lines)
     await _draft(agent, batch)
-    await _look(agent, batch)
+    await _read_known(agent, batch)
     for place in sorted(batch.drafts):
         if refusal := refusal_of(batch, place, brings_back_erased=brings_back_erased):
             batch.refuse(place, refusal)
@@ -95,8 +95,9 @@ async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erase
 
 
 async def _draft(agent: Agent, batch: ImportBatch) -> None:
-    """Check and embed what the lines say; a vector of the same space is taken as it is."""
-    # What was stored once is not checked for what may have changed since; versions of one moment end as they begin.
+    """Check the lines and embed their contents. A vector from the same vector space is kept."""
+    # Skip rules that may have changed since a memory was stored. Without `valid_to`: versions of the same moment have
+    # an empty validity.
     batch.open(await open_lines(agent, batch.lines))
     bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
     cleaned = await clean(agent, bare)
@@ -105,8 +106,8 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
         if place in batch.outcomes:
             continue
         is_same = item.memory.content == bare[place].content
-        is_ours = is_same and batch.lines[place].vector_of == embedding_name(agent.source)
-        if not agent.takes_vectors and is_ours and item.memory.vector is not None:
+        has_our_vector = is_same and batch.lines[place].vector_of == embedding_name(agent.source)
+        if not agent.takes_vectors and has_our_vector and item.memory.vector is not None:
             given.append(place)
         elif not agent.takes_vectors:
             cleaned[place] = replace(item, memory=replace(item.memory, vector=None))
@@ -116,23 +117,23 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
         drafts = await bare_drafts(of, [cleaned[n] for n in places], is_new=False) if places else []
         for place, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
-                batch.drafts[place] = replace(_as_told(draft, batch.lines[place], agent), place=place)
+                batch.drafts[place] = replace(_with_line(draft, batch.lines[place], agent), place=place)
             else:
                 batch.outcomes[place] = draft
 
 
-async def _look(agent: Agent, batch: ImportBatch) -> None:
-    """Read what the lines meet, once no step of it is left half done."""
+async def _read_known(agent: Agent, batch: ImportBatch) -> None:
+    """Read the stored memories that the lines refer to, after completing their pending changes."""
     linked = [link for line in batch.lines for link in (*line.predecessors, line.superseded_by) if link]
-    wanted = sorted({*batch.places, *linked})
-    batch.known = await _rows(agent, wanted)
+    ids = sorted({*batch.places, *linked})
+    batch.known = await _rows(agent, ids)
     unfinished = [row for row in batch.known.values() if row.get("pending")]
     for row in unfinished:
         await chains.complete(agent, row)
     due = [id_ for id_, row in batch.known.items() if TOMBSTONE_KEY in row and row.get(DUE_KEY)]
     await session_keywords.settle(agent, due)
     if unfinished or due:
-        batch.known = await _rows(agent, wanted)
+        batch.known = await _rows(agent, ids)
     kept = (row for row in batch.known.values() if TOMBSTONE_KEY not in row and TOLD_AT_KEY not in row)
     batch.fixed = frozenset(row["id"] for row in kept if is_immutable(agent, row))
     batch.kept_types = frozenset(type_.name for type_ in agent.settings.ranking.endings if type_.immutable)
@@ -162,10 +163,10 @@ async def _write(agent: Agent, batch: ImportBatch) -> None:
 
 
 async def _join(agent: Agent, batch: ImportBatch) -> None:
-    """Let each version follow the one before it; those that came together need only be shown."""
+    """Join each version to its predecessor. Versions whose links are complete only need `pending` cleared."""
     followed = {before for several in batch.follows.values() for before in several}
     rows = await _rows(agent, sorted({*batch.places, *followed}))
-    shown: list[Json] = []
+    completed: list[Json] = []
     for memory_id, place in batch.places.items():
         row = rows.get(memory_id)
         batch.outcomes[place] = "imported"
@@ -174,15 +175,15 @@ async def _join(agent: Agent, batch: ImportBatch) -> None:
         elif row.get("pending"):
             before = batch.follows.get(memory_id, ())
             if before and all(rows.get(id_, {}).get("supersededById") == memory_id for id_ in before):
-                shown.append(_showing(row, agent.clock.now_ms()))
+                completed.append(_showing(row, agent.clock.now_ms()))
             elif not await chains.join(agent, row):
                 batch.outcomes[place] = taken_by_another(", ".join(before))
-    if shown:
-        await agent.store.batch(agent.alias, shown, strong=True)
+    if completed:
+        await agent.store.batch(agent.alias, completed, strong=True)
 
 
-def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
-    """A draft with all that its line tells beside what a new memory says."""
+def _with_line(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
+    """Return a draft with the fields of its line that a new memory lacks."""
     record, slug = draft.record, agent.settings.slug
     memory = line.memory
     observed_by = line.observed_by or record.observed_by
@@ -210,21 +211,21 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
 
 
 def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
-    """When the session of a line was last used, as far as the line tells; never in the future."""
+    """Return the last use of a line's session, derived from its accesses; never in the future."""
     if record.session_used_at is None or accessed_at is None:
         return record.session_used_at
     return max(record.session_used_at, min(accessed_at, record.updated_at))
 
 
 def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
-    """The id of a line that has none: the same for a line that says the same."""
+    """Derive the id of a line without one: the same for an equal statement."""
     made_with = scope if record.zone else record.agent_id
-    said = repr((record.type, memory.content, memory.created_at, memory.session_id, memory.key, memory.subject))
-    return keyed_id(made_with, record.user_id, f"import\x1f{sha256(said.encode()).hexdigest()}")
+    statement = repr((record.type, memory.content, memory.created_at, memory.session_id, memory.key, memory.subject))
+    return keyed_id(made_with, record.user_id, f"import\x1f{sha256(statement.encode()).hexdigest()}")
 
 
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
-    """A draft with its links to what is there, or comes along."""
+    """Return a draft with its links to stored memories and to others in the batch."""
     line, record = batch.lines[draft.place], draft.record
     before = batch.follows.get(record.id, ())
     several = before if len(before) > 1 else ()
@@ -233,7 +234,7 @@ def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
         ended = line.superseded_at if line.superseded_at is not None else record.updated_at
         record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)
     elif line.superseded_by:
-        # It answers until the version that ended it comes.
+        # It is valid until its successor is imported.
         record = replace(record, valid_to=line.stated_end)
     return replace(draft, record=record)
 
@@ -251,25 +252,28 @@ def _point(draft: MemoryDraft, line: Line, agent: Agent) -> Json:
     return point
 
 
-async def _clean_versions(agent: Agent, told: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
-    """What the points of items bear of earlier versions, by place, without secrets; they are stored now."""
+async def _clean_versions(agent: Agent, given: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
+    """Return the payload with the earlier versions of items, without secrets, by place.
+
+    Their time of storage is now.
+    """
     keep, now_ms = agent.settings.keep_versions, agent.clock.now_ms()
-    borne: dict[int, Payload] = {}
-    for place, versions in told.items():
-        said = [IncomingMemory(user_id="", content=one.content, metadata=one.metadata) for one in versions[:keep]]
-        cleaned = [item.memory for item in await clean(agent, said)]
+    cleaned_versions: dict[int, Payload] = {}
+    for place, versions in given.items():
+        memories = [IncomingMemory(user_id="", content=old.content, metadata=old.metadata) for old in versions[:keep]]
+        cleaned = [item.memory for item in await clean(agent, memories)]
         kept = [
             replace(version, content=item.content, metadata=item.metadata)
             for version, item in zip(versions[:keep], cleaned, strict=True)
         ]
-        borne[place] = bounded([version.stored(now_ms) for version in kept], keep=keep)
-    return borne
+        cleaned_versions[place] = bounded([version.stored(now_ms) for version in kept], keep=keep)
+    return cleaned_versions
 
 
 def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
-    """The operations that put a point over a tombstone, if that is as it was read.
+    """Return the operations that replace a tombstone by a point, if the tombstone is unchanged.
 
-    An erasure is withdrawn by it, if there was one: the point is what was erased, and no trace of that is kept.
+    This withdraws an erasure: the point is the erased memory, so no trace point is written.
     """
     newer = point | {"payload": point["payload"] | {"rev": tombstone["rev"] + 1}}
     unchanged = only(point["id"], equals("rev", tombstone["rev"]), NOT_SUPERSEDED)
@@ -287,25 +291,25 @@ async def _rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
 
 
 async def _heads(agent: Agent, identities: Sequence[str]) -> dict[str, str]:
-    """The newest stored version of each identity."""
+    """Return the id of the stored head of each identity."""
     if not identities:
         return {}
-    filter_ = {"must": [equals_any("lookupIds", identities), NOT_SUPERSEDED, NOT_DELETED]}
+    heads_filter = {"must": [equals_any("lookupIds", identities), NOT_SUPERSEDED, NOT_DELETED]}
     heads: dict[str, str] = {}
-    body = {"filter": filter_, "limit": BATCH, "with_payload": ["identityId"], "with_vector": False}
+    body = {"filter": heads_filter, "limit": BATCH, "with_payload": ["identityId"], "with_vector": False}
     async for points in read_pages(agent, body):
         heads |= {identity: point["id"] for point in points if (identity := point["payload"].get("identityId"))}
     return heads
 
 
-_SAID = {field.name: PAYLOAD_KEYS[field.name] for field in fields(IncomingMemory) if field.name in PAYLOAD_KEYS}
+_STATED = {field.name: PAYLOAD_KEYS[field.name] for field in fields(IncomingMemory) if field.name in PAYLOAD_KEYS}
 
 
 async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMemoryError]:
-    """Each line as it was before it was sealed, or why it cannot be opened.
+    """Decrypt the lines; return each line, or the error if it cannot be decrypted.
 
     Raises:
-        KeysUnavailable: the keys cannot be had now.
+        KeysUnavailable: If the keys are unavailable.
     """
     envelopes = {
         place: envelope_of({SEALED_KEY: line.sealed}) for place, line in enumerate(lines) if line.sealed is not None
@@ -315,37 +319,37 @@ async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMe
     zone_keys = zone_keys_of(agent)
     keys = await zone_keys.reading({envelope.key_id for envelope in envelopes.values() if envelope})
     return [
-        _opened(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
+        _decrypt(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
         for place, line in enumerate(lines)
     ]
 
 
-def _opened(scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str, DataKey]) -> Line | AgentMemoryError:
+def _decrypt(scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str, DataKey]) -> Line | AgentMemoryError:
     key = keys.get(envelope.key_id) if envelope else None
     if envelope is None or key is None:
         way_out = "import it into an installation with its keys, or export it with plain=true"
         return Conflict(f"sealed: its key is unavailable or deleted: {way_out}")
-    whose = {"userId": line.memory.user_id, "id": line.id or "", ZONE_KEY: line.memory.zone or ""}
+    owner = {"userId": line.memory.user_id, "id": line.id or "", ZONE_KEY: line.memory.zone or ""}
     try:
-        inner = json.loads(opened_with(key, envelope, scope=scope, payload=whose))
+        inner = json.loads(opened_with(key, envelope, scope=scope, payload=owner))
     except Unreadable:
         return Conflict("sealed: it was sealed for another agent, user, memory or zone, or was changed concurrently")
-    said = {name: _immutable(inner[payload_key]) for name, payload_key in _SAID.items() if payload_key in inner}
+    stated = {name: _immutable(inner[payload_key]) for name, payload_key in _STATED.items() if payload_key in inner}
     versions = tuple(map(_version, inner.get(VERSIONS_KEY) or ()))
-    return replace(line, memory=replace(line.memory, **said), versions=versions, sealed=None)
+    return replace(line, memory=replace(line.memory, **stated), versions=versions, sealed=None)
 
 
-def _version(said: Mapping[str, Any]) -> ItemVersion:
+def _version(stored: Mapping[str, Any]) -> ItemVersion:
     return ItemVersion(
-        content=said["content"],
-        valid_from=said["validFrom"],
-        valid_to=said["validTo"],
-        metadata=said.get("metadata") or {},
-        importance=said.get("importance", 0.5),
-        tags=tuple(said.get("tags") or ()),
-        category=said.get("category"),
-        updated_at=said.get(CHANGED_KEY),
-        version=said.get(NUMBER_KEY),
+        content=stored["content"],
+        valid_from=stored["validFrom"],
+        valid_to=stored["validTo"],
+        metadata=stored.get("metadata") or {},
+        importance=stored.get("importance", 0.5),
+        tags=tuple(stored.get("tags") or ()),
+        category=stored.get("category"),
+        updated_at=stored.get(CHANGED_KEY),
+        version=stored.get(NUMBER_KEY),
     )
 
 

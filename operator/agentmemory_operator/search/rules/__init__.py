@@ -1,1 +1,1 @@
-"""What search decides, by no clock, file, socket or port."""
+"""Decisions about searches, without clock, file, socket or port."""

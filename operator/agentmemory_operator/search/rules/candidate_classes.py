@@ -1,4 +1,4 @@
-"""Classes of memories that may rank high without being among the nearest, as conditions and as boxes of variables."""
+"""Classes of memories that may rank high without being among the nearest: as conditions, and as boxes of variables."""
 
 import math
 from collections import defaultdict
@@ -19,17 +19,17 @@ from agentmemory_operator.spec.expression.variables import (
 from agentmemory_operator.spec.memory_types import MemoryType
 
 Box = Mapping[str, Interval]
-"""Between what some variables lie; the others have any value."""
+"""Ranges of some variables; the others are unrestricted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryClass:
-    """Memories that are at least this new, important and used.
+    """Memories with a minimum of recency, importance and use.
 
     Attributes:
-        recency: by the half-life of the type; of a type that does not fade, all memories are new.
-        age_days, idle_days: at most; infinite is any.
-        type_names: only these; empty is any.
+        recency: Minimum recency by the half-life of the type. All memories of a type that does not decay have it.
+        age_days, idle_days: Maximum; infinite is any.
+        type_names: Only these types; empty is any.
     """
 
     recency: float = 0.0
@@ -40,8 +40,8 @@ class MemoryClass:
     type_names: tuple[str, ...] = ()
 
     def condition(self, types: Sequence[MemoryType], now_ms: int) -> Condition:
-        """The condition that holds for the memories of the class."""
-        # Where no type is listed none fades, and all memories are new.
+        """Return the condition of belonging to the class."""
+        # Without listed types nothing decays, so all memories are new.
         must: list[Condition] = [self._is_new(types, now_ms)] if self.recency and types else []
         must.extend(self._is_recent(now_ms))
         if self.importance:
@@ -53,10 +53,10 @@ class MemoryClass:
         return {"must": must}
 
     def box(self, type_: MemoryType | None) -> Box | None:
-        """A box all of whose memories of a type are in the class, None where it has no such memories.
+        """Return a box in which all memories of a type belong to the class; None if the class has no such memories.
 
         Args:
-            type_: None is a type that the object does not list.
+            type_: None for a type that the object does not list.
         """
         name = None if type_ is None else type_.name
         if (self.recency and type_ is None) or (self.type_names and name not in self.type_names):
@@ -74,7 +74,7 @@ class MemoryClass:
             yield _is_since("createdAt", now_ms - _ms(self.age_days))
         if math.isfinite(self.idle_days):
             since_ms = now_ms - _ms(self.idle_days)
-            # A memory that was never accessed is idle since it was created; one that was, not for longer.
+            # A memory that was never accessed is idle since its creation; an accessed one not longer than that.
             yield {"should": [_is_since("lastAccessedAt", since_ms), _is_since("createdAt", since_ms)]}
 
     def _is_important(self) -> Condition:
@@ -115,7 +115,7 @@ def _ms(days: float) -> int:
 
 EVERYTHING = MemoryClass()
 
-# What may rank high without being near, by what a score depends on. Source of the numbers: `docs/adr/0006`.
+# Classes that may rank high, by the variables that the score depends on. Source of the numbers: `docs/adr/0006`.
 BY_TIME = (MemoryClass(recency=0.9),)
 BY_USE = (MemoryClass(importance=0.75, accesses=3),)
 BY_TIME_AND_USE = (

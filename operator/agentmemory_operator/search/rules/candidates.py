@@ -1,8 +1,8 @@
-"""Which memories the engine scores: it combines signals only for candidates that a prefetch names.
+"""Choose the candidates of a search: the engine combines signals only for the points that a prefetch returns.
 
-The nearest alone miss what ranks high for being new, much used, or both in some measure. So large sets get up to four
-more lists, each the nearest of such a class; all are longer where the set is smaller, and sets up to 3,000 are scored
-whole. Source of the numbers: `docs/adr/0006`.
+The nearest memories alone omit those that rank high because they are new, often used, or both. So large sets get up to
+four further lists, each with the nearest memories of such a class. Smaller sets get longer lists, and sets up to 3,000
+are scored completely. Source of the numbers: `docs/adr/0006`.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE
 from agentmemory_operator.spec.presets import NO_GATE
 
-# What the engine scores: sets up to this size whole, larger ones by lists that share it.
+# Maximum number of memories that the engine scores: smaller sets completely, larger ones by lists that share it.
 SCORED = 3_000
-# Below this size the classes beyond the nearest hold too little to fill their lists: all lists are longer instead.
+# Below this size the further classes contain too few memories to fill their lists: all lists are longer instead.
 SPARSE = 20_000
 ANY_NUMBER = 2**32
 
@@ -42,15 +42,15 @@ Query = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePlan:
-    """Lists of nearest memories, one for each filter; their union is scored.
+    """Lists of the nearest memories, one per filter; their union is scored.
 
     Attributes:
-        classes: of what memories each list holds the nearest.
-        limit: of each list.
-        is_exact: the one list holds everything that the filter lets through.
-        is_thorough: lists are made by comparing everything, not by the index.
-        allows_exact: the collection's strict mode lets searches compare everything; else the index is asked for what
-            comes nearest to that, and nothing is proven.
+        classes: Class of memories of each list.
+        limit: Length of each list.
+        is_exact: True if the only list contains all memories that match the filter.
+        is_thorough: True if lists are built by a full scan instead of the index.
+        allows_exact: False if the collection's strict mode forbids full scans. The most thorough index search replaces
+            them, and nothing is proven.
     """
 
     classes: tuple[MemoryClass, ...] = (EVERYTHING,)
@@ -66,21 +66,21 @@ class CandidatePlan:
 
     @property
     def total(self) -> int:
-        """How many candidates there may be."""
+        """Maximum number of candidates."""
         return self.limit * len(self.filters)
 
     def searched_exactly(self) -> "CandidatePlan":
-        """The plan whose lists miss nothing that belongs on them; far dearer."""
+        """Return the plan with exact lists, which are much more expensive."""
         return replace(self, is_thorough=True, rescore=True)
 
     def query(self, vector: Sequence[float], *, distance: str) -> Query:
-        """The engine's query for the candidates.
+        """Return the engine's query for the candidates.
 
-        They are scored by the vectors themselves; without `rescore` by the compressed copies, except in a small set,
-        which is compared whole.
+        They are scored by the original vectors. Without `rescore` the quantized vectors are used, except for a small
+        set, which is fully scanned.
         """
-        gate = gate_of(distance, self.min_similarity)
-        bounds = {"limit": self.total} | ({} if gate is None else {"score_threshold": gate})
+        threshold = gate_of(distance, self.min_similarity)
+        bounds = {"limit": self.total} | ({} if threshold is None else {"score_threshold": threshold})
         if len(self.filters) == 1:
             params = self._whole if self.is_exact else self._params(rescore=self.rescore)
             return {"query": vector, "filter": self.filters[0], "params": params, **bounds}
@@ -88,7 +88,7 @@ class CandidatePlan:
             {
                 "query": vector,
                 "filter": filter_,
-                # All of them are compared again below: it is worth doing here only where more are looked at than kept.
+                # The union is rescored below: rescoring a list pays only if oversampling reads more than it keeps.
                 "params": self._params(rescore=self.rescore and self.oversampling > 1),
                 "limit": self.limit,
             }
@@ -98,24 +98,27 @@ class CandidatePlan:
 
     @property
     def leaf_params(self) -> dict[str, Any]:
-        """The parameters of one list whose memories are compared again above it."""
+        """Parameters of one list whose union is rescored."""
         return self._whole if self.is_exact else self._params(rescore=self.rescore and self.oversampling > 1)
 
     @property
     def union_params(self) -> dict[str, Any]:
-        """The parameters of the comparison of all that the lists hold."""
+        """Parameters for scoring the union of the lists."""
         return self._whole if self.rescore else {"quantization": {"rescore": False}}
 
     @property
     def _whole(self) -> dict[str, Any]:
-        """The parameters of a search that compares everything by the vectors themselves, as far as it may."""
+        """Parameters of a full scan with the original vectors, if the strict mode allows it."""
         if self.allows_exact:
             return {"exact": True}
-        # Of so few points the engine compares all by itself, unless they are more than the full-scan threshold.
+        # The engine fully scans so few points anyway, unless they exceed the full-scan threshold.
         return ({} if self.search_ef is None else {"hnsw_ef": self.search_ef}) | {"quantization": {"ignore": True}}
 
     def _params(self, *, rescore: bool) -> dict[str, Any]:
-        """The parameters of a search in the index; always explicit, the engine's default differs by method."""
+        """Parameters of an index search.
+
+        Always explicit, because the engine's default depends on the quantization method.
+        """
         if self.is_thorough:
             return self._whole
         quantization: dict[str, Any] = {"rescore": rescore}
@@ -127,23 +130,23 @@ class CandidatePlan:
 def plan_candidates(
     ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int, beside: int = 0
 ) -> CandidatePlan:
-    """The candidates for one search.
+    """Choose the candidates of one search.
 
     Args:
-        eligible: how many memories the filter lets through.
-        beside: lists that are asked for besides those by similarity, where not everything is scored.
+        eligible: Number of memories that match the filter.
+        beside: Number of lists in addition to those by similarity, if not all memories are scored.
     """
-    most = ranking.max_query_limit or ANY_NUMBER
+    max_limit = ranking.max_query_limit or ANY_NUMBER
     classes: tuple[MemoryClass, ...] = (EVERYTHING,)
-    limit = min(max(ranking.candidates or SCORED, top_k), most)
+    limit = min(max(ranking.candidates or SCORED, top_k), max_limit)
     if eligible > limit:
-        limit = min(limit, most // (1 + beside))
+        limit = min(limit, max_limit // (1 + beside))
     if ranking.candidates is None and eligible > limit:
-        lists = (EVERYTHING, *_classes_beyond_similarity(ranking))
-        # Lists too short for the answer would lose what similarity alone finds.
-        classes = lists if most // (len(lists) + beside) >= top_k else classes
+        all_classes = (EVERYTHING, *_classes_beyond_similarity(ranking))
+        # Lists shorter than `top_k` would lose results of a search by similarity.
+        classes = all_classes if max_limit // (len(all_classes) + beside) >= top_k else classes
         count = len(classes) + beside
-        limit = min(max(min(SCORED // count * max(SPARSE, eligible) // eligible, SCORED), top_k), most // count)
+        limit = min(max(min(SCORED // count * max(SPARSE, eligible) // eligible, SCORED), top_k), max_limit // count)
     return CandidatePlan(
         classes=classes,
         filters=(filter_, *(both(filter_, class_.condition(ranking.types, now_ms)) for class_ in classes[1:])),
@@ -157,17 +160,20 @@ def plan_candidates(
 
 
 def similarity_formula(distance: str) -> Formula:
-    """The similarity as a formula of the engine's score."""
+    """Return the similarity as a formula over the engine's score."""
     return {"div": {"left": 1.0, "right": {"sum": [1.0, "$score"]}}} if distance == "Euclid" else "$score"
 
 
 def similarity_of(distance: str, engine_score: float) -> float:
-    """The similarity, larger for nearer: the engine's score, but 1 / (1 + distance) for Euclid."""
+    """Return the similarity, larger for nearer: the engine's score, or 1 / (1 + distance) for Euclid."""
     return 1 / (1 + engine_score) if distance == "Euclid" else engine_score
 
 
 def gate_of(distance: str, min_similarity: float) -> float | None:
-    """The engine's bound for a least similarity, None for none; for Euclid it is the largest distance."""
+    """Return the engine's score threshold for a minimum similarity, for Euclid a maximum distance.
+
+    None for no threshold.
+    """
     if min_similarity <= NO_GATE:
         return None
     if distance != "Euclid":
@@ -198,4 +204,4 @@ def _classes_for(names: frozenset[str]) -> tuple[MemoryClass, ...]:
 
 
 _CLASSES = {(True, True): BY_TIME_AND_USE, (True, False): BY_TIME, (False, True): BY_USE, (False, False): ()}
-"""By whether a score depends on how new a memory is, and on how important or much used."""
+"""Classes by two properties of the score: dependence on age, and dependence on importance or accesses."""

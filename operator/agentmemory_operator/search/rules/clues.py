@@ -1,16 +1,15 @@
-"""What a question tells of the memories that answer it, beyond what it is about.
+"""Features of a query that predict which memories answer it, in addition to similarity.
 
-| variable | is 1 where | else |
+| variable | 1 if | otherwise |
 |---|---|---|
-| `terse` | the memory has 30 content words or more | less by the logarithm of their number |
-| `author` | the question names who said it, or says I or my and the user said it | 0 |
-| `time` | the question asks when, and the memory holds a time | 0 |
-| `asked` | another one asked something right before | 0 |
-| `date` | the memory is of a date that the question names | 0 |
+| `terse` | the memory has 30 content words or more | less, by the logarithm of their number |
+| `author` | the query names the speaker, or contains I or my and the speaker is the user | 0 |
+| `time` | the query asks when, and the memory mentions a time | 0 |
+| `asked` | the previous memory in the session has a question by another speaker | 0 |
+| `date` | the query names the memory's date | 0 |
 
-For what an assistant said `terse` is a constant. With a memory's match they are one number, (fused + sum of weight x
-variable) / (1 + sum of the weights), so that it stays within 0..1 whatever a question asks. Source of the numbers:
-`docs/adr/0029`.
+For memories by an assistant, `terse` is a constant. Together with the match they form one number in 0..1 for every
+query: (fused + sum of weight x variable) / (1 + sum of the weights). Source of the numbers: `docs/adr/0029`.
 """
 
 import re
@@ -37,13 +36,13 @@ from agentmemory_operator.spec.expression.variables import EVIDENCE
 from agentmemory_operator.spec.presets.table import MARKS_PATH, SAYS_PATH, EvidenceWeights
 
 HALF_SCORE = 10.0
-"""BM25 score whose keyword term is 0.5: one to two rare words in common."""
+"""BM25 score at which the keyword term is 0.5: one to two rare words in common."""
 
 HALF_A_WORD = 2.0
-"""Of a question with many words, for each of them: by chance a memory has some of those."""
+"""Increase of that score per word of a long query, because a memory contains some of many words by chance."""
 
 MOST_NAMES, MOST_WORDS = 8, 64
-_MOST_DATES = 4
+_MAX_DATES = 4
 
 _HALF = "half"
 _ASKS_WHEN = re.compile(
@@ -67,13 +66,13 @@ Condition = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clues:
-    """What one question tells.
+    """Features of one query.
 
     Attributes:
-        half_score: BM25 score whose keyword term is 0.5.
-        names: words by which it may name somebody, in lower case.
-        is_of_self: it says I or my.
-        dates: the days that it names, as Unix milliseconds from and until.
+        half_score: BM25 score at which the keyword term is 0.5.
+        names: Words that may be names, in lower case.
+        is_of_self: True if the query contains I or my.
+        dates: Days that the query names, as half-open intervals of Unix milliseconds.
     """
 
     half_score: float
@@ -84,11 +83,11 @@ class Clues:
 
     @property
     def authors(self) -> list[str]:
-        """The marks of what somebody said whom the question means."""
+        """Marks of memories by the speakers that the query refers to."""
         return [*map(name_mark, self.names), *([BY_USER] if self.is_of_self else [])]
 
     def gaps(self) -> dict[str, Formula]:
-        """What stands in the gaps of a scoring query."""
+        """Return the values for the placeholders of a scoring query."""
         dates = [{"key": "createdAt", "range": {"gte": since, "lt": until}} for since, until in self.dates]
         return {
             _HALF: self.half_score,
@@ -98,13 +97,13 @@ class Clues:
         }
 
     def numbers(self, payload: Mapping[str, Any], assistant: float) -> dict[str, float]:
-        """The variables' values for a memory, as the engine reckons them.
+        """Return the variables' values for a memory, equal to those that the engine computes.
 
         Args:
-            assistant: `terse` of what an assistant said.
+            assistant: Value of `terse` for memories by an assistant.
         """
-        found = payload.get(EVIDENCE_KEY) or {}
-        says, marks = float(found.get(SAYS, DEFAULT_TERSE)), set(found.get(MARKS, ()))
+        evidence = payload.get(EVIDENCE_KEY) or {}
+        says, marks = float(evidence.get(SAYS, DEFAULT_TERSE)), set(evidence.get(MARKS, ()))
         values = (
             assistant if says < 0 else says,
             not marks.isdisjoint(self.authors),
@@ -116,15 +115,15 @@ class Clues:
 
 
 def clues_of(query: str, language: str) -> Clues:
-    """What a question tells; a language that is not English only its names, and how many words it has."""
+    """Extract the features of a query. In languages other than English only its names and number of words."""
     words = content_words(query, language)
-    half = max(HALF_SCORE, HALF_A_WORD * min(len(set(words)), MOST_WORDS))
-    capital = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
-    names = tuple(dict.fromkeys(content_words(capital, DEFAULT_LANGUAGE) or words))[:MOST_NAMES]
+    score_at_half = max(HALF_SCORE, HALF_A_WORD * min(len(set(words)), MOST_WORDS))
+    capitalised = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
+    names = tuple(dict.fromkeys(content_words(capitalised, DEFAULT_LANGUAGE) or words))[:MOST_NAMES]
     if language != DEFAULT_LANGUAGE:
-        return Clues(half_score=half, names=names)
+        return Clues(half_score=score_at_half, names=names)
     return Clues(
-        half_score=half,
+        half_score=score_at_half,
         names=names,
         is_of_self=bool(_OF_SELF.search(query)),
         asks_when=bool(_ASKS_WHEN.search(query)),
@@ -133,15 +132,15 @@ def clues_of(query: str, language: str) -> Clues:
 
 
 def evidence_formulas(assistant: float) -> dict[str, Formula]:
-    """The formulas of the variables, with gaps for what the question tells.
+    """Return the engine's formulas of the variables, with placeholders for the features of the query.
 
     Args:
-        assistant: `terse` of what an assistant said.
+        assistant: Value of `terse` for memories by an assistant.
     """
     is_assistant = {"key": SAYS_PATH, "range": {"lt": 0.0}}
-    # Of what an assistant said the number is below 0, and gives way to the constant.
-    instead = {"mult": [is_assistant, {"sum": [assistant, {"neg": SAYS_PATH}]}]}
-    terse = {"sum": [SAYS_PATH, instead]}
+    # The number is negative for memories by an assistant: replace it by the constant.
+    correction = {"mult": [is_assistant, {"sum": [assistant, {"neg": SAYS_PATH}]}]}
+    terse = {"sum": [SAYS_PATH, correction]}
     asked = _is_marked(ASKED)
     return {"terse": terse, "author": gap("author"), "time": gap("time"), "asked": asked, "date": gap("date")}
 
@@ -152,18 +151,18 @@ HALF_GAP: Formula = gap(_HALF)
 
 
 def with_evidence(fused: float, weights: EvidenceWeights, numbers: Mapping[str, float]) -> float:
-    """The match of a memory with all that tells that it answers the question."""
+    """Return the match of a memory, combined with its evidence."""
     terms = weights.terms
     return (fused + sum(weight * numbers[name] for name, weight in terms.items())) / (1 + sum(terms.values()))
 
 
 def with_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Mapping[str, Formula]) -> Formula:
-    """`with_evidence` as a formula of the engine."""
+    """Return `with_evidence` as a formula of the engine."""
     terms = weights.terms
     if not terms:
         return fused
-    counted = [product_formula(weight, formulas[name]) for name, weight in terms.items()]
-    return product_formula(1 / (1 + sum(terms.values())), sum_formula(fused, *counted))
+    weighted_terms = [product_formula(weight, formulas[name]) for name, weight in terms.items()]
+    return product_formula(1 / (1 + sum(terms.values())), sum_formula(fused, *weighted_terms))
 
 
 def _is_marked(*marks: str) -> Condition:
@@ -171,21 +170,21 @@ def _is_marked(*marks: str) -> Condition:
 
 
 def _dates_in(query: str) -> Iterator[tuple[int, int]]:
-    """Yield the days that a text names, a few at most."""
-    for _, found in zip(range(_MOST_DATES), _DATE.finditer(query), strict=False):
+    """Yield the days that a text names, at most four dates."""
+    for _, found in zip(range(_MAX_DATES), _DATE.finditer(query), strict=False):
         try:
             since, until = _days_of(found)
         except ValueError:
-            # The 31st of February, say.
+            # For example the 31st of February.
             continue
         yield _ms(since), _ms(until)
 
 
 def _days_of(found: re.Match[str]) -> tuple[datetime, datetime]:
-    """The first moment of what a date names, and the first after it.
+    """Return the start of the named day, month or year, and the start of the next.
 
     Raises:
-        ValueError: there is no such day.
+        ValueError: If there is no such day.
     """
     if iso := found["iso"]:
         return _a_day(datetime.fromisoformat(iso).replace(tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""What there is to count of an agent's memories, as filters: each stored memory is in one state."""
+"""States of stored memories, as filters for counting; each memory has exactly one state."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ State = Literal["active", "superseded", "hidden", "expired", "pending"]
 STATES: tuple[State, ...] = ("active", "superseded", "hidden", "expired", "pending")
 
 DECAY_KEYS = ("type", "createdAt", "confidence", "lastAccessedAt")
-"""What of a payload says how much of a memory's confidence is left."""
+"""Payload keys that the effective confidence depends on."""
 
 HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Counts of an agent's memories, or of a user's.
+    """Counts of the memories of an agent, or of a user.
 
     Attributes:
-        types: by type, then by state; only what there is.
-        decayed: active memories whose confidence has faded below .5; None where the scoring model knows no such thing,
-            or they are too many to look at.
-        oldest, newest: createdAt of active memories, Unix milliseconds; None where there is none.
+        types: Counts by type, then by state; zero counts are omitted.
+        decayed: Number of active memories with an effective confidence below .5; None if the scoring model has no
+            confidence, or there are too many memories to read.
+        oldest, newest: Smallest and largest createdAt of active memories, Unix milliseconds; None if there are none.
     """
 
     types: Mapping[str, Mapping[State, int]]
@@ -45,26 +45,26 @@ class Statistics:
     newest: int | None
 
     def of_state(self, state: State) -> int:
-        """How many memories of any type are in the state."""
+        """Return the number of memories of all types in a state."""
         return sum(counts.get(state, 0) for counts in self.types.values())
 
 
 def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int) -> dict[State, Filter]:
-    """The filter of each state: every memory that is no tombstone passes one of them.
+    """Return the filter of each state; every point except tombstones matches exactly one.
 
     Args:
-        user_id: None is every user.
-        types: of the object.
+        user_id: None selects all users.
+        types: Types of the object.
     """
     owned = [] if user_id is None else [equals("userId", user_id)]
     stored = [*owned, NOT_DELETED, NOT_PENDING]
     expired = _any_of([{"key": "expiresAt", "range": {"lte": now_ms}}, *_past(types, now_ms, removes=True)])
     hidden = _any_of(_past(types, now_ms, removes=False))
     present = [*stored, _none_of(expired)]
-    seen = [*present, _none_of(hidden)]
+    visible = [*present, _none_of(hidden)]
     return {
-        "active": {"must": [*seen, NOT_SUPERSEDED]},
-        "superseded": {"must": [*seen, _none_of(NOT_SUPERSEDED)]},
+        "active": {"must": [*visible, NOT_SUPERSEDED]},
+        "superseded": {"must": [*visible, _none_of(NOT_SUPERSEDED)]},
         "hidden": {"must": [*present, hidden]},
         "expired": {"must": [*stored, expired]},
         "pending": {"must": [*owned, NOT_DELETED, IS_PENDING]},
@@ -72,7 +72,7 @@ def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int)
 
 
 def count_decayed(payloads: Iterable[Mapping[str, Any]], ranking: Ranking, now_ms: int) -> int:
-    """How many memories' effective confidence is below .5; the scoring model has one."""
+    """Count memories with an effective confidence below .5. The scoring model must be Confidence."""
     effective = terms_of(ranking)[EFFECTIVE_CONFIDENCE]
     values = (
         values_of(
@@ -91,12 +91,12 @@ def count_decayed(payloads: Iterable[Mapping[str, Any]], ranking: Ranking, now_m
 
 
 def _past(types: Sequence[MemoryType], now_ms: int, *, removes: bool) -> list[Condition]:
-    mortal = [(type_.name, type_.ttl) for type_ in types if type_.ttl and type_.ttl.ends]
-    return [past_condition(name, ttl, now_ms) for name, ttl in mortal if ttl.removes == removes]
+    expiring = [(type_.name, type_.ttl) for type_ in types if type_.ttl and type_.ttl.ends]
+    return [past_condition(name, ttl, now_ms) for name, ttl in expiring if ttl.removes == removes]
 
 
 def _any_of(conditions: Sequence[Condition]) -> Condition:
-    """The condition that one of them holds; of none that no memory meets."""
+    """Return the condition that at least one condition holds; without conditions, one that no memory meets."""
     return {"should": list(conditions)} if conditions else {"has_id": []}
 
 

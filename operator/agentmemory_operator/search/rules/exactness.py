@@ -1,8 +1,9 @@
-"""Proof that no memory outside the lists of candidates ranks among the best.
+"""Proof that no memory outside the candidate lists ranks among the best.
 
-A list that was searched exactly names the nearest of its class: what it leaves out is at most as near as the first
-memory beyond it, and where there is none it leaves out nothing. The classes' thresholds cut the space of variables into
-cells; in each cell similarity, keyword score and variables are bounded, and so is the score (`Expression.bounds`).
+An exact list contains the nearest memories of a class. A memory that it omits is at most as near as the first memory
+beyond the list; without such a memory, the list is complete. The thresholds of the classes divide the space of
+variables into cells. In each cell, similarity, keyword score and variables are bounded, and therefore the score
+(`Expression.bounds`).
 """
 
 import itertools
@@ -22,18 +23,18 @@ from agentmemory_operator.spec.expression.variables import KEYWORD, RANGES, SIMI
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.presets.table import Fusion
 
-# The engine's scores lie up to 1e-5 beside the oracle's, which the bound is of; relative to scores above 1.
+# The engine's scores differ by up to 1e-5 from the oracle's, which the bounds are for; relative to scores above 1.
 MARGIN = 2e-5
-# The engine compares vectors in float32, and may add up two searches in different orders.
+# The engine computes in float32, and two searches may sum in different orders.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class ListEnd:
-    """Where a list of the nearest of a class ends.
+    """End of a list of the nearest memories of a class.
 
     Attributes:
-        similarity: of the first memory beyond the list; None where the list holds all that are near enough.
+        similarity: Similarity of the first memory beyond the list; None if the list is complete.
     """
 
     class_: MemoryClass
@@ -42,14 +43,14 @@ class ListEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """What is known of the memories that no list names.
+    """Knowledge about the memories that are on no list.
 
     Attributes:
-        by_words: keyword score of the first memory beyond the list by words; None where that holds every memory with
-            one of the words, or there is no such list.
-        fusion: None where words do not count.
-        clues: the question's.
-        types: the only types that were asked for; empty is any.
+        by_words: Keyword score of the first memory beyond the keyword list; None if that list is complete or there is
+            none.
+        fusion: None if the search uses no keywords.
+        clues: Features of the query.
+        types: Types that the search is restricted to; empty is any.
     """
 
     ranking: Ranking
@@ -61,7 +62,7 @@ class Unseen:
     types: Sequence[str] = field(default_factory=tuple)
 
     def may_reach(self, floor: float) -> bool:
-        """Whether the oracle may give one of them more than `floor`; False is certain."""
+        """Return whether an unlisted memory may score above `floor`; False is proven."""
         return any(
             self._score(ranges) > floor
             for name in (set(self.types) or type_names_of(self.ranking))
@@ -69,7 +70,7 @@ class Unseen:
         )
 
     def _cells_of(self, type_name: str) -> Iterator[Ranges]:
-        """Yield between what the variables of unseen memories of a type lie, cell by cell."""
+        """Yield the ranges of the variables of unlisted memories of a type, cell by cell."""
         listed = {type_.name: type_ for type_ in self.ranking.types}.get(type_name)
         boxed = [(end, box) for end in self.ends if (box := end.class_.box(listed)) is not None]
         for cell in _cells([box for _, box in boxed]):
@@ -79,24 +80,24 @@ class Unseen:
                 yield Ranges(numbers, frozenset({type_name}))
 
     def _score(self, ranges: Ranges) -> float:
-        # Ranks below the end of a list are not known.
+        # The ranks beyond the end of a list are unknown.
         if self.fusion is not None and self.fusion.method == "RRF":
             return math.inf
         return score_bounds(self.ranking, ranges).high
 
     def _matches(self, ends: Sequence[float | None]) -> Box | None:
-        """How memories may match that are left out by lists ending so; None where there are none."""
+        """Return the possible matches of memories omitted by lists with these ends; None if no memory is omitted."""
         range_ = ranges_of(self.distance).numbers[SIMILARITY]
-        gate = self.ranking.min_similarity
-        least = range_.low if gate <= NO_GATE else max(range_.low, gate)
+        min_similarity = self.ranking.min_similarity
+        lowest = range_.low if min_similarity <= NO_GATE else max(range_.low, min_similarity)
         ceiling = min((_above(end) for end in ends if end is not None), default=range_.high)
         if None in ends:
-            # Only memories that are not near enough are left out, and those count only for their words.
-            ceiling = min(ceiling, least)
+            # A complete list omits only memories below the minimum similarity, which match by keywords only.
+            ceiling = min(ceiling, lowest)
         if self.by_words is None:
-            if None in ends or ceiling < least:
+            if None in ends or ceiling < lowest:
                 return None
-            return self._fused(Interval(least, ceiling), Interval(0.0, 0.0))
+            return self._fused(Interval(lowest, ceiling), Interval(0.0, 0.0))
         return self._fused(Interval(min(range_.low, ceiling), ceiling), Interval(0.0, _above(self.by_words)))
 
     def _fused(self, similarity: Interval, keyword: Interval) -> Box:
@@ -108,17 +109,17 @@ class Unseen:
         return {SIMILARITY: similarity, KEYWORD: keyword}
 
     def _with_evidence(self, fused: Interval) -> Interval:
-        """Nothing is known of the evidence of what was not seen."""
+        """Return the match with any evidence, because that of unlisted memories is unknown."""
         weights = self.ranking.evidence
         low, high = (dict.fromkeys(weights.terms, number) for number in (0.0, 1.0))
         return Interval(with_evidence(fused.low, weights, low), with_evidence(fused.high, weights, high))
 
 
 def ask_ends(plan: CandidatePlan, vector: Sequence[float], *, distance: str, words: Query | None = None) -> list[Query]:
-    """The queries for the first memory beyond each list, the one by words last.
+    """Return the queries for the first memory beyond each list, the keyword list last.
 
     Args:
-        words: as for `hybrid.ask_by_both`.
+        words: As for `hybrid.ask_by_both`.
     """
     beyond: Query = {"limit": 1, "offset": plan.limit, "params": {"exact": True}}
     gate = gate_of(distance, plan.min_similarity)
@@ -131,7 +132,7 @@ def ask_ends(plan: CandidatePlan, vector: Sequence[float], *, distance: str, wor
 
 
 def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], *, distance: str) -> list[ListEnd]:
-    """Where the lists by similarity end, from the engine's answers to `ask_ends`."""
+    """Return the ends of the similarity lists, from the engine's response to `ask_ends`."""
     return [
         ListEnd(class_, similarity_of(distance, points[0]["score"]) if points else None)
         for class_, points in zip(plan.classes, found, strict=False)
@@ -141,23 +142,23 @@ def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]
 def read_words_end(
     plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: Clues | None
 ) -> float | None:
-    """The keyword score beyond the list by words, None where there is none."""
+    """Return the keyword score beyond the keyword list; None if there is none."""
     beyond = found[len(plan.filters) :]
     return keyword_of(beyond[0][0]["score"], clues) if clues and beyond and beyond[0] else None
 
 
 def is_settled(unseen: Unseen, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:
-    """Whether nothing unseen can enter an answer.
+    """Return whether it is proven that no unlisted memory belongs into the results.
 
     Args:
-        scores: of the best `top_k` candidates, best first; fewer are all there are.
+        scores: Scores of the best `top_k` candidates, best first; fewer if there are no more.
     """
     floor = max(threshold, scores[-1]) if 0 < top_k <= len(scores) else threshold
     return not unseen.may_reach(floor - MARGIN * max(1.0, abs(floor)))
 
 
 def _cells(boxes: Sequence[Box]) -> Iterator[dict[str, Interval]]:
-    """Yield cells that together hold every memory, each wholly inside or, in some variable, beyond each box."""
+    """Yield cells that together contain every memory. Each box contains a cell completely or is disjoint from it."""
     cuts: dict[str, set[float]] = {}
     for box in boxes:
         for name, interval in box.items():

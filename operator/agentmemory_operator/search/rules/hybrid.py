@@ -1,19 +1,21 @@
-"""Search by meaning and by words in one request.
+"""Search by vectors and by keywords in one request.
 
-Candidates are the nearest memories and those that have the most and rarest of the query's words; their union is scored
-by both signals, so that none counts as 0 for having been found by the other alone. `$score[0]` is the similarity,
-`$score[1]` the BM25 score, in which the engine weighs words by how rare they are among the memories of who is searched,
-or, before 1.19, in the collection. Source of the numbers: `docs/adr/0009`.
+Candidates are the nearest memories and those with the most and rarest words of the query. Their union is scored by both
+signals, so a memory found by one signal does not count as 0 in the other. `$score[0]` is the similarity. `$score[1]` is
+the BM25 score; the engine weights words by their rarity among the memories of the searched users, before 1.19 in the
+collection. Source of the numbers: `docs/adr/0009`.
 
-Where names of the query lead to memories (`entities/rules/activation.py`), those are a third list: with RRF one more
-that is ranked, with Score `$score[2]` is the activation.
+If names in the query are linked to memories (`entities/rules/activation.py`), those are a third list. With RRF it is
+one more ranked list; with Score, `$score[2]` is the activation.
 
-Rank fusion (RRF) over the lists i in which a memory is found, scaled so that the first of all lists has 1:
+Reciprocal rank fusion (RRF) over the lists i that contain a memory, scaled so that a memory that is first in all lists
+has 1:
 
     fused = sum(weight_i / (k + rank_i)) * (k + 1) / sum(weight_i)
 
-The engine's own fusion of several lists divides each rank by the weight of its list, which no single `k` undoes. So it
-fuses each list alone: `$score[2]` and the following are 1 / (k + rank), and the formula weighs and adds them.
+The engine's own fusion of several lists divides each rank by the weight of its list, which no choice of `k` corrects.
+So the engine fuses each list separately: `$score[2]` and the following are 1 / (k + rank), and the formula adds them
+with weights.
 """
 
 import math
@@ -48,23 +50,24 @@ from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.presets.table import Fusion
 
 ENTITY_WEIGHT = 0.5
-"""Weight of the path along entities among ranks; those of meaning and words are 1 together."""
+"""Weight of the entity list in RRF; those of vectors and keywords have a sum of 1."""
 
 HALF_ACTIVATION, ENTITY_SHARE = 0.25, 0.2
-"""Activation whose term is 0.5, and how much of what a match lacks it makes up. Source: `docs/adr/0026`."""
+"""Activation at which the entity term is 0.5, and the maximum share of the gap to a full match that it closes. Source:
+`docs/adr/0026`."""
 
 NOTHING_ALONG: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """How a memory and the question match.
+    """Match of a memory and the query.
 
     Attributes:
-        keyword: 0..1; None where the search was by meaning alone.
-        entities: the activation by the query's names; None where it has none that lead anywhere.
-        evidence: what else tells that the memory answers the question, 0..1 by name; None where nothing does.
-        fused: of all, what ranks in the similarity's place; the similarity itself where nothing is fused.
+        keyword: 0..1; None if the search used no keywords.
+        entities: Activation by the names in the query; None if they are linked to no memories.
+        evidence: Evidence variables, 0..1, by name; None if they do not count.
+        fused: Combination of all signals, which ranks instead of the similarity; equal to it if nothing is combined.
     """
 
     similarity: float
@@ -76,12 +79,13 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The engine's queries for the candidates of one search, and what their scores mean.
+    """The engine's queries for the candidates of one search, and the meaning of their scores.
 
     Attributes:
-        lists: the first holds every candidate by similarity, the second by words. With RRF one by rank follows for
-            each path: meaning, words and, where there is an `along`, that. With Score only `along` follows.
-        along: activation of the memories that the query's names lead to, the most activated first.
+        lists: The first contains every candidate by similarity, the second by keywords. With RRF a ranked list follows
+            for each signal: vectors, keywords and, if there is an `along`, entities. With Score only the entity list
+            follows.
+        along: Activation of the memories linked to names in the query, highest first.
     """
 
     lists: tuple[Query, ...]
@@ -90,11 +94,11 @@ class Question:
     along: Mapping[str, float] = field(default_factory=dict)
 
     def matches(self, found: Sequence[Sequence[Mapping[str, Any]]], clues: Clues | None) -> dict[str, Match]:
-        """How each candidate matches, by id, nearest first.
+        """Return the match of each candidate, by id, nearest first.
 
         Args:
-            found: the engine's answers to the lists.
-            clues: what the query tells beside what it is about; None where memories have no evidence to compare.
+            found: Responses of the engine to the lists.
+            clues: Features of the query; None if no evidence is compared.
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
         return {
@@ -114,23 +118,26 @@ class Question:
 
 
 def fusion_of(ranking: Ranking) -> Fusion | None:
-    """How a search by words too ranks, None where words do not count; an expression names `keyword` itself."""
+    """Return how a search with keywords combines its signals; None if keywords do not count in the ranking.
+
+    An expression uses `keyword` as a variable, so nothing is fused before it.
+    """
     if isinstance(ranking.model, CheckedExpression):
         return Fusion(method="None") if "keyword" in variables_of(ranking.model.root) else None
     return None if ranking.fusion.method == "None" else ranking.fusion
 
 
 def ranks_evidence(fusion: Fusion | None) -> bool:
-    """Whether evidence is a part of what ranks in the similarity's place; an expression names its terms itself."""
+    """Return whether evidence is part of the fused match; an expression uses its variables directly."""
     return fusion is not None and fusion.method != "None"
 
 
 def look_by_words(document: Query, among: Selection | None) -> Query:
-    """The part of a query that looks by words.
+    """Return the keyword part of a query.
 
     Args:
-        document: the question's text, as the engine takes it for its words.
-        among: whose memories tell how rare a word is; None for all of the collection.
+        document: Text of the query, in the form that the engine computes its keyword vector from.
+        among: Selection whose owners' memories determine the rarity of a word; None for the whole collection.
     """
     params = {} if among is None else {"params": {"idf": {"corpus": of_owners(among)}}}
     return {"query": document, "using": KEYWORD_VECTOR, **params}
@@ -145,33 +152,33 @@ def ask_by_both(
     fusion: Fusion,
     along: Mapping[str, float] = NOTHING_ALONG,
 ) -> Question:
-    """The queries of a search by similarity and words.
+    """Return the queries of a search by vectors and keywords.
 
-    A memory is a candidate if it has the least similarity that is asked for, one of the words, or an activated name.
+    A memory is a candidate if it has the minimum similarity, one of the words, or an activated name.
 
     Args:
-        words: see `look_by_words`.
-        along: see `Question`; what the plan has no room for is left out.
+        words: See `look_by_words`.
+        along: See `Question`; entries beyond the limit of the plan are omitted.
     """
     along = dict(islice(along.items(), plan.limit))
-    named = [_along_names(plan, along, fusion)] if along else []
-    # All that the filter lets through are on each list, or each list adds its own.
+    entity_lists = [_along_names(plan, along, fusion)] if along else []
+    # If the plan is exact, each list contains all matching memories; otherwise each list adds its own.
     total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(along)
     by_words = {**words, "filter": plan.filters[0], "limit": plan.limit}
     by_meaning = _by_meaning(plan, vector, distance)
-    union = [*by_meaning, by_words, *named]
+    union = [*by_meaning, by_words, *entity_lists]
     lists: list[Query] = [
-        # Where the one list by meaning holds all that there is, the others add nothing to it.
+        # The only vector list contains all memories, so the other lists add no candidates.
         by_meaning[0]
         if plan.is_exact and plan.allows_exact and gate_of(distance, plan.min_similarity) is None
         else {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
         by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
     ]
     if fusion.method == "RRF":
-        # Of those by meaning the list of the nearest, which is the last.
+        # Of the vector lists only that of the nearest, which is the last.
         lists.extend(_by_rank(ranked, fusion.k) for ranked in union[len(plan.filters) - 1 :])
     else:
-        lists.extend(named)
+        lists.extend(entity_lists)
     return Question(lists=tuple(lists), distance=distance, fusion=fusion, along=along)
 
 
@@ -185,13 +192,13 @@ def scoring_of(
     is_along: bool = False,
     has_clues: bool = False,
 ) -> ScoreTemplate:
-    """The engine's query that scores the lists of a question, but for the time and the question's clues.
+    """Return the engine's query that scores the lists of a question, with placeholders for time and query features.
 
     Args:
-        fusion: the question's.
-        is_along: the query's names lead to memories.
-        has_extremes: the server knows `min` and `max`.
-        has_clues: the question has some.
+        fusion: Fusion of the question.
+        is_along: True if names in the query are linked to memories.
+        has_extremes: True if the server supports `min` and `max`.
+        has_clues: True if the query has features.
     """
     similarity = similarity_formula(distance)
     formulas = evidence_formulas(ranking.evidence.assistant) if has_clues else {}
@@ -200,33 +207,33 @@ def scoring_of(
     if fusion is None:
         return make(Signals(similarity=similarity, evidence=formulas, defaults=defaults))
     fused = _fused_formula(fusion, similarity, is_along=is_along)
-    # The scores of a candidate that is not on a list.
-    lacking = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, is_along)), 0.0)
+    # Scores of a candidate that is not on a list.
+    missing_scores = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, is_along)), 0.0)
     if ranks_evidence(fusion):
         fused = with_evidence_formula(fused, ranking.evidence, formulas)
     return make(
         Signals(
             similarity=fused,
-            keyword=_towards_one("$score[1]", HALF_GAP),
+            keyword=_saturating("$score[1]", HALF_GAP),
             evidence=formulas,
-            defaults={**lacking, **defaults},
+            defaults={**missing_scores, **defaults},
         )
     )
 
 
 def keyword_of(score: float, clues: Clues) -> float:
-    """The keyword term of a BM25 score: 0 without a common word, towards 1 with many rare ones."""
+    """Return the keyword term of a BM25 score: 0 without a common word, approaching 1 for many rare ones."""
     return 1.0 - math.pow(0.5, score / clues.half_score)
 
 
-def _towards_one(variable: str, half: Formula, most: float = 1.0) -> Formula:
-    """0 at 0, half of `most` at `half`, towards `most` beyond."""
+def _saturating(variable: str, half: Formula, most: float = 1.0) -> Formula:
+    """Return a formula that is 0 at 0, half of `most` at `half`, and approaches `most`."""
     decay = {"exp_decay": {"x": variable, "target": 0.0, "scale": half, "midpoint": 0.5}}
     return sum_formula(most, product_formula(-most, decay))
 
 
 def _along_names(plan: CandidatePlan, along: Mapping[str, float], fusion: Fusion) -> Query:
-    """The query for the memories along the query's names: by rank, which is of no other one's, or by activation."""
+    """Return the query for the memories linked to names: by distinct rank values with RRF, else by activation."""
     of_rank = fusion.method == "RRF"
     worth = {id_: float(len(along) - place) if of_rank else value for place, (id_, value) in enumerate(along.items())}
     terms = [{"mult": [value, {"has_id": [id_]}]} for id_, value in worth.items()]
@@ -266,12 +273,12 @@ def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Fo
     weight = fusion.keyword_weight
     match fusion.method:
         case "Score":
-            keyword = _towards_one("$score[1]", HALF_GAP, weight)
+            keyword = _saturating("$score[1]", HALF_GAP, weight)
             fused = sum_formula(product_formula(1 - weight, similarity), keyword)
             if not is_along:
                 return fused
-            lacking: Formula = {"sum": [1.0, {"neg": fused}]}
-            return {"sum": [fused, {"mult": [ENTITY_SHARE, _towards_one("$score[2]", HALF_ACTIVATION), lacking]}]}
+            gap_to_one: Formula = {"sum": [1.0, {"neg": fused}]}
+            return {"sum": [fused, {"mult": [ENTITY_SHARE, _saturating("$score[2]", HALF_ACTIVATION), gap_to_one]}]}
         case "RRF":
             return {"sum": [{"mult": [share, score]} for score, share in _rank_shares(fusion, is_along).items()]}
         case _:
@@ -279,12 +286,12 @@ def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Fo
 
 
 def _by_rank(ranked: Query, k: int) -> Query:
-    """The query that scores a list by 1 / (k + rank), rank from 1; the engine's own is 1 / (k + rank - 1)."""
+    """Return the query that scores a list by 1 / (k + rank), rank from 1; the engine's own is 1 / (k + rank - 1)."""
     return {"prefetch": [ranked], "query": {"rrf": {"k": k + 1}}, "limit": ranked["limit"]}
 
 
 def _rank_shares(fusion: Fusion, is_along: bool) -> dict[str, float]:
-    """The factor of 1 / (k + rank) in `fused`, by the variable of each ranked list; none without RRF."""
+    """Return the factor of 1 / (k + rank) in `fused`, by the variable of each ranked list; empty without RRF."""
     if fusion.method != "RRF":
         return {}
     weights = [1 - fusion.keyword_weight, fusion.keyword_weight, *([ENTITY_WEIGHT] if is_along else [])]

@@ -1,7 +1,7 @@
-"""What a ranking makes of memories that match well: those that its gates hide, and those that age puts behind.
+"""Detect rankings that lose good matches: gates that exclude them, and decay that ranks old ones behind poor matches.
 
-Measured on conversations of years ago (bench/README.md): the first costs preset `cortex` 12 to 19 points of R@10, the
-second the models Confidence and Importance half and more of all that is found.
+Measured on conversations of years ago (bench/README.md): the gates cost preset `cortex` 12 to 19 points of R@10. Decay
+costs the models Confidence and Importance 50 % or more of all memories found.
 """
 
 from agentmemory_operator.search.rules.score import score
@@ -9,7 +9,7 @@ from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 
 GOOD_MATCH = 0.5
-"""Similarity of a good match; on the public set half of the best matches lie between .54 and .68 (bench/README.md)."""
+"""Similarity of a good match. On the public data set, 50 % of the best matches have .54 to .68 (bench/README.md)."""
 
 POOR_MATCH = 0.3
 WITHIN_DAYS, BEFORE_DAYS = 365, 100
@@ -21,11 +21,11 @@ DECAYS = {
     "Importance": "importance.dailyRate",
     "Expression": "expression",
 }
-"""The figure of each model that says how much age counts."""
+"""Field of each model that determines the influence of age."""
 
 
 def strict_gate(ranking: Ranking) -> str | None:
-    """The gate that leaves out good matches however new they are, by its field's name; None where none does."""
+    """Return the field name of a gate that excludes even new good matches; None if there is none."""
     if ranking.min_similarity > GOOD_MATCH:
         return "minSimilarity"
     names = [type_.name for type_ in ranking.types] or [ranking.default_type]
@@ -33,16 +33,17 @@ def strict_gate(ranking: Ranking) -> str | None:
 
 
 def cut_off_days(ranking: Ranking) -> dict[str, int]:
-    """The types whose memories a search finds no more within a year, and after how many days.
+    """Return the types whose memories searches exclude within a year, and after how many days.
 
-    What counts is a memory that matches well, of middling importance, never found before: a new one is found.
+    Judged by a good match of default importance that was never accessed. Omits types whose new memories are excluded
+    too.
     """
     days = {type_.name: _first_day_below(ranking, type_.name) for type_ in ranking.types}
     return {name: day for name, day in days.items() if day is not None}
 
 
 def outranked(ranking: Ranking) -> tuple[str, ...]:
-    """The types whose good matches rank behind poor ones that are 100 days newer, though both are a year old."""
+    """Return the types whose good matches rank behind poor ones that are 100 days newer and a year old."""
     return tuple(
         type_.name
         for type_ in ranking.types

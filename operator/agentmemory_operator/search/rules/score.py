@@ -1,14 +1,14 @@
-"""The combined score of a memory: by the oracle, as the engine's query, and between what it lies.
+"""The combined score of a memory: computed in Python (the oracle), as the engine's query, and its bounds.
 
 The weighted model: score = boost * (wSimilarity * similarity + wRecency * recency + wUtility * utility), with
 
     recency = 0.5 ** (ageDays / halfLifeDays)                          age from createdAt, in the future counts as 0
     utility = min(importance * (1 + log10(1 + accessCount)) / norm, 1)
 
-and, where the object asks for it, times 1 - confidenceShare + confidenceShare * confidence.
+and, if the object sets it, multiplied by 1 - confidenceShare + confidenceShare * confidence.
 
-A type that does not decay has recency 1. A type that the object no longer lists goes on answering with a recency of
-0.5: nobody says how fast it ages, so it ranks neither as new nor as forgotten. The other models: `score_trees`.
+A type that does not decay has recency 1. Memories of a type that the object no longer lists have recency 0.5: their
+half-life is unknown, so they rank between new and old ones. `score_trees` has the other models.
 """
 
 import re
@@ -42,7 +42,7 @@ from agentmemory_operator.spec.expression.variables import (
 
 @dataclass(frozen=True, slots=True)
 class JsonText:
-    """JSON that goes into a request as it stands."""
+    """JSON that is inserted into a request unchanged."""
 
     text: str
 
@@ -51,9 +51,9 @@ NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 NO_GAPS: Mapping[str, Formula] = MappingProxyType({})
 
 UNLISTED = ""
-"""In place of the name of every type that a score does not tell from others."""
+"""Represents all types that a score treats alike."""
 
-# Begins what stands where a search's own parts are to stand. Nothing else in a formula holds a control character.
+# Prefix of a placeholder for a value of the search. No other string in a formula contains a control character.
 _GAP = "\x00"
 _NOW = f"{_GAP}now"
 _GAPS = re.compile(r'"\\u0000(\w+)"')
@@ -61,14 +61,14 @@ _GAPS = re.compile(r'"\\u0000(\w+)"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreTerms:
-    """The parts of one score.
+    """The terms of one score.
 
     Attributes:
-        terms: the model's own by name; of an expression, the parts of its sum by their text.
-        variables: of an expression, the number of each variable that it names.
-        age_days: since createdAt, never negative.
-        half_life_days: of the memory's type; None when it does not decay or is not in the object's list.
-        boost: of the memory's type.
+        terms: The model's own terms by name; for an expression, the terms of its sum by their text.
+        variables: For an expression, the value of each variable in it.
+        age_days: Days since createdAt, never negative.
+        half_life_days: Half-life of the memory's type; None if it does not decay or the object does not list the type.
+        boost: Boost of the memory's type.
     """
 
     model: str
@@ -83,7 +83,7 @@ class ScoreTerms:
 
 
 def score(memory: Scored, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
-    """The score and its parts; the engine's score equals it within 1e-5."""
+    """Compute the score and its terms; the engine's score differs by at most 1e-5."""
     values = values_of(memory, now_ms=now_ms)
     listed = {type_.name: type_ for type_ in ranking.types}.get(memory.type)
     names = variables_of(ranking.model.root) if isinstance(ranking.model, CheckedExpression) else ()
@@ -101,19 +101,19 @@ def score(memory: Scored, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
 
 
 LEAST_SHARE = 0.05
-"""Share of the similarity from which a score, which is float32, tells it to within 1e-5."""
+"""Minimum weight of the similarity at which a score, a float32, determines it to within 1e-5."""
 
 
 def tells_similarity(ranking: Ranking) -> bool:
-    """Whether the similarity behind a score can be told from it."""
+    """Return whether the similarity can be computed from the scores of this ranking."""
     is_plain = ranking.model is None and not ranking.confidence_share
     return is_plain and ranking.weights.similarity >= LEAST_SHARE
 
 
 def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms: int) -> float:
-    """The similarity of a memory that scored `found`, where scores tell it; that of `memory` does not count.
+    """Compute the similarity of a memory from its score `found`, if `tells_similarity`. The one in `memory` is ignored.
 
-    The weighted score is a line over the similarity, so two of its points give it.
+    The weighted score is linear in the similarity, so two of its points determine it.
     """
     tree, values = combined(ranking), values_of(memory, now_ms=now_ms)
     low, high = (
@@ -125,7 +125,7 @@ def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms:
 def scored(
     record: MemoryRecord, *, similarity: float = 0.0, keyword: float = 0.0, evidence: Mapping[str, float] = NO_NUMBERS
 ) -> Scored:
-    """What a memory is scored by."""
+    """Return the fields of a memory that its score depends on."""
     return Scored(
         type=record.type,
         similarity=similarity,
@@ -142,7 +142,7 @@ def scored(
 
 
 def priority(record: MemoryRecord, model: Priority, *, now_ms: int) -> float:
-    """A memory's priority."""
+    """Return a memory's priority."""
     return priority_of(model).evaluate(values_of(scored(record), now_ms=now_ms))
 
 
@@ -155,12 +155,12 @@ def score_query(
     keyword: Formula = 0.0,
     has_extremes: bool = False,
 ) -> Formula:
-    """The engine's query that scores prefetched points by the ranking.
+    """Return the engine's query that scores prefetched points by the ranking.
 
     Args:
-        distance: the collection's.
-        similarity, keyword: the formulas that give them from the scores of the prefetches; keyword must lie in 0..1.
-        has_extremes: the server knows `min` and `max`.
+        distance: Distance of the collection.
+        similarity, keyword: Formulas over the scores of the prefetches; the value of `keyword` must be in 0..1.
+        has_extremes: True if the server supports `min` and `max`.
     """
     signals = Signals(similarity=similarity, keyword=keyword)
     template = score_template(ranking, signals, distance=distance, has_extremes=has_extremes)
@@ -169,19 +169,19 @@ def score_query(
 
 @dataclass(frozen=True, slots=True)
 class ScoreTemplate:
-    """A query of the engine as JSON with gaps: all else is the same for every search by a ranking.
+    """A query of the engine as JSON with placeholders: the rest is the same for all searches with a ranking.
 
     Attributes:
-        parts: texts, and between two of them the name of a gap.
+        parts: Texts, alternating with the names of placeholders.
     """
 
     parts: tuple[str, ...]
 
     def at(self, now_ms: int, gaps: Mapping[str, Formula] = NO_GAPS) -> JsonText:
-        """The query at a time.
+        """Return the query at a time.
 
         Args:
-            gaps: what stands in the others, by name.
+            gaps: Values of the other placeholders, by name.
         """
         filled = {name: orjson.dumps(formula).decode() for name, formula in gaps.items()}
         filled["now"] = orjson.dumps(split_constant(now_ms)).decode()
@@ -189,18 +189,18 @@ class ScoreTemplate:
 
 
 def gap(name: str) -> Formula:
-    """What stands in a formula where a search puts its own."""
+    """Return a placeholder for a value of the search in a formula."""
     return f"{_GAP}{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """The formulas of what a memory's match with the question gives.
+    """Formulas of the match between a memory and the query.
 
     Attributes:
-        similarity, keyword: from the scores of the prefetches; keyword must lie in 0..1.
-        evidence: of its variables; those that are not named are 0.
-        defaults: of what a candidate may lack.
+        similarity, keyword: Formulas over the scores of the prefetches; the value of `keyword` must be in 0..1.
+        evidence: Formulas of the evidence variables; omitted ones are 0.
+        defaults: Values of keys that a candidate may lack.
     """
 
     similarity: Formula = "$score"
@@ -210,7 +210,7 @@ class Signals:
 
 
 def score_template(ranking: Ranking, signals: Signals, *, distance: str, has_extremes: bool = False) -> ScoreTemplate:
-    """`score_query` but for the time, and for what stands in the gaps of the signals."""
+    """Return `score_query` with placeholders for the time and for the values of the search."""
     tree = combined(ranking)
     target = target_of(
         now=_NOW,
@@ -226,19 +226,20 @@ def score_template(ranking: Ranking, signals: Signals, *, distance: str, has_ext
 
 
 def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
-    """Between what the scores lie of all memories whose variables lie in the ranges.
+    """Return bounds of the scores of all memories with variables in the ranges.
 
-    Proof by intervals: no such memory scores above `high` by the oracle. The engine's score may lie 1e-5 beyond, so
-    compare with that margin. `ranges_of` gives the ranges of all memories; `Ranges.limited` narrows one variable.
+    Proof by interval arithmetic: the oracle scores no such memory above `high`. The engine's score may exceed it by
+    1e-5, so compare with that margin. `ranges_of` returns the ranges of all memories; `Ranges.limited` narrows one
+    variable.
     """
     tree = combined(ranking)
-    # Type by type: what one type's boost, half-life and cases come to never mixes with another's.
+    # Type by type: boost, half-life and cases of one type never combine with those of another.
     possible = type_names_of(ranking) if ranges.types is None else ranges.types
     return reduce(Interval.union, (tree.bounds(Ranges(ranges.numbers, frozenset({name}))) for name in sorted(possible)))
 
 
 def type_names_of(ranking: Ranking) -> frozenset[str]:
-    """Every type that the score tells from others; the empty name stands for all the rest."""
+    """Return the types that the score distinguishes; the empty name represents all others."""
     return frozenset({UNLISTED, *(type_.name for type_ in ranking.types), *_named_types(ranking)})
 
 

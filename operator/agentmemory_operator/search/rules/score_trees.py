@@ -1,6 +1,6 @@
-"""Every scoring model as an expression tree: its named terms, and the score that they make.
+"""The scoring models as expression trees: their named terms, and the score that combines them.
 
-The type's boost multiplies the score of every model.
+The boost of the memory's type multiplies the score in every model.
 """
 
 import math
@@ -39,7 +39,7 @@ from agentmemory_operator.spec.expression.variables import (
 )
 from agentmemory_operator.spec.memory_types import MemoryType
 
-# No expression scores as low: what scores this is left out of results.
+# Below the score of every expression: memories with this score are excluded from results.
 LEFT_OUT = -1e6
 KNOWLEDGE_TYPE = "semantic"
 EFFECTIVE_CONFIDENCE = "effective_confidence"
@@ -48,7 +48,7 @@ _ONE = Const(1.0)
 
 
 def combined(ranking: Ranking) -> Expression:
-    """The whole score."""
+    """Return the complete score."""
     boost = boost_of(ranking)
     factors = () if boost == _ONE else (boost,)
     match ranking.model:
@@ -66,7 +66,7 @@ def combined(ranking: Ranking) -> Expression:
 
 
 def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
-    """The model's own terms by the names that `explain` shows."""
+    """Return the model's own terms by the names that `explain` shows."""
     match ranking.model:
         case None:
             factor = {CONFIDENCE_FACTOR: _confidence_factor(ranking)} if ranking.confidence_share else {}
@@ -89,7 +89,7 @@ def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
 
 
 def boost_of(ranking: Ranking) -> Expression:
-    """The factor of the memory's type; 1 for most."""
+    """Return the factor of the memory's type; 1 by default."""
     names_by_boost: dict[float, list[str]] = defaultdict(list)
     for type_ in ranking.types:
         if type_.boost != 1:
@@ -115,8 +115,8 @@ def _confidence_factor(ranking: Ranking) -> Expression:
 
 
 def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mapping[str, Expression]:
-    left: Expression = Power(Const(model.daily_factor), Var(IDLE_DAYS))
-    fading = unless_kept(types, _ONE, left)
+    remaining_share: Expression = Power(Const(model.daily_factor), Var(IDLE_DAYS))
+    fading = unless_kept(types, _ONE, remaining_share)
     doublings = Quotient(Function("ln", _one_more_than(ACCESS_COUNT)), Const(math.log(2)))
     boost = Sum((_ONE, Product((Const(model.access_boost), doublings))))
     return {
@@ -132,7 +132,7 @@ def _relevance(model: Importance, types: tuple[MemoryType, ...]) -> Expression:
 
 
 def _daily_rate(model: Importance) -> Expression:
-    """The decay rate of a memory that fades and has none of its own."""
+    """Return the decay rate of a memory that fades and has no rate of its own."""
     rate = Const(model.daily_rate)
     if model.unimportant_factor == 1:
         return rate
@@ -142,7 +142,7 @@ def _daily_rate(model: Importance) -> Expression:
 
 @lru_cache(maxsize=256)
 def priority_of(model: Priority) -> Expression:
-    """The priority of a memory, which the match with a query has no part in."""
+    """Return the priority of a memory, which is independent of the query."""
     return _priority_terms(model)["priority"]
 
 
@@ -161,7 +161,7 @@ def _priority_terms(model: Priority) -> Mapping[str, Expression]:
 
 
 def _horizon(horizons: Horizons) -> Expression:
-    """The horizon's weight over the largest one."""
+    """Return the weight of the memory's horizon, relative to the largest weight."""
     steps = (
         (1 / 24, horizons.hourly),
         (1.0, horizons.daily),
