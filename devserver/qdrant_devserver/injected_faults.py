@@ -110,7 +110,7 @@ class InjectedFaults:
 
 
 class Absence:
-    """Responds 503 on the port of a peer that is away. A real peer would not respond."""
+    """Middleware that responds 503 on the port of an unreachable peer. A real peer would not respond."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -21,7 +21,7 @@ from qdrant_devserver.rest.routes import all_routes
 __all__ = ["VersionNotServed", "create_app", "create_peers", "serve"]
 
 LOOPBACK = "127.0.0.1"
-# Time for requests in progress when the server is asked to stop.
+# Time for requests in progress when the server stops.
 GRACE_S = 10
 # Longer than the keep-alive time of clients.
 IDLE_S = 75

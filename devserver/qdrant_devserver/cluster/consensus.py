@@ -1,4 +1,4 @@
-"""Consensus of a simulated cluster: a peer sees its own changes at once, the others see them `lag` seconds later.
+"""Consensus of a simulated cluster: a peer sees its own changes at once, other peers `lag` seconds later.
 
 Collections, aliases, configurations and payload indexes are subject to it. Changes are ordered: a peer that sees a
 change also sees all earlier ones, and responds with the state after the last change that it sees. Replica states have

@@ -115,7 +115,7 @@ def _as_sparse(vector: edge.SparseVector, collection: ServedCollection, *, name:
 
 
 def _other_kind(name: str, others: dict[str, Document]) -> ErrorAnswer:
-    """Build the response to a vector whose name is unknown or belongs to the other kind."""
+    """Build the response to a vector with an unknown name, or with the name of a vector of the other kind."""
     if name in others:
         return wrong_input("Conversion between sparse and regular vectors failed")
     return vector_missing(name)

@@ -146,7 +146,7 @@ async def recover_shard(
 async def _unpacked(
     state: State, archive: pathlib.Path, sha256: str | None
 ) -> AsyncIterator[tuple[pathlib.Path, Document]]:
-    """Yield a folder with the content of an archive, and its manifest; remove what is left of the folder at the end.
+    """Yield a folder with the content of an archive, and its manifest; remove the rest of the folder at the end.
 
     Raises:
         ErrorAnswer: As `recover_collection`.

@@ -46,7 +46,7 @@ class Catalogue:
         self.aliases: dict[str, str] = {}
 
     def load(self) -> None:
-        """Read the folder. Remove what a crash left unfinished."""
+        """Read the folder; complete or undo creations, deletions and recoveries that a crash interrupted."""
         self._collections_dir.mkdir(parents=True, exist_ok=True)
         for folder in sorted(self._collections_dir.iterdir()):
             if folder.name.startswith((_CREATING, _DELETING)):

@@ -1,4 +1,4 @@
-"""Optimize a copy of a shard in a process of its own, because the engine holds Python's global lock meanwhile.
+"""Optimize a copy of a shard in a process of its own, because the engine holds Python's global lock while it runs.
 
 python -m qdrant_devserver.storage.rebuilding FOLDER SERVER_PID < configuration.json
 """

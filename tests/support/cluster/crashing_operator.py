@@ -287,7 +287,7 @@ def _pass() -> None:
 
 
 def open_shards(transport: KubernetesTransport, order: Order, steps: Steps) -> KeyShards | None:
-    """Return the store of data keys, or None without a namespace for them."""
+    """Open the store of data keys; None if the order has no namespace for them."""
     if not order.zone_keys_namespace:
         return None
     return cast(KeyShards, CrashingKeyShards(KubernetesKeyShards(transport, order.zone_keys_namespace), steps))
@@ -367,7 +367,7 @@ def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
 
 
 async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:
-    """Return the leadership for the lease in the order, or None without one."""
+    """Open the leadership on the lease of the order; None if it names no namespace."""
     if not order.lease_namespace:
         return None
     lease = KubernetesLease(configuration, order.lease_namespace)

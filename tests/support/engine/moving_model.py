@@ -230,7 +230,7 @@ class ApiProcess:
         self._fence = Fence(settings.slug, self._read, times)
 
     async def _read(self) -> Facts:
-        facts = await read_facts(self._store, self._settings, cluster_id)  # type: ignore[arg-type] # what it uses of it
+        facts = await read_facts(self._store, self._settings, cluster_id)  # type: ignore[arg-type] # the used part fits
         # Updates of claims arrive late, except for those at the start of the process.
         heard_s = max(self._begun_s, self._time.now_s - self._lag_s)
         check_epoch(facts, self._settings.slug, self._engine.least_epoch_at(heard_s))

@@ -68,7 +68,7 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
         },
         {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}, "vectors": ["SENSITIVE"]},
     ),
-    # Blocks here; the same name is a text elsewhere.
+    # Complete blocks, because `model` is an object here and a text elsewhere.
     "consolidation": (
         {},
         {"model": {"model": "gpt-5-mini", "secretRef": {"name": "openai", "key": "token"}}},
@@ -184,7 +184,7 @@ class SpecGenerator:
         return self._random.choice(({"halfLifeDays": 3.5, "decay": True}, {"halfLifeDays": None, "decay": False}))
 
     def _spoil(self, spec: Json) -> None:
-        """Insert one or more errors at random depth: an invalid value, an unknown field, or a missing field."""
+        """Insert one error at random depth: an invalid value, an unknown field, or a missing field."""
         place: Any = spec
         if not place:
             return

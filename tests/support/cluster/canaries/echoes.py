@@ -44,24 +44,24 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def openai_error(status: int) -> Answering:
-    """Respond with an error in OpenAI's format that repeats the request."""
+    """Return a builder of errors in OpenAI's format that repeat the request."""
     return lambda body, headers: JSONResponse(
         {"error": {"message": _echo_of(body, headers), "type": "t", "param": body, "code": body}}, status
     )
 
 
 def qdrant_error(status: int) -> Answering:
-    """Respond with an error in Qdrant's format that repeats the request."""
+    """Return a builder of errors in Qdrant's format that repeat the request."""
     return lambda body, headers: JSONResponse({"status": {"error": _echo_of(body, headers)}, "time": 0.0}, status)
 
 
 def page(status: int) -> Answering:
-    """Respond with an HTML page that repeats the request, as a gateway may do."""
+    """Return a builder of HTML pages that repeat the request, as a gateway may do."""
     return lambda body, headers: Response(f"<pre>{_echo_of(body, headers)}</pre>", status, media_type="text/html")
 
 
 def key_first(status: int) -> Answering:
-    """Respond with an error that repeats only the key, as OpenAI does for an invalid one."""
+    """Return a builder of errors that repeat only the key, as OpenAI does for an invalid one."""
 
     def answer(_: str, headers: Mapping[str, str]) -> Response:
         key = headers.get("authorization", headers.get("api-key", ""))

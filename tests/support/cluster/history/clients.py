@@ -40,7 +40,7 @@ SHARES = {
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A memory that a response contained."""
+    """A memory with an id from a response."""
 
     user: str
     content: str
@@ -50,7 +50,7 @@ class Known:
 
 @dataclass(slots=True)
 class Pool:
-    """Knowledge that all clients share, so that they compete for the same memories."""
+    """Users and memories that all clients share, so that they compete for the same ones."""
 
     chance: random.Random
     users: list[str] = field(default_factory=list)

@@ -16,7 +16,7 @@ from tests.support.cluster.workspace import conditions_of, is_observed, is_ready
 SNAPSHOT, RESTORE = "MemorySnapshot", "MemoryRestore"
 MOVES = ("swap", "rollback", "swap", "in_place", "rebuild", "takeover", "rollback")
 BREAKS = ("kill api", "pause api", "kill operator", "pause operator", "kill engine", "pause engine", "clock")
-# Some pauses exceed the timeouts of others: for the engine, for a lease of the API, for the operator's lease.
+# Some pauses exceed a limit: the timeout of calls to the engine, the API's lease, or the operator's lease.
 PAUSED_S = {"api": (2.0, 7.0), "operator": (4.0, 18.0), "engine": (1.0, 8.0)}
 KILLED_S = (0.2, 2.0)
 BETWEEN_S = (1.0, 5.0)
