@@ -12,7 +12,7 @@ from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
 from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
-# The timeout of a batch of 1,000 items, with the time of the embedding service.
+# Long enough to embed and store a batch of 1,000 items.
 BATCH_S = 120.0
 
 

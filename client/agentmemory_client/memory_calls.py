@@ -370,12 +370,12 @@ def forget_everything(
 
 
 def would_forget(agent: str, user_id: str | None, **options: Unpack[ForgetOptions]) -> Call[Preview]:
-    """Return what `forget` would erase now."""
+    """Preview the memories that `forget` would erase now."""
     return _preview(agent, {"user_id": user_id, **_narrowed(options)})
 
 
 def would_forget_everything(agent: str, user_id: str, *, crypto: bool = False) -> Call[Preview]:
-    """Return what `forget_everything` would erase now."""
+    """Preview the memories that `forget_everything` would erase now."""
     return _preview(agent, _whole(user_id, crypto))
 
 

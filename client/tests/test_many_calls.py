@@ -28,7 +28,7 @@ class Narrow:
         grants: Maximum number of concurrent calls.
         takes_s: Duration of each call.
         per_second: Maximum calls per second; None for no limit.
-        most: Highest number of concurrent calls so far.
+        max_under_way: Highest number of concurrent calls so far.
         stored: Content of each stored memory; a repeated write appears twice.
     """
 
