@@ -61,7 +61,7 @@ def free_port() -> int:
 def clean_environment() -> dict[str, str]:
     """Return the environment without variables that change the product's commands.
 
-    Development stacks are not registered.
+    Stacks of `agentmemory dev` are neither found nor registered in it.
     """
     kept = os.environ.items()
     return {

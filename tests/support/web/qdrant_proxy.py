@@ -25,7 +25,7 @@ READS = ("/count", "/scroll", "/query", "/points")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """How calls fail.
+    """A failure of some calls.
 
     Attributes:
         status: Status to respond with instead of forwarding the call; None forwards it.
@@ -67,7 +67,7 @@ class Proxy(Plantable):
         times: Arrival times in monotonic seconds.
         swallowed: Methods that get 200 without being forwarded.
         is_down: True to respond 503 to every call.
-        fault: How calls fail; None for no failure.
+        fault: Failure of the next calls; None for none.
         version: Version to report; None for the server's own.
         meanwhile: Called before the response to a change of aliases.
         thief: Collection to which another client moves each alias right after a change; empty for none.

@@ -34,7 +34,7 @@ def step_of(method: str, query: str, *, is_bucket: bool) -> Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageFault:
-    """How calls fail.
+    """A failure of some calls.
 
     Attributes:
         of: Kind of call that fails.
