@@ -1,4 +1,4 @@
-"""The client of agentmemory-operator's retrieval API, for programs. It needs httpx alone."""
+"""Python client of the retrieval API of agentmemory-operator. Its only dependency is `httpx`."""
 
 from agentmemory_client.agent_calls import AgentDetails, Change, ChangesPage, TypeDetails
 from agentmemory_client.clients import AsyncClient, Client

@@ -1,4 +1,8 @@
-"""The calls about an agent as a whole: its settings in force, and what changed in it. docs/changes.md."""
+"""Calls about an agent as a whole: its settings and its change log. See docs/changes.md.
+
+Each function builds the `Call` of one request. `handles.py` turns it into a method of an agent, with the same
+docstring.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +18,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeDetails(Answer):
-    """A type of memory.
+    """A memory type of an agent.
 
     Attributes:
-        meaning: how to recognise what belongs to it; empty: nobody said.
-        half_life_days: None: it does not decay.
-        confidence: of a memory that is stored without one; None: none.
-        event_types: what `event_type` of its memories may be; empty: anything.
-        required: fields that a memory of it is refused without.
+        meaning: Description that helps a model to classify a memory as this type; empty if the object has none.
+        half_life_days: Days after which the type's recency has halved; None if it does not decay.
+        confidence: Default confidence of a memory that is stored without one; None if there is no default.
+        event_types: Allowed values of `event_type`; empty if any value is allowed.
+        required: Fields that a memory of this type must have; the API rejects it without them.
     """
 
     name: str
@@ -35,17 +39,17 @@ class TypeDetails(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDetails(AgentSummary):
-    """An agent's settings in force.
+    """Settings of an agent that are in force.
 
     Attributes:
-        model: the scoring model. Of `weights`, `utility_norm`, `confidence_share`, `confidence`, `priority`,
-            `horizons`, `importance` and `expression` only its own are there.
-        scoring_fault: why the object's own expression cannot be used; what was accepted last is in force.
-        candidates: a number, or "Auto".
-        rerank: `model` and `candidates` of the cross-encoder; None: results are in the order of their scores.
+        model: Scoring model. It determines which of `weights`, `utility_norm`, `confidence_share`, `confidence`,
+            `priority`, `horizons`, `importance` and `expression` are set; the rest are None.
+        scoring_fault: Reason why the object's own expression cannot be used; the last accepted one stays in force.
+        candidates: A number, or "Auto".
+        rerank: `model` and `candidates` of the cross-encoder; None if results are ordered by score only.
         embedding: `provider`, `model` and `dimensions` of the collection's vectors.
-        keyword: how searches by words rank; None: they are by meaning alone.
-        evidence: weights of `scoring.evidence`; None: none is kept.
+        keyword: Settings of keyword search; None if searches use vectors only.
+        evidence: Weights of `scoring.evidence`; None if no evidence is recorded.
     """
 
     types: tuple[TypeDetails, ...] = ()
@@ -75,10 +79,10 @@ class Change(Answer):
     """One entry of the change log.
 
     Attributes:
-        cursor: from where to read on after it.
+        cursor: Position after this entry, to continue reading from.
         kind: stored, superseded, deleted, expired, forgotten, consolidated, restored or rebuilt.
-        id: the memory's, or the receipt's of `forgotten`.
-        user_id: None: it names no user.
+        id: Id of the memory; for `forgotten`, the id of the receipt.
+        user_id: None if the entry concerns no single user.
     """
 
     cursor: str
@@ -90,42 +94,47 @@ class Change(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesPage(Answer):
-    """A part of the change log, oldest first; `next_cursor` is always there: keep it, and ask again later."""
+    """Part of the change log, oldest first.
+
+    Attributes:
+        next_cursor: Position to continue from. It is always set: store it, and poll again later.
+    """
 
     results: tuple[Change, ...]
     next_cursor: str
 
 
 def info(agent: str) -> Call[AgentDetails]:
-    """An agent's settings in force."""
+    """Read the agent's settings in force."""
     return Call(method="GET", path=path_of(agent), read=_read_details)
 
 
 def changes(
     agent: str, *, cursor: str | None = None, user_id: str | None = None, limit: int | None = None
 ) -> Call[ChangesPage]:
-    """What changed after a cursor, oldest first; without one from the beginning.
+    """Read the changes after a cursor, oldest first.
 
     Args:
-        user_id: None is all users, which takes the verb `admin`.
+        cursor: Position to continue from; None starts at the oldest entry.
+        user_id: None for all users, which requires the verb `admin`.
     """
-    asked = {"cursor": cursor, "user_id": user_id, "limit": limit}
-    parameters = {name: value for name, value in asked.items() if value is not None}
+    options = {"cursor": cursor, "user_id": user_id, "limit": limit}
+    parameters = {name: value for name, value in options.items() if value is not None}
     return Call(method="GET", path=path_of(agent, "changes"), parameters=parameters, read=_read_changes)
 
 
 def tools(agent: str, *, format: str = "openai") -> Call[list[Json]]:
-    """The tools `remember`, `search` and `upsertMemory` for a model, with the agent's types.
+    """Read the definitions of the tools `remember`, `search` and `upsertMemory` for a model, with the agent's types.
 
     Args:
-        format: `openai`, as a chat completion takes them, or `mcp`.
+        format: `openai` for chat completions, or `mcp`.
     """
     parameters = {"agent": agent, "format": format}
     return Call(method="GET", path="/v1/tools", parameters=parameters, read=lambda answer: list(answer["tools"]))
 
 
 def _read_details(document: Json) -> AgentDetails:
-    types = [read_value(TypeDetails, one) for one in document.get("types", ())]
+    types = [read_value(TypeDetails, type_document) for type_document in document.get("types", ())]
     return read_value(AgentDetails, document | {"types": types})
 
 

@@ -1,11 +1,14 @@
-"""The two clients. What both can ask is in `handles.py`; they differ in how a call is sent and waited for.
+"""The two clients: `Client` blocks, `AsyncClient` is awaited. They have the same methods, defined in `handles.py`.
 
-At most `in_flight` calls are sent at the same time; the others wait in the client, which costs none of their time-outs
-and attempts. A call that pauses before another attempt makes room for others meanwhile. Not so a call that was refused
-with 429, because the client asks too much at once: such calls are repeated one after the other, and no other call is
-sent before they are done. So a client comes down to what the API grants it.
+At most `in_flight` calls are sent at the same time. Further calls wait in the client; the wait uses up neither their
+timeout nor their attempts. A call that pauses before another attempt gives its slot to other calls.
 
-An export or import is not counted: the program works while it is under way, and may make calls for it to go on.
+A call that was refused with 429 is different, because the client sends too much at once. Such calls keep their slot and
+are repeated one at a time, and no other call is sent in the meantime. So the client slows down to the rate that the API
+accepts.
+
+An export or import takes no slot. It lasts as long as the program reads or writes lines, and the program may need other
+calls to produce them.
 """
 
 import asyncio
@@ -26,14 +29,14 @@ from agentmemory_client.methods import Awaited, Waiting, of_client
 
 T = TypeVar("T")
 Http = TypeVar("Http")
-NO_TURN: nullcontext[None] = nullcontext()
+NO_SLOT: nullcontext[None] = nullcontext()
 
 
 class ApiClient(Generic[Http]):
-    """The retrieval API of one address, but for how a client sends and waits.
+    """State that both clients share: the connection, the HTTP client and the API's version.
 
     Attributes:
-        api_version: of the API that answered last, for example "0.1.0"; None before, and where it does not say so.
+        api_version: Version in the latest response that contains one, for example "0.1.0"; None before that.
     """
 
     _open_http: type[Http]
@@ -50,18 +53,19 @@ class ApiClient(Generic[Http]):
         wait_max_s: float = 30.0,
         in_flight: int = 64,
     ) -> None:
-        """Open no connection yet.
+        """Prepare the client without opening a connection.
 
         Args:
-            url: where the API answers.
-            token: what it demands of callers, if it does; a callable is asked for each attempt.
-            timeout_s: between two bytes of an answer, and for a connection.
-            retries: attempts after the first where the API is busy or away; writes are repeated under one key.
-            wait_max_s: the longest wait between two attempts.
-            in_flight: calls that are sent at the same time; further ones wait in the client, however many they are.
+            url: Base URL of the API.
+            token: Bearer token, or a callable that is called before each attempt and returns one. None sends none.
+            timeout_s: Timeout in seconds to connect, to write, and between two received bytes.
+            retries: Attempts after the first if the API is overloaded or unavailable. A repeated write keeps its
+                idempotency key.
+            wait_max_s: Longest wait between two attempts, in seconds.
+            in_flight: Maximum number of calls sent at the same time. Any number of further calls wait in the client.
 
         Raises:
-            ValueError: an argument is no such value. A token with a line break or non-ASCII characters is none.
+            ValueError: If an argument is invalid, for example a token with a line break or non-ASCII characters.
         """
         self.connection = Connection(
             url=url, token=token, timeout_s=timeout_s, retries=retries, wait_max_s=wait_max_s, in_flight=in_flight
@@ -71,26 +75,26 @@ class ApiClient(Generic[Http]):
         self._open_gates()
 
     def _open_gates(self) -> None:
-        """Make what calls wait for: their turn, and that none is left that was refused."""
+        """Create the semaphore for slots and the lock that refused calls hold while they are repeated."""
         raise NotImplementedError
 
-    def _noted(self, answer: httpx.Response) -> httpx.Response:
+    def _record_version(self, answer: httpx.Response) -> httpx.Response:
         self.api_version = answer.headers.get("X-AgentMemory-Version", self.api_version)
         return answer
 
 
 class Client(ApiClient[httpx.Client], Waiting):
-    """The client that waits; a context manager. Every call raises ApiError or ApiUnreachable."""
+    """Blocking client, a context manager. Every call may raise ApiError or ApiUnreachable."""
 
     _open_http = httpx.Client
 
     def _open_gates(self) -> None:
-        self._turns = threading.Semaphore(self.connection.in_flight)
-        # An import may read its lines from a call of the same client.
-        self._refused = threading.RLock()
+        self._slots = threading.Semaphore(self.connection.in_flight)
+        # Reentrant: an import may read its lines from another call of the same client.
+        self._refused_lock = threading.RLock()
 
     @property
-    def _client(self) -> "Client":  # type: ignore[override] # what is read alone
+    def _client(self) -> "Client":  # type: ignore[override] # only read
         return self
 
     def __enter__(self) -> "Client":
@@ -106,11 +110,11 @@ class Client(ApiClient[httpx.Client], Waiting):
         self.http.close()
 
     def agent(self, name: str) -> Agent:
-        """Return the calls about an agent; nothing is asked yet."""
+        """Return a handle for the calls about an agent, without sending a request."""
         return Agent(self, name)
 
     def run(self, call: Call[T]) -> T:
-        """Carry out a call, as often as its answers ask for it."""
+        """Send a call, with retries, and return its result."""
         outcome, repeats = self.repeat(partial(self._send, call), is_counted=True)
         return call.settle(self.connection, outcome, is_repeated=repeats > 0)
 
@@ -121,17 +125,21 @@ class Client(ApiClient[httpx.Client], Waiting):
         times: int | None = None,
         is_counted: bool = False,
     ) -> tuple[Outcome, int]:
-        """Send as often as the answers ask for it; return the last outcome, and how many attempts came before it.
+        """Send a request until its outcome needs no retry, or no attempts are left.
 
         Args:
-            times: attempts after the first; None is as many as the connection has.
-            is_counted: an attempt waits until fewer than `in_flight` others are under way.
+            send: Sends the request once.
+            times: Attempts after the first; None for the connection's `retries`.
+            is_counted: True if each attempt takes one of the `in_flight` slots.
+
+        Returns:
+            The last outcome, and the number of attempts before it.
         """
         attempt = 0
         while True:
-            with self._turns if is_counted else NO_TURN:
-                with self._refused:
-                    pass  # Whoever was refused before goes first.
+            with self._slots if is_counted else NO_SLOT:
+                with self._refused_lock:
+                    pass  # Wait until refused calls have been repeated.
                 if is_refused(outcome := self._try(send)):
                     outcome, attempt = self._repeat_refused(send, outcome, attempt, times=times)
             pause_s = self.connection.pause_s(attempt, outcome, times=times)
@@ -146,7 +154,7 @@ class Client(ApiClient[httpx.Client], Waiting):
         self, send: Callable[[], httpx.Response], outcome: Outcome, attempt: int, *, times: int | None
     ) -> tuple[Outcome, int]:
         since_s = time.monotonic()
-        with self._refused:
+        with self._refused_lock:
             while (
                 is_refused(outcome) and (wait_s := self.connection.pause_s(attempt, outcome, times=times)) is not None
             ):
@@ -156,7 +164,7 @@ class Client(ApiClient[httpx.Client], Waiting):
         return outcome, attempt
 
     def entries(self, listing: Listing[T]) -> Iterator[T]:
-        """Read a listing, page after page, as its entries are asked for."""
+        """Yield the entries of a listing. Each page is read when its first entry is needed."""
         call: Call[Any] | None = listing.first
         while call:
             page = self.run(call)
@@ -168,22 +176,22 @@ class Client(ApiClient[httpx.Client], Waiting):
 
     def _try(self, send: Callable[[], httpx.Response]) -> Outcome:
         try:
-            return self._noted(send())
+            return self._record_version(send())
         except httpx.TransportError as error:
             return error
 
 
 class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
-    """The client for asyncio; an async context manager. Every call raises ApiError or ApiUnreachable."""
+    """Client for asyncio, an async context manager. Every call may raise ApiError or ApiUnreachable."""
 
     _open_http = httpx.AsyncClient
 
     def _open_gates(self) -> None:
-        self._turns = asyncio.Semaphore(self.connection.in_flight)
-        self._refused = asyncio.Lock()
+        self._slots = asyncio.Semaphore(self.connection.in_flight)
+        self._refused_lock = asyncio.Lock()
 
     @property
-    def _client(self) -> "AsyncClient":  # type: ignore[override] # what is read alone
+    def _client(self) -> "AsyncClient":  # type: ignore[override] # only read
         return self
 
     async def __aenter__(self) -> "AsyncClient":
@@ -199,11 +207,11 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
         await self.http.aclose()
 
     def agent(self, name: str) -> AsyncAgent:
-        """Return the calls about an agent; nothing is asked yet."""
+        """Return a handle for the calls about an agent, without sending a request."""
         return AsyncAgent(self, name)
 
     async def run(self, call: Call[T]) -> T:
-        """Carry out a call, as often as its answers ask for it."""
+        """Send a call, with retries, and return its result."""
         outcome, repeats = await self.repeat(partial(self._send, call), is_counted=True)
         return call.settle(self.connection, outcome, is_repeated=repeats > 0)
 
@@ -214,17 +222,21 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
         times: int | None = None,
         is_counted: bool = False,
     ) -> tuple[Outcome, int]:
-        """Send as often as the answers ask for it; return the last outcome, and how many attempts came before it.
+        """Send a request until its outcome needs no retry, or no attempts are left.
 
         Args:
-            times: attempts after the first; None is as many as the connection has.
-            is_counted: an attempt waits until fewer than `in_flight` others are under way.
+            send: Sends the request once.
+            times: Attempts after the first; None for the connection's `retries`.
+            is_counted: True if each attempt takes one of the `in_flight` slots.
+
+        Returns:
+            The last outcome, and the number of attempts before it.
         """
         attempt = 0
         while True:
-            async with self._turns if is_counted else NO_TURN:
-                async with self._refused:
-                    pass  # Whoever was refused before goes first.
+            async with self._slots if is_counted else NO_SLOT:
+                async with self._refused_lock:
+                    pass  # Wait until refused calls have been repeated.
                 if is_refused(outcome := await self._try(send)):
                     outcome, attempt = await self._repeat_refused(send, outcome, attempt, times=times)
             pause_s = self.connection.pause_s(attempt, outcome, times=times)
@@ -239,7 +251,7 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
         self, send: Callable[[], Awaitable[httpx.Response]], outcome: Outcome, attempt: int, *, times: int | None
     ) -> tuple[Outcome, int]:
         since_s = time.monotonic()
-        async with self._refused:
+        async with self._refused_lock:
             while (
                 is_refused(outcome) and (wait_s := self.connection.pause_s(attempt, outcome, times=times)) is not None
             ):
@@ -249,7 +261,7 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
         return outcome, attempt
 
     async def entries(self, listing: Listing[T]) -> AsyncIterator[T]:
-        """Read a listing, page after page, as its entries are asked for."""
+        """Yield the entries of a listing. Each page is read when its first entry is needed."""
         call: Call[Any] | None = listing.first
         while call:
             page = await self.run(call)
@@ -262,6 +274,6 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
 
     async def _try(self, send: Callable[[], Awaitable[httpx.Response]]) -> Outcome:
         try:
-            return self._noted(await send())
+            return self._record_version(await send())
         except httpx.TransportError as error:
             return error

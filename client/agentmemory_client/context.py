@@ -1,4 +1,4 @@
-"""From memories to the part of a prompt that tells a model what is remembered."""
+"""Format memories as a section of a prompt."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,12 +6,12 @@ from agentmemory_client.values import Memory
 
 
 def estimate_tokens(text: str) -> int:
-    """How many tokens a text has, 4 characters each, rounded up: for a limit, where no tokenizer is at hand."""
+    """Estimate the tokens of a text as a quarter of its characters, rounded up. Use it if no tokenizer is at hand."""
     return -(-len(text) // 4)
 
 
 def render_line(memory: Memory | str) -> str:
-    """A memory as a list item; lines after the first are indented, so that they stay part of it."""
+    """Render a memory as a list item. Lines after the first are indented, so they remain part of the item."""
     content = memory if isinstance(memory, str) else memory.content or ""
     return "- " + content.strip().replace("\n", "\n  ")
 
@@ -23,14 +23,15 @@ def format_context(
     measure: Callable[[str], int] = len,
     render: Callable[[Memory | str], str] = render_line,
 ) -> str:
-    r"""As many memories as fit, in their order, which is best first; none is cut.
+    r"""Join memories, in their order, up to a size limit; each is included completely or left out.
 
-    One that does not fit is left out, and shorter ones after it may still fit. Nothing fits: the text is empty.
+    A memory that does not fit is skipped; shorter ones after it may still fit. If none fits, the result is empty.
 
     Args:
-        limit: of the whole text, in what `measure` counts.
-        measure: counts characters; `estimate_tokens` or a tokenizer's own count gives tokens.
-        render: gives the text of one memory; they are joined by "\n".
+        memories: Memories or texts, best first.
+        limit: Maximum size of the whole text, in the unit of `measure`.
+        measure: Size of a text. The default counts characters; `estimate_tokens` or a tokenizer counts tokens.
+        render: Returns the text of one memory. The texts are joined by "\n".
     """
     text = ""
     for memory in memories:

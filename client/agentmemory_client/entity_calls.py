@@ -1,4 +1,4 @@
-"""The calls about the names that memories speak of; each is a method of a user. docs/entities.md."""
+"""Calls about entities, the names that memories mention; each becomes a method of a user. See docs/entities.md."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,11 @@ RelationKind = Literal["contact_of", "same_owner", "uses", "works_on", "competit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidRelation(Answer):
-    """A relation as it now is; `strength` is how often somebody said so."""
+    """Current state of a relation between two names.
+
+    Attributes:
+        strength: Number of times that the relation was stated.
+    """
 
     source: str
     relation: str
@@ -23,7 +27,12 @@ class SaidRelation(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedEntity(Answer):
-    """A name, and how many of the user's newest memories bear it; no kind where none does."""
+    """A name that memories mention.
+
+    Attributes:
+        kind: Kind of entity; None if no memory gives one.
+        memories: Number of the user's newest memories that mention the name.
+    """
 
     name: str
     kind: str | None
@@ -32,10 +41,10 @@ class NamedEntity(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityDetails(NamedEntity):
-    """A name with its other spellings, its newest memories, and what it is linked to.
+    """A name with its aliases, its newest memories and its related names.
 
     Attributes:
-        neighbours: each with name, relation, strength and incoming.
+        neighbours: Related names, each with name, relation, strength and incoming.
     """
 
     aliases: tuple[str, ...] = ()
@@ -45,40 +54,40 @@ class EntityDetails(NamedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntitiesPage(Answer):
-    """Names, those of most memories first; `next_cursor` is None on the last page."""
+    """A page of names, those with the most memories first; `next_cursor` is None on the last page."""
 
     results: tuple[NamedEntity, ...]
     next_cursor: str | None = None
 
 
 def relate(agent: str, user_id: str, source: str, relation: RelationKind, target: str) -> Call[SaidRelation]:
-    """Say that one name relates to another; an attempt that is repeated may count twice."""
+    """Record that one name relates to another. A retried request may be counted twice."""
     body = {"user_id": user_id, "source": source, "relation": relation, "target": target}
     return Call(method="PUT", path=path_of(agent, "relations"), body=body, read=partial(read_value, SaidRelation))
 
 
 def entities(agent: str, user_id: str) -> Listing[NamedEntity]:
-    """The names of a user's memories, those of most memories first; pages are read as they are needed."""
+    """List the names in a user's memories, those with the most memories first. Pages are read on demand."""
     path = path_of(agent, "entities")
     return Listing(Call(method="GET", path=path, parameters={"user_id": user_id}, read=_read_page))
 
 
 def entity(agent: str, user_id: str, name: str) -> Call[EntityDetails]:
-    """One name, by any of its spellings."""
-    return _asking("GET", agent, user_id, name)
+    """Read one name, given by any of its aliases."""
+    return _entity_call("GET", agent, user_id, name)
 
 
 def rename_entity(agent: str, user_id: str, name: str, new: str) -> Call[EntityDetails]:
-    """Call a name by another."""
-    return _asking("PATCH", agent, user_id, name, {"name": new})
+    """Rename an entity."""
+    return _entity_call("PATCH", agent, user_id, name, {"name": new})
 
 
 def merge_entity(agent: str, user_id: str, name: str, into: str) -> Call[EntityDetails]:
-    """Take a name for a spelling of another."""
-    return _asking("PATCH", agent, user_id, name, {"merge_into": into})
+    """Merge a name into another one, as its alias."""
+    return _entity_call("PATCH", agent, user_id, name, {"merge_into": into})
 
 
-def _asking(
+def _entity_call(
     method: Literal["GET", "PATCH"], agent: str, user_id: str, name: str, body: Json | None = None
 ) -> Call[EntityDetails]:
     path, parameters = path_of(agent, "entities", name), {"user_id": user_id}
@@ -87,5 +96,5 @@ def _asking(
 
 def _read_page(document: Json) -> EntitiesPage:
     return read_value(
-        EntitiesPage, document | {"results": [read_value(NamedEntity, one) for one in document["results"]]}
+        EntitiesPage, document | {"results": [read_value(NamedEntity, row) for row in document["results"]]}
     )

@@ -1,4 +1,4 @@
-"""A call of the API without the waiting: what is sent, how an answer is read, and when to ask again."""
+"""One API call without its transport: the request, the interpretation of the response, and the retry policy."""
 
 import random
 import uuid
@@ -18,20 +18,21 @@ Token: TypeAlias = str | Callable[[], str] | None
 Outcome: TypeAlias = httpx.Response | httpx.TransportError
 DEFAULT_URL = "http://127.0.0.1:8080"
 TOO_MANY = 429
-# The API did nothing (429, 503), or may have (504, where repeating is safe all the same).
+# 429 and 503: the API did nothing. 504: the call may have taken effect, but repeating it is safe.
 RETRIED = frozenset({TOO_MANY, 503, 504})
 FIRST_WAIT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where the API is and how patiently it is asked.
+    """Address of the API, credentials and retry policy.
 
     Attributes:
-        token: sent as `Authorization: Bearer`; a callable is asked for each attempt.
-        retries: attempts after the first.
-        wait_max_s: the longest wait between two attempts, whatever the API asks for.
-        in_flight: calls that are sent at the same time; further ones wait in the client.
+        token: Sent as `Authorization: Bearer`. A callable is called before each attempt.
+        timeout_s: Timeout in seconds to connect, to write, and between two received bytes.
+        retries: Attempts after the first.
+        wait_max_s: Longest wait between two attempts in seconds; it also caps the API's `Retry-After`.
+        in_flight: Maximum number of calls sent at the same time. Further calls wait in the client.
     """
 
     url: str = DEFAULT_URL
@@ -55,26 +56,29 @@ class Connection:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """The options of an httpx client."""
-        # `in_flight` bounds the calls, so that none waits for a connection, which httpx counts as a time-out.
+        """Options for the constructor of an httpx client."""
+        # The client's slots already bound the connections. A limit here would count a wait for one as a timeout.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=self.in_flight)
         return {"base_url": self.url.rstrip("/"), "timeout": self.timeout_s, "limits": limits}
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The headers that say who calls, now.
+        """Header that authenticates the caller, with the current token; empty without one.
 
         Raises:
-            ValueError: a callable returned a token that no header can carry.
+            ValueError: If a callable returned a token with characters that a header cannot contain.
         """
         token = check_token(self.token()) if callable(self.token) else self.token
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def pause_s(self, attempt: int, outcome: Outcome, *, times: int | None = None) -> float | None:
-        """How long to wait for another attempt; None: this one, counted from 0, is the last.
+        """Return the pause in seconds before the next attempt, or None if the outcome is final.
+
+        An outcome is final after the last attempt, or if its status is not in `RETRIED`.
 
         Args:
-            times: attempts after the first; None is as many as the connection has.
+            attempt: Number of the attempt, counted from 0.
+            times: Attempts after the first; None for `retries`.
         """
         if attempt >= (self.retries if times is None else times):
             return None
@@ -83,15 +87,22 @@ class Connection:
         return self.wait_s(attempt, outcome.headers.get("Retry-After")) if outcome.status_code in RETRIED else None
 
     def wait_s(self, attempt: int, retry_after: str | None) -> float:
-        """How long to wait after an attempt, counted from 0: as long as the API says, else twice as long."""
+        """Return the wait in seconds after an attempt, at most `wait_max_s`.
+
+        It is `retry_after` if the API sent whole seconds. Otherwise it is exponential: `FIRST_WAIT_S`, doubled after
+        each attempt.
+
+        Args:
+            attempt: Number of the attempt, counted from 0.
+        """
         if retry_after is not None and retry_after.isdigit():
             return min(float(retry_after), self.wait_max_s)
-        # Spread, so that many callers do not come back at once.
+        # Random jitter spreads the retries of many callers.
         return min(FIRST_WAIT_S * 2.0**attempt * random.uniform(0.5, 1.0), self.wait_max_s)
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Raise ApiUnreachable where no answer comes."""
+        """Convert transport errors to ApiUnreachable."""
         try:
             yield
         except httpx.TransportError as error:
@@ -102,12 +113,13 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """One call: all of them may be repeated, writes because they carry an idempotency key.
+    """One API call. Every call is safe to retry; writes carry an idempotency key.
 
     Attributes:
-        read: makes the result of the answer's JSON.
-        gone: the result where a repeated call finds nothing more to do (404).
-        timeout_s: of a call that may take long; None is the connection's.
+        read: Builds the result from the JSON of the response.
+        key: Idempotency key; None if the call needs none.
+        gone: Builds the result if a retry finds the object deleted (404): an earlier attempt has deleted it.
+        timeout_s: Timeout for a slow call; None for the connection's.
     """
 
     method: str
@@ -120,7 +132,7 @@ class Call(Generic[T]):
     timeout_s: float | None = None
 
     def request(self, connection: Connection) -> dict[str, Any]:
-        """The arguments of an httpx request."""
+        """Build the arguments of an httpx request."""
         headers: dict[str, str | bytes] = {**connection.authorization}
         headers |= {"Idempotency-Key": self.key.encode()} if self.key else {}
         sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": headers}
@@ -130,11 +142,11 @@ class Call(Generic[T]):
         )
 
     def settle(self, connection: Connection, outcome: Outcome, *, is_repeated: bool) -> T:
-        """The result of the last attempt.
+        """Return the result of the last attempt.
 
         Raises:
-            ApiError: the answer is an error.
-            ApiUnreachable: there is none.
+            ApiError: If the response is an error.
+            ApiUnreachable: If there was no response. A write may have taken effect.
         """
         with connection.reaching():
             answer = answer_in(outcome)
@@ -143,7 +155,7 @@ class Call(Generic[T]):
         return self.read(json_in(answer))
 
     def after(self, **mark: str) -> "Call[T]":
-        """The call that reads the page after, which a mark names."""
+        """Return the call for the next page. `mark` is the pagination parameter and its value."""
         return replace(self, parameters={**(self.parameters or {}), **mark})
 
 
@@ -152,29 +164,29 @@ class Listing(Generic[T]):
     """Entries that are read page by page.
 
     Attributes:
-        first: reads the first page: `results`, and the mark of the page after, None on the last.
-        mark: the parameter that takes the mark; it stands in `next_{mark}`.
+        first: Reads the first page. A page has `results` and `next_{mark}`, which is None on the last page.
+        mark: Name of the pagination parameter.
     """
 
     first: Call[Any]
     mark: str = "cursor"
 
     def after(self, page: Any) -> Call[Any] | None:
-        """The call that reads the page after, None after the last."""
+        """Return the call for the page after `page`, or None if `page` is the last."""
         mark = getattr(page, f"next_{self.mark}")
         return None if mark is None else self.first.after(**json_of({self.mark: mark}))
 
 
 def is_refused(outcome: Outcome) -> bool:
-    """Whether the API did nothing because the caller asks too much at once."""
+    """Return whether the API rejected the call with 429, because the caller sends too much at once."""
     return isinstance(outcome, httpx.Response) and outcome.status_code == TOO_MANY
 
 
 def check_token(token: str) -> str:
-    """Return a token that a header can carry.
+    """Return the token if a header can contain it.
 
     Raises:
-        ValueError: it has other characters, which are not shown.
+        ValueError: If it has other characters. The message does not contain the token.
     """
     if not (isinstance(token, str) and token.isascii() and token.isprintable() and token == token.strip()):
         raise ValueError(
@@ -185,10 +197,10 @@ def check_token(token: str) -> str:
 
 
 def answer_in(outcome: Outcome) -> httpx.Response:
-    """The answer of the last attempt.
+    """Return the response of the last attempt.
 
     Raises:
-        httpx.TransportError: there is none.
+        httpx.TransportError: If there was no response.
     """
     if isinstance(outcome, httpx.TransportError):
         raise outcome
@@ -196,10 +208,10 @@ def answer_in(outcome: Outcome) -> httpx.Response:
 
 
 def json_in(answer: httpx.Response) -> Any:
-    """The JSON of an answer, None where it has no content.
+    """Parse the body of a response as JSON; None if it is empty.
 
     Raises:
-        ApiError: the answer is an error.
+        ApiError: If the response is an error.
     """
     if not answer.is_success:
         raise problem_of(answer.status_code, answer.content)
@@ -207,22 +219,22 @@ def json_in(answer: httpx.Response) -> Any:
 
 
 def path_of(agent: str, *parts: str) -> str:
-    """The path of an agent or of what is below it."""
+    """Build the path of an agent or of a resource below it, with each part percent-encoded."""
     return "/".join(("/v1/agents", *map(_segment, (agent, *parts))))
 
 
 def _segment(name: str) -> str:
-    # As they are, these lead to another endpoint; percent-encoded, httpx sends them as they are.
+    # As path segments, "." and ".." select another endpoint. httpx sends percent-encoded segments unchanged.
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
 def new_key() -> str:
-    """An idempotency key."""
+    """Return a random idempotency key."""
     return str(uuid.uuid4())
 
 
 def json_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON has them: times as text, at any depth."""
+    """Return the values for a JSON body: datetimes become ISO 8601 texts, at any depth."""
     return {name: _json_of(value) for name, value in values.items()}
 
 

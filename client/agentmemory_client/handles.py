@@ -1,4 +1,4 @@
-"""An agent, and one user of it: the calls about them, so that no call names either.
+"""Handles that bind an agent, and optionally one of its users, to the calls about them.
 
 Client(url).agent("support-bot").user("ada").search("how does she pay?")
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from agentmemory_client.clients import AsyncClient, Client
 
 SEARCHES_AT_ONCE = 8
-"""Of one `search_many`: as many as leave the API room for others."""
+"""Of one `search_many`; low enough to leave API capacity for other callers."""
 
 
 class AgentCalls:
-    """What can be asked about an agent."""
+    """Calls about an agent."""
 
     info = of_agent(agent_calls.info)
     changes = of_agent(agent_calls.changes)
@@ -56,7 +56,7 @@ class AgentCalls:
 
 
 class UserCalls:
-    """What can be asked about one user's memories; a user is also a scope, for example `global`."""
+    """Calls about one user's memories. The user may also be a shared scope, for example `global`."""
 
     add = of_user(memory_calls.remember)
     converse = of_user(memory_calls.converse)
@@ -88,36 +88,48 @@ class UserCalls:
 
 
 class Agent(AgentCalls, Waiting):
-    """An agent's calls, which wait."""
+    """Blocking calls about an agent."""
 
     def __init__(self, client: "Client", name: str) -> None:
         self._client, self._name = client, name
         self._bound = (name,)
 
     def user(self, user_id: str) -> "User":
-        """Return the calls about a user of the agent; nothing is asked yet."""
+        """Return a handle for the calls about a user of the agent, without sending a request."""
         return User(self._client, self._name, user_id)
 
 
 class User(UserCalls, Waiting):
-    """A user's calls, which wait."""
+    """Blocking calls about a user."""
 
     def __init__(self, client: "Client", agent: str, user_id: str) -> None:
         self._client = client
         self._bound = (agent, user_id)
 
     def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
-        """Search for each query; the results are in the order of the queries. The first error ends it."""
+        """Search for each query, 8 at a time; return the results in the order of the queries.
+
+        The first error is raised.
+        """
         with ThreadPoolExecutor(SEARCHES_AT_ONCE) as threads:
             return list(threads.map(partial(self.search, **options), queries))
 
     def export(self, *, vectors: bool = False, plain: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield every memory of the user as a line of an export has it, as they come; docs/transfer.md."""
+        """Yield every memory of the user as one document of an export, as it arrives. See docs/transfer.md.
+
+        Args:
+            vectors: True to include vectors.
+            plain: True to export encrypted memories as plain text, which requires the verb `admin`.
+
+        Raises:
+            ApiError: If the API refuses the export, or breaks it off with an error.
+            ApiUnreachable: If the export ends before its last line. Export again.
+        """
         client, lines = self._client, Lines()
 
         def send() -> httpx.Response:
-            asked = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
-            return client.http.send(client.http.build_request(**asked), stream=True)
+            request = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
+            return client.http.send(client.http.build_request(**request), stream=True)
 
         outcome, _ = client.repeat(send)
         with client.connection.reaching(), closing(answer_in(outcome)) as answer:
@@ -128,15 +140,18 @@ class User(UserCalls, Waiting):
         lines.end()
 
     def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
-        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe.
+        """Import the lines of an export; they are streamed. After a failure, importing the same lines again is safe.
 
-        It is repeated by itself where the lines can be read again, as those of a list; an iterator is sent once.
+        Args:
+            lines: Lines of an export. A list, or anything else that can be iterated twice, is retried; an iterator is
+                not.
+            include_erased: True to import memories that `forget` erased here; otherwise the API refuses them (409).
         """
         client = self._client
 
         def send() -> httpx.Response:
-            asked = import_request(client.connection, *self._bound, include_erased=include_erased)
-            return client.http.request(**asked, content=iter(lines))
+            request = import_request(client.connection, *self._bound, include_erased=include_erased)
+            return client.http.request(**request, content=iter(lines))
 
         outcome, _ = client.repeat(send, times=0 if isinstance(lines, Iterator) else None)
         with client.connection.reaching():
@@ -144,41 +159,53 @@ class User(UserCalls, Waiting):
 
 
 class AsyncAgent(AgentCalls, Awaited):
-    """An agent's calls, which are awaited."""
+    """Calls about an agent, for asyncio."""
 
     def __init__(self, client: "AsyncClient", name: str) -> None:
         self._client, self._name = client, name
         self._bound = (name,)
 
     def user(self, user_id: str) -> "AsyncUser":
-        """Return the calls about a user of the agent; nothing is asked yet."""
+        """Return a handle for the calls about a user of the agent, without sending a request."""
         return AsyncUser(self._client, self._name, user_id)
 
 
 class AsyncUser(UserCalls, Awaited):
-    """A user's calls, which are awaited."""
+    """Calls about a user, for asyncio."""
 
     def __init__(self, client: "AsyncClient", agent: str, user_id: str) -> None:
         self._client = client
         self._bound = (agent, user_id)
 
     async def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
-        """Search for each query; the results are in the order of the queries. The first error ends it."""
-        turns = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        """Search for each query, 8 at a time; return the results in the order of the queries.
 
-        async def ask(query: str) -> SearchResult:
-            async with turns:
+        The first error is raised.
+        """
+        slots = asyncio.Semaphore(SEARCHES_AT_ONCE)
+
+        async def search_one(query: str) -> SearchResult:
+            async with slots:
                 return await self.search(query, **options)
 
-        return await asyncio.gather(*map(ask, queries))
+        return await asyncio.gather(*map(search_one, queries))
 
     async def export(self, *, vectors: bool = False, plain: bool = False) -> AsyncIterator[dict[str, Any]]:
-        """Yield every memory of the user as a line of an export has it, as they come; docs/transfer.md."""
+        """Yield every memory of the user as one document of an export, as it arrives. See docs/transfer.md.
+
+        Args:
+            vectors: True to include vectors.
+            plain: True to export encrypted memories as plain text, which requires the verb `admin`.
+
+        Raises:
+            ApiError: If the API refuses the export, or breaks it off with an error.
+            ApiUnreachable: If the export ends before its last line. Export again.
+        """
         client, lines = self._client, Lines()
 
         async def send() -> httpx.Response:
-            asked = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
-            return await client.http.send(client.http.build_request(**asked), stream=True)
+            request = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
+            return await client.http.send(client.http.build_request(**request), stream=True)
 
         outcome, _ = await client.repeat(send)
         with client.connection.reaching():
@@ -191,15 +218,18 @@ class AsyncUser(UserCalls, Awaited):
         lines.end()
 
     async def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
-        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe.
+        """Import the lines of an export; they are streamed. After a failure, importing the same lines again is safe.
 
-        It is repeated by itself where the lines can be read again, as those of a list; an iterator is sent once.
+        Args:
+            lines: Lines of an export. A list, or anything else that can be iterated twice, is retried; an iterator is
+                not.
+            include_erased: True to import memories that `forget` erased here; otherwise the API refuses them (409).
         """
         client = self._client
 
         async def send() -> httpx.Response:
-            asked = import_request(client.connection, *self._bound, include_erased=include_erased)
-            return await client.http.request(**asked, content=_streamed(lines))
+            request = import_request(client.connection, *self._bound, include_erased=include_erased)
+            return await client.http.request(**request, content=_streamed(lines))
 
         outcome, _ = await client.repeat(send, times=0 if isinstance(lines, Iterator) else None)
         with client.connection.reaching():

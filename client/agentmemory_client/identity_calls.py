@@ -1,4 +1,4 @@
-"""The calls about who speaks: user tokens, and the users of an agent; each is a method of an agent or a user."""
+"""Calls about identities: user tokens, and the users of an agent; each becomes a method of an agent or a user."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,18 +8,23 @@ from agentmemory_client.values import UserDetails, UserSummary, UserToken, read_
 
 
 def mint_token(agent: str, user_id: str, verbs: Sequence[str], *, ttl_seconds: int = 3600) -> Call[UserToken]:
-    """A token with which a program acts for one user: at most an hour, and no more than the caller may do itself."""
+    """Mint a token that lets a program act for one user.
+
+    Args:
+        verbs: Verbs that the token allows. The caller must have them too.
+        ttl_seconds: Lifetime of the token, at most an hour.
+    """
     body = {"user_id": user_id, "verbs": list(verbs), "ttl_seconds": ttl_seconds}
     return Call(method="POST", path=path_of(agent, "tokens"), body=body, read=partial(read_value, UserToken))
 
 
 def users(agent: str) -> Listing[UserSummary]:
-    """The users and scopes that have memories, by name; pages are read as they are needed."""
+    """List the users and scopes that have memories, by name. Pages are read on demand."""
     return Listing(Call(method="GET", path=path_of(agent, "users"), read=read_users))
 
 
 def user_details(agent: str, user_id: str) -> Call[UserDetails]:
-    """Read the user: name, number of memories, their first and last time.
+    """Read the user: name, number of memories, and times of the oldest and newest.
 
     Raises:
         ApiError: 404 if the user has neither a name nor memories.

@@ -1,4 +1,7 @@
-"""The calls about items: memories under keys of namespaces; each is a method of an agent or a user. docs/keyed.md."""
+"""Calls about items, which are memories under a namespace and a key. See docs/keyed.md.
+
+Each becomes a method of an agent.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,14 +12,16 @@ from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
 from agentmemory_client.problems import ApiError, error_of
 from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
-# A thousand items, whose contents a service embeds.
+# Long enough to embed and store a batch of 1,000 items.
 BATCH_S = 120.0
 
 
 class ItemOptions(TypedDict, total=False):
-    """What an item may have besides its place and its content.
+    """Optional fields of an item.
 
-    `user_id` is whose it is, where the namespace does not say so; without `key` a new one is made.
+    Attributes:
+        key: The API generates one if it is missing.
+        user_id: Owner of the item. Required if the namespace does not contain the user.
     """
 
     key: str
@@ -31,7 +36,7 @@ class ItemOptions(TypedDict, total=False):
 
 
 class NewItem(ItemOptions):
-    """An item of a batch."""
+    """One item of a batch."""
 
     namespace: Sequence[str]
     content: str
@@ -45,7 +50,7 @@ def put_item(
     idempotency_key: str | None = None,
     **options: Unpack[ItemOptions],
 ) -> Call[ItemStored]:
-    """Store an item, durably, in the place of what lies under its key."""
+    """Store an item durably. It replaces the item that is stored under the same namespace and key."""
     given: dict[str, Any] = {**options}
     place: dict[str, Any] = {name: given.pop(name) for name in ("key", "user_id") if name in given}
     return Call(
@@ -61,9 +66,9 @@ def put_item(
 def put_items(
     agent: str, items: Sequence[NewItem], *, idempotency_key: str | None = None
 ) -> Call[list[ItemStored | ApiError]]:
-    """Store up to 1,000 items; one result an item, in order, and an ApiError for each that was refused.
+    """Store up to 1,000 items. The results are in the order of the items; a refused item has an ApiError.
 
-    Items of the same key are stored in their order.
+    Items with the same key are stored in their order.
     """
     return Call(
         method="POST",
@@ -76,7 +81,7 @@ def put_items(
 
 
 def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[Memory]:
-    """An item."""
+    """Read the current version of an item."""
     parameters = _place(namespace, user_id) | {"key": key}
     return Call(method="GET", path=path_of(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
 
@@ -84,7 +89,7 @@ def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | N
 def item_versions(
     agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None
 ) -> Call[tuple[Memory, ...]]:
-    """What later writes of an item replaced, newest first."""
+    """List the earlier versions of an item that later writes replaced, newest first."""
     return Call(
         method="GET",
         path=path_of(agent, "items", "versions"),
@@ -97,12 +102,12 @@ def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str 
     """Delete an item."""
     parameters = _place(namespace, user_id) | {"key": key}
     path = path_of(agent, "items")
-    # One that a lost attempt deleted is no error.
+    # A 404 on a retry is no error: an earlier attempt has deleted the item.
     return Call(method="DELETE", path=path, parameters=parameters, read=lambda answer: None, gone=lambda: None)
 
 
 def keys(agent: str, namespace: Sequence[str], *, user_id: str | None = None) -> Listing[str]:
-    """The keys of a namespace; pages are read as they are needed."""
+    """List the keys of a namespace. Pages are read on demand."""
     parameters = _place(namespace, user_id)
     read = partial(read_value, KeysPage)
     return Listing(Call(method="GET", path=path_of(agent, "keys"), parameters=parameters, read=read))
@@ -111,7 +116,7 @@ def keys(agent: str, namespace: Sequence[str], *, user_id: str | None = None) ->
 def namespaces(
     agent: str, prefix: Sequence[str] = (), *, user_id: str | None = None
 ) -> Call[tuple[NamespaceSize, ...]]:
-    """A user's namespaces that have items, by name."""
+    """List a user's namespaces that contain items, by name."""
     return Call(
         method="GET",
         path=path_of(agent, "namespaces"),

@@ -1,4 +1,4 @@
-"""Operations of LangGraph's that are carried out together: which of them, in which order, and in which calls."""
+"""Plan a batch of LangGraph operations, split its writes into requests, and merge concurrent batches."""
 
 import asyncio
 import json
@@ -13,20 +13,23 @@ from agentmemory_client.item_calls import NewItem
 Outcome = Result | Exception
 
 ABOUT_THE_CALL = frozenset({404, 405, 413, 422})
-"""Where a call of several items is answered so, each is put by itself: they are too much for one call, or an API of an
-earlier version does not know it."""
+"""Statuses that concern a batch request as a whole: each of its items is then written by a request of its own.
 
-# Of a call: more would take long, and a body may have 16 MiB and half a million parts.
+The batch is too large, or the API is of an earlier version that has no batches.
+"""
+
+# Limits of one request. A larger one would be slow; the API accepts bodies up to 16 MiB with 500,000 JSON values.
 PUTS, PUT_CHARACTERS, PUT_PARTS = 250, 1 << 21, 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What has to be done for a batch.
+    """Operations of a batch to carry out.
 
     Attributes:
-        reads, writes: by their places; equal reads are done once, and of several writes of a key only the last.
-        place_of: where the outcome of the operation at each place comes from.
+        reads, writes: Operations by their index in the batch. Equal reads are done once; of several writes of a key
+            only the last is done.
+        place_of: For each operation of the batch, the index of the operation that supplies its outcome.
     """
 
     reads: Mapping[int, Op]
@@ -34,12 +37,16 @@ class Plan:
     place_of: Sequence[int]
 
     def outcomes(self, done: Mapping[int, Outcome]) -> list[Outcome]:
-        """The outcome of each operation, in order."""
+        """Return the outcome of each operation of the batch, in order.
+
+        Args:
+            done: Outcomes of the reads and writes, by index.
+        """
         return [done[place] for place in self.place_of]
 
 
 def plan_of(ops: Sequence[Op]) -> Plan:
-    """The reads, then the writes, of operations in their order."""
+    """Plan the operations of a batch: the distinct reads, and the last write of each key."""
     last = {(op.namespace, op.key): place for place, op in enumerate(ops) if isinstance(op, PutOp)}
     writes = {place: op for place in last.values() if isinstance(op := ops[place], PutOp)}
     reads: dict[int, Op] = {}
@@ -56,7 +63,7 @@ def plan_of(ops: Sequence[Op]) -> Plan:
 
 
 def results_of(outcomes: Sequence[Outcome]) -> list[Result]:
-    """The results; the first error is raised, with the number of the others."""
+    """Return the results, or raise the first error with a note of how many other operations failed."""
     errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
     if not errors:
         return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
@@ -66,12 +73,12 @@ def results_of(outcomes: Sequence[Outcome]) -> list[Result]:
 
 
 def parts_of(items: Mapping[int, NewItem]) -> Iterator[dict[int, NewItem]]:
-    """Yield the items in parts that one call takes."""
+    """Split the items into parts that fit into one request each."""
     part: dict[int, NewItem] = {}
     characters = pieces = 0
     for place, item in items.items():
         text = json.dumps(item["metadata"], ensure_ascii=False)
-        # Every string has two quotes; those within one count too, which is more than is needed.
+        # Every string has two quotes. Escaped quotes within strings count too: the estimate is on the safe side.
         more = (len(text) + len(item["content"]), text.count('"') // 2 + text.count("{") + text.count("[") + 16)
         if part and (len(part) >= PUTS or characters + more[0] > PUT_CHARACTERS or pieces + more[1] > PUT_PARTS):
             yield part
@@ -84,10 +91,10 @@ def parts_of(items: Mapping[int, NewItem]) -> Iterator[dict[int, NewItem]]:
 
 @dataclass(slots=True)
 class _Batch:
-    """Operations that callers have begun together.
+    """Operations that concurrent callers have submitted.
 
     Attributes:
-        waiting: callers that still want an outcome.
+        waiting: Number of callers that still wait for outcomes.
     """
 
     task: asyncio.Task[list[Outcome]]
@@ -96,10 +103,10 @@ class _Batch:
 
 
 class Together:
-    """Carries out in one batch what is begun in one turn of the event loop.
+    """Merges operations that are submitted in the same iteration of the event loop into one batch.
 
     Args:
-        perform: carries out operations; returns one outcome each, in order.
+        perform: Carries out operations; returns one outcome for each, in order.
     """
 
     def __init__(self, perform: Callable[[Sequence[Op]], Awaitable[list[Outcome]]]) -> None:
@@ -107,7 +114,10 @@ class Together:
         self._open: _Batch | None = None
 
     async def outcomes(self, ops: Sequence[Op]) -> list[Outcome]:
-        """Carry out operations with those of others; a batch that nobody waits for any more is cancelled."""
+        """Carry out operations together with those of concurrent callers.
+
+        A batch without remaining callers is cancelled.
+        """
         batch, loop = self._open, asyncio.get_running_loop()
         if batch is None or batch.task.get_loop() is not loop or batch.task.done():
             batch = self._open = _Batch(loop.create_task(self._run()))
@@ -123,7 +133,7 @@ class Together:
                 self._open = None if self._open is batch else self._open
 
     async def _run(self) -> list[Outcome]:
-        # All that is ready runs once before.
+        # Yields once to the event loop, so all callers that are ready can add their operations.
         await asyncio.sleep(0)
         batch, self._open = self._open, None
         return await self._perform(batch.ops if batch else ())

@@ -1,8 +1,10 @@
-"""What a `filter` of LangGraph's means, and which part of it the API can look at.
+"""Evaluate LangGraph filters, and translate a part of them into filters of the API.
 
-`matches` decides, as LangGraph's own store in memory does. What the API is asked beside a query only spares it items:
-its conditions hold for every item that matches, with whichever index, and for others too. So what is said of a number
-lets pass all that is no number: text may be one, True is 1, and an index of integers has no fractions.
+`matches` decides, like LangGraph's own in-memory store. The API's conditions only reduce the number of candidates:
+they hold for every item that matches, with any payload index, and also for some that do not match.
+
+So a condition on a number also accepts every value that is not a number. A text may be numeric, True equals 1, and an
+integer index ignores fractions.
 """
 
 import math
@@ -12,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-# As the API has them; a number takes two conditions of five parts.
+# Limits of the API. A condition on a number takes two conditions with five parts in all.
 TEXT_MAX, CONDITIONS_MAX = 1024, 64
-# Beyond it, not every whole number is a float.
+# Not every larger integer has an exact float.
 EXACT = 2.0**53
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
@@ -26,26 +28,26 @@ _BOUNDS: dict[str, Callable[[float, float], bool]] = {
 
 
 def matches(value: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> bool:
-    """Whether a value is what a filter says.
+    """Return whether a value matches a LangGraph filter.
 
     Raises:
-        ValueError: the filter has an operator that there is not, or compares with what is no number.
+        ValueError: If the filter has an unknown operator, or compares with a bound that is not a number.
     """
     return all(_compare(value.get(name), condition) for name, condition in (filter_ or {}).items())
 
 
 def prefilter(filter_: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
-    """Conditions of the API that hold for every value that matches.
+    """Translate a filter into API conditions that hold for every value that matches; at most `CONDITIONS_MAX`.
 
     Args:
-        path: of the value in an item.
+        path: Path of the value in an item's payload.
     """
     known = ((f"{path}.{name}", condition) for name, condition in filter_.items() if _NAME.fullmatch(name))
-    asked = (part for field, condition in known if len(field) <= TEXT_MAX for part in _asked(field, condition))
-    return list(islice(asked, CONDITIONS_MAX))
+    conditions = (part for field, condition in known if len(field) <= TEXT_MAX for part in _translate(field, condition))
+    return list(islice(conditions, CONDITIONS_MAX))
 
 
-def _asked(field: str, condition: Any) -> Iterator[dict[str, Any]]:
+def _translate(field: str, condition: Any) -> Iterator[dict[str, Any]]:
     if not isinstance(condition, dict):
         yield from _equal(field, condition)
     for name, bound in condition.items() if isinstance(condition, dict) else ():
@@ -61,12 +63,12 @@ def _equal(field: str, value: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(value, str) and 1 <= len(value) <= TEXT_MAX and value.isprintable() and value.strip():
         yield {field: value}
     elif _is_exact(value):
-        # 1 is True too, and 1.0.
+        # True and 1.0 equal 1 too.
         yield from _number(field, {"gte": float(value), "lte": float(value)})
 
 
 def _number(field: str, bounds: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """That there is something which is no number within an index, or one within bounds."""
+    """Yield conditions for: set, and either within the bounds or not a number within an index."""
     yield {field: {"ne": None}}
     yield {"OR": [{field: dict(bounds)}, {"NOT": [{field: {"gte": -EXACT}}]}]}
 
@@ -76,7 +78,7 @@ def _is_exact(value: Any) -> bool:
 
 
 def _compare(value: Any, condition: Any) -> bool:
-    """Whether a value is what a condition says: operators, an object's fields, a list's entries, or itself."""
+    """Return whether a value matches a condition: operators, fields of an object, entries of a list, or equality."""
     if isinstance(condition, dict):
         if any(name.startswith("$") for name in condition):
             return all(_holds(value, name, bound) for name, bound in condition.items())

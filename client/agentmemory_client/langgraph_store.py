@@ -1,8 +1,10 @@
-"""A LangGraph store that keeps its items in an agent's memory; needs the extra `langgraph`.
+"""LangGraph store that keeps its items in an agent's memory. It needs the extra `langgraph`.
 
-A value is kept as it is in the item's metadata; what is embedded is its text. A namespace `("memories", X, ...)` is
-user X's, any other is the user's whom the store was made for and lies below a first part of its own, which LangGraph
-does not let anybody use. The store sees items alone, no other memories.
+The item's metadata contains the value unchanged; only its text is embedded. The store reads items only, no other
+memories.
+
+A namespace `("memories", X, ...)` belongs to user X. Any other belongs to the store's own user, and is stored below the
+prefix `langgraph`, which LangGraph reserves.
 """
 
 import asyncio
@@ -60,44 +62,52 @@ from agentmemory_client.problems import ApiError, ApiUnreachable
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Call[Any], Any, T]
-"""Yields calls and gets their results, so that waiting for them is left to whoever runs it."""
+"""Generator that yields calls and receives their results.
+
+The same code then serves the blocking and the async store.
+"""
 
 CONTENT_MAX = 8192
-"""Characters of an item's content: 2,048 tokens of 4. A longer value is kept whole, and embedded by its beginning."""
+"""Maximum characters of an item's content:
+
+2,048 tokens of 4. A longer value is kept, but only its beginning is embedded.
+"""
 
 TOP_K_MAX, PAGE = 10_000, 1_000
 QUERY_MAX = 65_536
-"""Characters of a query; of a longer one the beginning is asked for."""
+"""Maximum characters of a query. A longer one is truncated."""
 
 
 class _Tree(NamedTuple):
-    """The namespaces below a prefix that are one user's."""
+    """The namespaces below a prefix, and the user that they belong to."""
 
     prefix: Namespace
     user_id: str
 
 
 class AgentMemoryStore(BaseStore):
-    """Items of one agent as a LangGraph store; a context manager, sync and async.
+    """Items of one agent as a LangGraph store; a context manager, blocking and async.
 
-    `ttl` counts from the put, by this process's clock; reading an item does not make it last longer, whatever
-    `refresh_ttl` says. `index=False` keeps an item out of searches with a query. Every call raises ApiError or
-    ApiUnreachable, and InvalidNamespaceError where the API refuses a label. An operation that fails keeps none of the
-    others of its batch from being carried out; the first error is raised.
+    `ttl` counts from the put, by this process's clock. Reading an item does not extend it, even with `refresh_ttl`.
+    `index=False` excludes an item from searches with a query.
 
-    Asynchronous calls that are begun together are one batch, as those of LangGraph's stores are: of several writes of
-    one key the last counts, and reads come first.
+    Every call may raise ApiError or ApiUnreachable, and InvalidNamespaceError if the API refuses a label. If an
+    operation of a batch fails, the rest is still carried out, and then the first error is raised. A blocking batch
+    stops at ApiUnreachable.
+
+    Concurrent async calls are merged into one batch, as in LangGraph's own stores: of several writes of a key only the
+    last is done, and reads come first.
 
     Args:
-        agent: slug of the agent.
-        user_id: whose the namespaces are that do not begin with `memories` and a user.
-        url, token: of the API, as of Client.
-        fields: the path of the value whose text is embedded, unless `put` names another; `$` is the whole value as
-            JSON. An item has one vector, so there is one path, of one text.
-        threshold, min_similarity: least score and least similarity of a search; None is the object's.
+        agent: Slug of the agent.
+        user_id: Owner of the namespaces that do not begin with `memories` and a user.
+        url, token: As for `Client`.
+        fields: Path of the value's text to embed, unless `put` gives another; `$` embeds the whole value as JSON. An
+            item has one vector, so only one path that leads to one text is allowed.
+        threshold, min_similarity: Minimum score and similarity of search results; None for the agent's settings.
 
     Raises:
-        ValueError: there are several paths, or one of several texts.
+        ValueError: If `fields` has several paths, or one that may lead to several texts.
     """
 
     supports_ttl = True
@@ -136,7 +146,7 @@ class AgentMemoryStore(BaseStore):
         await self.aclose()
 
     def close(self) -> None:
-        """Close the connections of the sync calls."""
+        """Close the connections of the blocking calls."""
         self._client.close()
 
     async def aclose(self) -> None:
@@ -145,24 +155,24 @@ class AgentMemoryStore(BaseStore):
         await self._async_client.close()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """The result of each operation: reads see what was there before the writes of the batch."""
+        """Carry out operations and return their results, in order. Reads do not see the writes of the same batch."""
         plan, outcomes = plan_of(list(ops)), dict[int, Outcome]()
-        reads = (_settled_at(place, self._steps(op)) for place, op in plan.reads.items())
+        reads = (_catch_errors_at(place, self._steps(op)) for place, op in plan.reads.items())
         for steps in chain(reads, self._writes(plan.writes)):
             outcomes |= (done := self._run(steps))
-            if unreachable := [one for one in done.values() if isinstance(one, ApiUnreachable)]:
-                # Each of the others would wait as long.
+            if unreachable := [outcome for outcome in done.values() if isinstance(outcome, ApiUnreachable)]:
+                # Fail now: each remaining operation would wait for as long.
                 raise unreachable[0]
         return results_of(plan.outcomes(outcomes))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """The result of each operation: reads see what was there before the writes of the batch."""
+        """Carry out operations and return their results, in order. Reads do not see the writes of the same batch."""
         return results_of(await self._together.outcomes(list(ops)))
 
     async def _perform(self, ops: Sequence[Op]) -> list[Outcome]:
         plan = plan_of(ops)
         outcomes: dict[int, Outcome] = {}
-        reads = [_settled_at(place, self._steps(op)) for place, op in plan.reads.items()]
+        reads = [_catch_errors_at(place, self._steps(op)) for place, op in plan.reads.items()]
         for steps in (reads, self._writes(plan.writes)):
             for done in await asyncio.gather(*map(self._arun, steps)):
                 outcomes |= done
@@ -205,7 +215,7 @@ class AgentMemoryStore(BaseStore):
                 return self._delete(op)
 
     def _writes(self, ops: Mapping[int, PutOp]) -> list[Steps[dict[int, Outcome]]]:
-        """What carries out writes, each of another key: so many puts to a call, and deletions one by one."""
+        """Build the steps of writes to distinct keys: puts in batch requests, deletions one at a time."""
         items: dict[int, NewItem | Exception] = {
             place: self._item_or_error(op) for place, op in ops.items() if op.value is not None
         }
@@ -213,16 +223,16 @@ class AgentMemoryStore(BaseStore):
         puts = {place: item for place, item in items.items() if not isinstance(item, Exception)}
         deletions = {place: self._steps(op) for place, op in ops.items() if op.value is None}
         return [
-            _given(refused),
+            _return_outcomes(refused),
             *(self._put_all(part) for part in parts_of(puts)),
-            *(_settled_at(place, steps) for place, steps in deletions.items()),
+            *(_catch_errors_at(place, steps) for place, steps in deletions.items()),
         ]
 
     def _put_all(self, items: Mapping[int, NewItem], *, is_again: bool = False) -> Steps[dict[int, Outcome]]:
-        """Put items in one call; those that were not written though they may be are put once more."""
+        """Put items in one request. Retry once the items with a transient error."""
         if len(items) == 1:
             [(place, item)] = items.items()
-            return (yield from _settled_at(place, self._put(item)))
+            return (yield from _catch_errors_at(place, self._put(item)))
         outcomes: dict[int, Outcome] = {}
         try:
             results = yield item_calls.put_items(self._agent, list(items.values()))
@@ -230,12 +240,14 @@ class AgentMemoryStore(BaseStore):
             if error.status not in ABOUT_THE_CALL:
                 return dict.fromkeys(items, error)
             for place, item in items.items():
-                outcomes |= yield from _settled_at(place, self._put(item))
+                outcomes |= yield from _catch_errors_at(place, self._put(item))
             return outcomes
         for (place, item), result in zip(items.items(), results, strict=True):
             outcomes[place] = _as_langgraph(result, item["namespace"]) if isinstance(result, ApiError) else None
-        left = {place: item for place, item in items.items() if is_again is False and _is_passing(outcomes[place])}
-        return outcomes | ((yield from self._put_all(left, is_again=True)) if left else {})
+        transient = {
+            place: item for place, item in items.items() if is_again is False and _is_transient(outcomes[place])
+        }
+        return outcomes | ((yield from self._put_all(transient, is_again=True)) if transient else {})
 
     def _item_or_error(self, op: PutOp) -> NewItem | Exception:
         try:
@@ -287,18 +299,23 @@ class AgentMemoryStore(BaseStore):
 
     def _search(self, op: SearchOp) -> Steps[list[SearchItem]]:
         wanted, found = op.offset + op.limit, list[SearchItem]()
-        is_asked = is_visible(op.query or "")
+        has_query = is_visible(op.query or "")
         for tree in self._trees(op.namespace_prefix):
-            found += yield from (self._ranked(op, tree, wanted) if is_asked else self._listed(op, tree, wanted))
-        if is_asked:
+            found += yield from (
+                self._search_by_query(op, tree, wanted) if has_query else self._list_newest(op, tree, wanted)
+            )
+        if has_query:
             found.sort(key=lambda item: -(item.score or 0.0))
         return found[op.offset : wanted]
 
-    def _ranked(self, op: SearchOp, tree: _Tree, wanted: int) -> Steps[list[SearchItem]]:
-        """The best items; more are asked for until enough of them meet what the API cannot compare."""
-        asked = prefilter(op.filter or {}, f"metadata.{METADATA}.value")
+    def _search_by_query(self, op: SearchOp, tree: _Tree, wanted: int) -> Steps[list[SearchItem]]:
+        """Return the best `wanted` items.
+
+        Fetch more while too few match the part of the filter that the API cannot evaluate.
+        """
+        conditions = prefilter(op.filter or {}, f"metadata.{METADATA}.value")
         filters: dict[str, Any] = {"key": {"ne": None}, f"metadata.{METADATA}.index": {"ne": False}}
-        filters |= {"AND": asked} if asked else {}
+        filters |= {"AND": conditions} if conditions else {}
         options: memory_calls.SearchOptions = {"namespace": tree.prefix, "filters": filters, "include_scopes": []}
         if self._threshold is not None:
             options["threshold"] = self._threshold
@@ -313,8 +330,8 @@ class AgentMemoryStore(BaseStore):
                 return found[:wanted]
             top_k *= 4
 
-    def _listed(self, op: SearchOp, tree: _Tree, wanted: int) -> Steps[list[SearchItem]]:
-        """Items, newest first, without a score."""
+    def _list_newest(self, op: SearchOp, tree: _Tree, wanted: int) -> Steps[list[SearchItem]]:
+        """Return items without a score, newest first."""
         limit = PAGE if op.filter else min(wanted + 1, PAGE)
         call = memory_calls.page(self._agent, tree.user_id, namespace=tree.prefix, limit=limit)
         found = list[SearchItem]()
@@ -345,7 +362,7 @@ class AgentMemoryStore(BaseStore):
         return _Tree((OWN_ROOT, *namespace), self._user_id)
 
     def _trees(self, prefix: Namespace) -> list[_Tree]:
-        """What a prefix covers: one user's, where it is too short to name one the store's own user's."""
+        """Return the trees that a prefix covers. A prefix without a user covers the store's own user only."""
         if prefix in ((), (USER_ROOT,)):
             return [self._place(prefix), _Tree((USER_ROOT, self._user_id), self._user_id)]
         return [self._place(prefix)]
@@ -357,24 +374,27 @@ class _Done(Generic[T]):
 
 
 def _advance(steps: Steps[T], outcome: Any) -> Call[Any] | _Done[T]:
-    """The next call, given what the last one came to: None before the first, an ApiError is raised in place."""
+    """Send the last outcome into the steps and return the next call, or `_Done` at their end.
+
+    The outcome is None before the first call; an error is raised inside the steps.
+    """
     try:
         return steps.throw(outcome) if isinstance(outcome, ApiError | ApiUnreachable) else steps.send(outcome)
     except StopIteration as done:
         return _Done(done.value)
 
 
-def _given(outcomes: dict[int, Outcome]) -> Steps[dict[int, Outcome]]:
+def _return_outcomes(outcomes: dict[int, Outcome]) -> Steps[dict[int, Outcome]]:
     return outcomes
     yield
 
 
-def _is_passing(outcome: Outcome) -> bool:
+def _is_transient(outcome: Outcome) -> bool:
     return isinstance(outcome, ApiError) and outcome.status in RETRIED
 
 
-def _settled(steps: Steps[T]) -> Steps[T | Exception]:
-    """The same steps; what they raise is their result."""
+def _catch_errors(steps: Steps[T]) -> Steps[T | Exception]:
+    """Return an error of the steps as their result."""
     try:
         result = yield from steps
     except (ApiError, ApiUnreachable, ValueError, TypeError) as error:
@@ -382,8 +402,8 @@ def _settled(steps: Steps[T]) -> Steps[T | Exception]:
     return result
 
 
-def _settled_at(place: int, steps: Steps[Any]) -> Steps[dict[int, Outcome]]:
-    return {place: (yield from _settled(steps))}
+def _catch_errors_at(place: int, steps: Steps[Any]) -> Steps[dict[int, Outcome]]:
+    return {place: (yield from _catch_errors(steps))}
 
 
 def _namespace_of(op: Op) -> Sequence[str]:
@@ -393,7 +413,7 @@ def _namespace_of(op: Op) -> Sequence[str]:
 
 
 def _as_langgraph(error: ApiError, namespace: Sequence[str]) -> ApiError | InvalidNamespaceError:
-    """The error that LangGraph has for what the API refuses."""
+    """Convert the API's rejection of a namespace to LangGraph's error; return any other error unchanged."""
     fields = {field.field.partition("[")[0]: field.message for field in error.errors}
     message = fields.get("namespace") or (fields.get("user_id") if names_user(tuple(namespace)) else None)
     if error.status != 422 or message is None:

@@ -1,4 +1,4 @@
-"""What LangGraph calls a value, a namespace and an item, and what they are in an agent's memory."""
+"""Convert between LangGraph's values, namespaces and items, and an agent's memories."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ TTL_MAX_MINUTES = 100 * 366 * 24 * 60
 
 
 def of_one_text(paths: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return the path that is embedded; an empty sequence is none.
+    """Return the paths to embed: one path, or none.
 
     Raises:
-        ValueError: there are several, or it may lead to several texts.
+        ValueError: If there are several paths, or one that may lead to several texts.
     """
     paths = (paths,) if isinstance(paths, str) else tuple(paths)
     steps = [step for path in paths for step in (tokenize_path(path) if path != "$" else ())]
@@ -31,46 +31,46 @@ def of_one_text(paths: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 def names_user(namespace: Namespace) -> bool:
-    """Whether a namespace says whose it is."""
+    """Return whether a namespace contains its user."""
     return len(namespace) > 1 and namespace[0] == USER_ROOT
 
 
 def outside(namespace: Namespace) -> Namespace:
-    """A namespace as LangGraph knows it."""
+    """Return a namespace without the store's own prefix."""
     return namespace[1:] if namespace[:1] == (OWN_ROOT,) else namespace
 
 
 def literal(path: Sequence[str]) -> Namespace:
-    """The parts before the first wildcard."""
+    """Return the parts of a path before its first wildcard."""
     parts = tuple(path)
     return parts[: parts.index("*")] if "*" in parts else parts
 
 
 def is_met(condition: MatchCondition, namespace: Namespace) -> bool:
-    """Whether a namespace is what a condition says."""
+    """Return whether a namespace matches a condition."""
     path = tuple(condition.path)
     if len(path) > len(namespace):
         return False
-    near = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
-    return all(wanted in ("*", part) for wanted, part in zip(path, near, strict=True))
+    compared = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
+    return all(expected in ("*", part) for expected, part in zip(path, compared, strict=True))
 
 
 def is_visible(text: str) -> bool:
-    """Whether a text shows anything; what does not has no meaning to rank by."""
+    """Return whether a text has a visible character. A text without one has no meaning to rank by."""
     return any(unicodedata.category(character)[0] not in "ZC" for character in text)
 
 
 def text_of(value: Mapping[str, Any], paths: Sequence[str]) -> str | None:
-    """What is embedded of a value; None where nothing is to be."""
+    """Return the text of a value to embed, or None if there is none."""
     text = "\n".join(text for path in paths for text in get_text_at_path(dict(value), path))
     return text if text.strip() else None
 
 
 def end_of(ttl_minutes: float) -> datetime:
-    """The end of an item that is put now.
+    """Return the expiry of an item that is stored now.
 
     Raises:
-        ValueError: it would not last, or for too long.
+        ValueError: If the lifetime is not positive, or longer than 100 years.
     """
     if not 0 < ttl_minutes <= TTL_MAX_MINUTES:
         raise ValueError(f"ttl: {ttl_minutes} minutes: more than 0, and at most {TTL_MAX_MINUTES} (a hundred years)")
@@ -78,15 +78,15 @@ def end_of(ttl_minutes: float) -> datetime:
 
 
 def value_of(memory: Memory) -> dict[str, Any]:
-    """The value of an item; of one that came another way its content and metadata."""
-    ours = memory.metadata.get(METADATA)
-    if isinstance(ours, dict) and isinstance(ours.get("value"), dict):
-        return dict(ours["value"])
+    """Return the value of an item. For a memory that another client stored, it is its content and metadata."""
+    entry = memory.metadata.get(METADATA)
+    if isinstance(entry, dict) and isinstance(entry.get("value"), dict):
+        return dict(entry["value"])
     return {"content": memory.content, "metadata": memory.metadata}
 
 
 def fields_of(memory: Memory) -> dict[str, Any]:
-    """What a memory is as an item."""
+    """Return the arguments of a LangGraph `Item`."""
     return {
         "namespace": outside(memory.namespace),
         "key": memory.key,
@@ -97,5 +97,5 @@ def fields_of(memory: Memory) -> dict[str, Any]:
 
 
 def search_item(memory: Memory) -> SearchItem:
-    """A memory that was found, or listed."""
+    """Convert a found or listed memory. Only a found one has a score."""
     return SearchItem(**fields_of(memory), score=memory.score if isinstance(memory, Found) else None)

@@ -1,4 +1,4 @@
-"""The calls about agents, memories, sessions and forgetting; each is a method of an agent or a user."""
+"""Calls about memories, conversations, sessions and erasure; each becomes a method of a client, an agent or a user."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -29,12 +29,12 @@ from agentmemory_client.values import (
 
 T = TypeVar("T")
 
-# A hundred thousand memories take a minute.
+# An erasure of 100,000 memories takes a minute.
 LONG_S = 900.0
 
 
 class MemoryOptions(TypedDict, total=False):
-    """What a memory may have besides user and content; docs/http-api.md explains each."""
+    """Optional fields of a memory. docs/http-api.md explains each."""
 
     type: str
     importance: float | str
@@ -69,14 +69,14 @@ class MemoryOptions(TypedDict, total=False):
 
 
 class NewMemory(MemoryOptions):
-    """A memory of a batch."""
+    """One memory of a batch."""
 
     user_id: str
     content: str
 
 
 class MessageOptions(TypedDict, total=False):
-    """What a turn may have besides role and content."""
+    """Optional fields of a message."""
 
     speaker: str
     at: datetime | str
@@ -84,14 +84,18 @@ class MessageOptions(TypedDict, total=False):
 
 
 class Message(MessageOptions):
-    """What one said; `role` is user, assistant, tool or system."""
+    """One message of a conversation.
+
+    Attributes:
+        role: user, assistant, tool or system.
+    """
 
     role: str
     content: str
 
 
 class ConversationOptions(TypedDict, total=False):
-    """What a conversation may have besides user and turns."""
+    """Optional fields of a conversation."""
 
     session_id: str
     author: str
@@ -99,7 +103,7 @@ class ConversationOptions(TypedDict, total=False):
 
 
 class ChangeOptions(TypedDict, total=False):
-    """What may change in place; what is left out stays, and `expires_at=None` is no end."""
+    """Fields that can be changed in place. A missing field is unchanged; `expires_at=None` removes the expiry."""
 
     importance: float | str
     tags: Sequence[str]
@@ -110,21 +114,21 @@ class ChangeOptions(TypedDict, total=False):
 
 
 class TreeOptions(TypedDict, total=False):
-    """How much of a tree to read: levels, and memories in all."""
+    """Limits of a tree: its levels, and its memories in total."""
 
     depth: int
     limit: int
 
 
 class KeepOptions(TypedDict, total=False):
-    """What a working memory may have besides its content."""
+    """Optional fields of a working memory."""
 
     importance: float | str
     vector: Sequence[float]
 
 
 class SearchOptions(TypedDict, total=False):
-    """What narrows a search; docs/filters.md explains each."""
+    """Options of a search. docs/filters.md explains each."""
 
     vector: Sequence[float]
     include_scopes: Sequence[str]
@@ -149,7 +153,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 class ListOptions(TypedDict, total=False):
-    """What narrows a list: any of the types, any of the tags or, with `tags_match="all"`, all of them."""
+    """Filters of a list. Any of the types and tags matches; with `tags_match="all"` a memory must have all tags."""
 
     include_scopes: Sequence[str]
     type: str | Sequence[str]
@@ -164,7 +168,7 @@ class ListOptions(TypedDict, total=False):
 
 
 def agents() -> Call[tuple[AgentSummary, ...]]:
-    """The agents that the caller may see."""
+    """List the agents that the caller may use."""
     return Call(
         method="GET",
         path="/v1/agents",
@@ -175,7 +179,7 @@ def agents() -> Call[tuple[AgentSummary, ...]]:
 def remember(
     agent: str, user_id: str, content: str, *, idempotency_key: str | None = None, **options: Unpack[MemoryOptions]
 ) -> Call[Stored]:
-    """Store a memory, durably."""
+    """Store a memory durably."""
     body = json_of({"user_id": user_id, "content": content, **options})
     path = path_of(agent, "memories")
     return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=_stored)
@@ -184,7 +188,7 @@ def remember(
 def remember_many(
     agent: str, memories: Sequence[NewMemory], *, idempotency_key: str | None = None
 ) -> Call[list[Stored | ApiError]]:
-    """Store up to 1,000 memories; one result an item, in order, and an ApiError for each that was refused."""
+    """Store up to 1,000 memories. The results are in their order; a refused memory has an ApiError."""
     return Call(
         method="POST",
         path=path_of(agent, "memories", "batch"),
@@ -202,7 +206,7 @@ def converse(
     idempotency_key: str | None = None,
     **options: Unpack[ConversationOptions],
 ) -> Call[ConversationStored]:
-    """Store the turns of a conversation, durably; where the agent has a model, memories are made of them afterwards."""
+    """Store the messages of a conversation durably. If the agent has a model, it distils memories from them later."""
     body = json_of({"user_id": user_id, "messages": list(messages), **options})
     path = path_of(agent, "messages")
     read = partial(read_value, ConversationStored)
@@ -210,34 +214,41 @@ def converse(
 
 
 def search(agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]) -> Call[SearchResult]:
-    """The memories that rank best for a query, or for the option `vector`."""
+    """Return the best memories for a query, or for the option `vector`."""
     return _search(read_search, user_id, agent, query, **options)
 
 
 def search_fields(
     agent: str, user_id: str, fields: Sequence[str], query: str | None = None, **options: Unpack[SearchOptions]
 ) -> Call[dict[str, Any]]:
-    """The same as the API sends it; of each memory only the fields named, beside `score`. Times are text."""
+    """Search, and return the response as JSON.
+
+    Each memory has only the named fields and its `score`; times are text.
+    """
     return _search(dict, user_id, agent, query, fields=list(fields), **options)
 
 
 def memories(agent: str, user_id: str, **options: Unpack[ListOptions]) -> Listing[Memory]:
-    """A user's memories, newest first; pages are read as they are needed."""
+    """List a user's memories, newest first. Pages are read on demand."""
     return Listing(page(agent, user_id, **options))
 
 
 def page(agent: str, user_id: str, **options: Unpack[ListOptions]) -> Call[Page]:
-    """One page of a user's memories, newest first."""
+    """Read one page of a user's memories, newest first."""
     return _read(read_page, user_id, agent, "memories", **options)
 
 
 def get(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
-    """A memory."""
+    """Read a memory."""
     return _read(_memory, user_id, agent, "memories", memory_id)
 
 
 def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Call[Memory]:
-    """Change a memory in place; return it as it is now. Without an option it is a ValueError."""
+    """Change a memory in place and return its new state.
+
+    Raises:
+        ValueError: If there is no option. Nothing was sent.
+    """
     if not options:
         raise ValueError(f"change: nothing to change: give one of {', '.join(ChangeOptions.__annotations__)}")
     path = path_of(agent, "memories", memory_id)
@@ -245,54 +256,54 @@ def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOpt
 
 
 def stats(agent: str, user_id: str | None = None) -> Call[Stats]:
-    """Count the memories of a user, or of the whole agent."""
+    """Count the memories of a user, or of the whole agent if `user_id` is None."""
     parameters = {} if user_id is None else {"user_id": user_id}
     return Call(method="GET", path=path_of(agent, "stats"), parameters=parameters, read=partial(read_value, Stats))
 
 
 def history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory, ...]]:
-    """The versions of a memory, oldest first, whichever of them is named."""
+    """List all versions of a memory, oldest first. `memory_id` may be any of them."""
     return _read(_memories, user_id, agent, "memories", memory_id, "history")
 
 
 def children(agent: str, user_id: str, memory_id: str) -> Listing[Memory]:
-    """The memories right below one, newest first; pages are read as they are needed."""
+    """List the direct children of a memory, newest first. Pages are read on demand."""
     return Listing(_read(read_page, user_id, agent, "memories", memory_id, "children"))
 
 
 def tree(agent: str, user_id: str, memory_id: str, **options: Unpack[TreeOptions]) -> Call[Tree]:
-    """A memory with all that is below it."""
+    """Read a memory with all its descendants."""
     return _read(read_tree, user_id, agent, "memories", memory_id, "tree", **options)
 
 
 def working(agent: str, user_id: str, session_id: str) -> Call[tuple[Memory, ...]]:
-    """What a session has in mind, most recently used first."""
+    """List the working memories of a session, most recently used first."""
     return _read(_memories, user_id, agent, "sessions", session_id, "working")
 
 
 def keep(agent: str, user_id: str, session_id: str, content: str, **options: Unpack[KeepOptions]) -> Call[Kept]:
-    """Keep something in mind for a session; where there is no room, the least recently used goes."""
+    """Add a working memory to a session. If the session is full, the least recently used one is evicted."""
     path = path_of(agent, "sessions", session_id, "working")
     body = {"content": content, **options}
     return Call(method="PUT", path=path, parameters={"user_id": user_id}, body=body, read=read_kept)
 
 
 def end(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:
-    """End a session; return how many memories were dropped, by type."""
+    """End a session; return the number of dropped memories by type."""
     path = path_of(agent, "sessions", session_id, "end")
     return Call(method="POST", path=path, parameters={"user_id": user_id}, read=lambda answer: dict(answer["counts"]))
 
 
 def delete(agent: str, user_id: str, memory_id: str) -> Call[None]:
-    """Delete a memory; the one that it replaced answers again."""
+    """Delete a memory. The memory that it replaced becomes visible again."""
     path = path_of(agent, "memories", memory_id)
-    # One that a lost attempt deleted is no error.
+    # A 404 on a retry is no error: an earlier attempt has deleted the memory.
     return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, gone=lambda: None)
 
 
 def _search(read: Callable[[Any], T], user_id: str, agent: str, query: str | None, **options: Any) -> Call[T]:
-    question = {} if query is None else {"query": query}
-    body = json_of({"user_id": user_id, **question, **options})
+    query_field = {} if query is None else {"query": query}
+    body = json_of({"user_id": user_id, **query_field, **options})
     return Call(method="POST", path=path_of(agent, "search"), body=body, read=read)
 
 
@@ -317,7 +328,7 @@ def _nothing(answer: Any) -> None:
 
 
 class ForgetOptions(TypedDict, total=False):
-    """Which memories of a user to erase: at least one of `filters`, `older_than` and `zone`, and none of them empty."""
+    """Conditions that select memories to erase: at least one of `filters`, `older_than` and `zone`, and none empty."""
 
     filters: Mapping[str, Any]
     older_than: datetime | str
@@ -326,7 +337,7 @@ class ForgetOptions(TypedDict, total=False):
 
 
 class ReceiptOptions(TypedDict, total=False):
-    """Which receipts."""
+    """Options of a list of receipts."""
 
     user_id: str
     limit: int
@@ -339,7 +350,7 @@ def forget(
     """Erase the memories of a user that meet all conditions.
 
     Args:
-        user_id: None with the key of an organisation, `zone="PROFESSIONAL", crypto=True`.
+        user_id: None to delete the key of an organisation, with `zone="PROFESSIONAL", crypto=True`.
 
     Raises:
         ValueError: If there is no condition, or an empty one; nothing was sent. `forget_everything` erases a user.
@@ -359,12 +370,12 @@ def forget_everything(
 
 
 def would_forget(agent: str, user_id: str | None, **options: Unpack[ForgetOptions]) -> Call[Preview]:
-    """Preview what `forget` would erase now."""
+    """Preview the memories that `forget` would erase now."""
     return _preview(agent, {"user_id": user_id, **_narrowed(options)})
 
 
 def would_forget_everything(agent: str, user_id: str, *, crypto: bool = False) -> Call[Preview]:
-    """Preview what `forget_everything` would erase now."""
+    """Preview the memories that `forget_everything` would erase now."""
     return _preview(agent, _whole(user_id, crypto))
 
 
@@ -380,7 +391,10 @@ def _preview(agent: str, body: dict[str, Any]) -> Call[Preview]:
 
 
 def _narrowed(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options if they have a condition and none is empty: earlier APIs take that for the whole user."""
+    """Return the options if they have a condition and none is empty.
+
+    Earlier APIs would erase the whole user instead.
+    """
     conditions = {name: value for name, value in options.items() if name != "crypto"}
     if not conditions:
         raise ValueError("filters, older_than or zone is required; to erase the whole user, call forget_everything")
@@ -395,6 +409,6 @@ def _whole(user_id: str, crypto: bool) -> dict[str, Any]:
 
 
 def receipts(agent: str, **options: Unpack[ReceiptOptions]) -> Listing[Receipt]:
-    """What was erased, newest first; pages are read as they are needed."""
+    """List the receipts of erasures, newest first. Pages are read on demand."""
     call = Call(method="GET", path=path_of(agent, "receipts"), parameters=json_of(options), read=read_receipts)
     return Listing(call, mark="before")

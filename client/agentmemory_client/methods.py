@@ -1,4 +1,4 @@
-"""How a function that makes a call becomes a method: of a client, or of an agent or user that it has bound."""
+"""Turn functions that build calls into methods of a client, an agent or a user."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import cache, wraps
@@ -17,51 +17,52 @@ Asked = TypeVar("Asked", covariant=True)
 
 
 class Waiting:
-    """What has methods that return when the answer is there.
+    """Base of the blocking classes: their methods return when the response has arrived.
 
     Attributes:
-        _client: sends the calls.
-        _bound: the agent, or the agent and the user, that every call begins with.
+        _client: Client that sends the calls.
+        _bound: First arguments of every call: nothing, the agent, or the agent and the user.
     """
 
     _client: "Client"
     _bound: tuple[str, ...] = ()
 
     @classmethod
-    def _called(cls, ask: Callable[..., Call[Any]]) -> Callable[..., Any]:
+    def _bind_call(cls, ask: Callable[..., Call[Any]]) -> Callable[..., Any]:
         return lambda owner, *args, **options: owner._client.run(ask(*owner._bound, *args, **options))
 
     @classmethod
-    def _listed(cls, ask: Callable[..., Listing[Any]]) -> Callable[..., Any]:
+    def _bind_listing(cls, ask: Callable[..., Listing[Any]]) -> Callable[..., Any]:
         return lambda owner, *args, **options: owner._client.entries(ask(*owner._bound, *args, **options))
 
     _iterator: Any = Iterator
 
 
 class Awaited:
-    """The same for asyncio: its methods are awaited, or iterated with `async for`."""
+    """Base of the classes for asyncio: their methods are awaited, or iterated with `async for`."""
 
     _client: "AsyncClient"
     _bound: tuple[str, ...] = ()
 
     @classmethod
-    def _called(cls, ask: Callable[..., Call[Any]]) -> Callable[..., Any]:
+    def _bind_call(cls, ask: Callable[..., Call[Any]]) -> Callable[..., Any]:
         async def method(owner: Awaited, *args: Any, **options: Any) -> Any:
             return await owner._client.run(ask(*owner._bound, *args, **options))
 
         return method
 
     @classmethod
-    def _listed(cls, ask: Callable[..., Listing[Any]]) -> Callable[..., Any]:
+    def _bind_listing(cls, ask: Callable[..., Listing[Any]]) -> Callable[..., Any]:
         return lambda owner, *args, **options: owner._client.entries(ask(*owner._bound, *args, **options))
 
     _iterator: Any = AsyncIterator
 
 
 class Method(Generic[P, Asked]):
-    """A function that makes a call or a listing, as a method: its docstring, and its parameters but for those bound.
+    """Descriptor that turns a function that builds a call or a listing into a method.
 
-    A call's method returns the result, a listing's an iterator of the entries.
+    The method has the function's docstring, and its parameters without the bound ones. It returns the result of the
+    call, or an iterator over the entries of the listing.
     """
 
     def __init__(self, ask: Callable[..., Asked], bound: int) -> None:
@@ -83,29 +84,29 @@ class Method(Generic[P, Asked]):
 
 
 def of_client(ask: Callable[P, Asked]) -> Method[P, Asked]:
-    """Make the method of a client."""
+    """Make a method of a client."""
     return Method(ask, 0)
 
 
 def of_agent(ask: Callable[Concatenate[str, P], Asked]) -> Method[P, Asked]:
-    """Make the method of an agent: `ask` takes its name first."""
+    """Make a method of an agent. The first argument of `ask` is the agent's name."""
     return Method(ask, 1)
 
 
 def of_user(ask: Callable[Concatenate[str, str, P], Asked]) -> Method[P, Asked]:
-    """Make the method of a user: `ask` takes the names of the agent and of the user first."""
+    """Make a method of a user. The first arguments of `ask` are the agent's name and the user id."""
     return Method(ask, 2)
 
 
 @cache
 def _method_of(owner: type[Waiting] | type[Awaited], ask: Callable[..., Any], bound: int) -> Callable[..., Any]:
-    asked = signature(ask)
-    (answer,) = get_args(asked.return_annotation)
-    if get_origin(asked.return_annotation) is Listing:
-        method, answer = owner._listed(ask), owner._iterator[answer]
+    ask_signature = signature(ask)
+    (answer,) = get_args(ask_signature.return_annotation)
+    if get_origin(ask_signature.return_annotation) is Listing:
+        method, answer = owner._bind_listing(ask), owner._iterator[answer]
     else:
-        method = owner._called(ask)
-    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *list(asked.parameters.values())[bound:]]
-    shown: Any = wraps(ask)(method)
-    shown.__signature__ = asked.replace(parameters=parameters, return_annotation=answer)
-    return shown  # type: ignore[no-any-return] # a function, with more attributes than its type has
+        method = owner._bind_call(ask)
+    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *list(ask_signature.parameters.values())[bound:]]
+    described: Any = wraps(ask)(method)
+    described.__signature__ = ask_signature.replace(parameters=parameters, return_annotation=answer)
+    return described  # type: ignore[no-any-return] # a function with extra attributes

@@ -1,4 +1,4 @@
-"""What can go wrong with a call."""
+"""Errors of API calls."""
 
 import json
 from dataclasses import dataclass
@@ -7,22 +7,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One wrong field of a request."""
+    """One invalid field of a request."""
 
     field: str
     message: str
 
 
 class ApiError(Exception):
-    """The API refused, or could not do it: its problem (RFC 9457) as attributes.
+    """The API responded with an error. The attributes are its problem document (RFC 9457).
 
     Attributes:
-        status: of HTTP.
-        type: path of the page that explains this kind of error; empty where something before the API answered.
-        detail: what is wrong, and the way out.
-        errors: the first wrong fields.
-        more_errors: how many more there are.
-        request_id: to be found in the API's log.
+        status: HTTP status.
+        type: Path of the documentation page for this kind of error; empty if a proxy responded instead of the API.
+        detail: Cause and remedy.
+        errors: The first invalid fields.
+        more_errors: Number of further invalid fields.
+        request_id: Id of the request in the API's log.
     """
 
     def __init__(self, status: int, document: dict[str, Any]) -> None:
@@ -37,16 +37,16 @@ class ApiError(Exception):
 
 
 class ApiUnreachable(Exception):
-    """No answer came: a write may have taken effect, and is safe to repeat with the same idempotency key."""
+    """There was no response. A write may have taken effect; repeating it with the same idempotency key is safe."""
 
 
 def error_of(result: dict[str, Any]) -> ApiError | None:
-    """The error of one item of a batch; None of one that was stored."""
+    """Return the error of one result of a batch, or None if it succeeded."""
     return ApiError(result["error"]["status"], result["error"]) if "error" in result else None
 
 
 def problem_of(status: int, body: bytes) -> ApiError:
-    """The error of an answer, whatever its body is."""
+    """Build the error of a response, also if the body is not a problem document."""
     try:
         document = json.loads(body)
     except ValueError:

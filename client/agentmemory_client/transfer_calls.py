@@ -1,4 +1,4 @@
-"""Export and import: lines of JSON that are read and sent as they come."""
+"""Export and import: JSON lines that are streamed."""
 
 import json
 from collections.abc import Iterable
@@ -9,15 +9,15 @@ from agentmemory_client.problems import ApiError, ApiUnreachable
 from agentmemory_client.values import Imported, LineError, read_value
 
 MEDIA_TYPE = "application/x-ndjson"
-# Between two lines; the whole takes as long as it takes.
+# Between two lines; the transfer as a whole has no limit.
 TIMEOUT_S = 300.0
 
 
 class Lines:
-    """The lines of an export, put together of what comes.
+    """Parser for the lines of an export, which arrive in chunks.
 
     Attributes:
-        counts: of the last line, None before it.
+        counts: Content of the last line; None until it has arrived.
     """
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class Lines:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Iterable[dict[str, Any]]:
-        """The memories that are whole now.
+        """Yield the memories that are complete with this chunk.
 
         Raises:
-            ApiError: the export broke off.
+            ApiError: If the API broke the export off with an error.
         """
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
@@ -41,25 +41,25 @@ class Lines:
                 yield document
 
     def end(self) -> None:
-        """Check that nothing is missing.
+        """Check that the export is complete.
 
         Raises:
-            ApiUnreachable: the counts did not come.
+            ApiUnreachable: If the last line, with the counts, is missing.
         """
         if self.counts is None:
             raise ApiUnreachable("the export broke off before its end: export again")
 
 
 def export_request(connection: Connection, agent: str, user_id: str, *, vectors: bool, plain: bool) -> dict[str, Any]:
-    """The arguments of an httpx request for an export."""
-    # An API from before an option refuses its name: what is not asked for is not sent.
-    asked = {"vectors": vectors, "plain": plain}
-    parameters = {"user_id": user_id} | {name: "true" for name, wanted in asked.items() if wanted}
+    """Build the arguments of an httpx request for an export."""
+    # Send only options that are set: an older API rejects unknown parameters.
+    options = {"vectors": vectors, "plain": plain}
+    parameters = {"user_id": user_id} | {name: "true" for name, is_set in options.items() if is_set}
     return _request(connection, "GET", path_of(agent, "export"), parameters)
 
 
 def import_request(connection: Connection, agent: str, user_id: str, *, include_erased: bool) -> dict[str, Any]:
-    """The arguments of an httpx request for an import, without what is sent."""
+    """Build the arguments of an httpx request for an import, without its content."""
     parameters = {"user_id": user_id} | ({"include_erased": "true"} if include_erased else {})
     sent = _request(connection, "POST", path_of(agent, "import"), parameters)
     return sent | {"headers": {"Content-Type": MEDIA_TYPE, **sent["headers"]}}
@@ -71,8 +71,9 @@ def _request(connection: Connection, method: str, path: str, parameters: dict[st
 
 
 def read_imported(document: dict[str, Any]) -> Imported:
-    """What an import came to."""
+    """Convert the response of an import."""
     errors = [
-        LineError(line=one["line"], error=ApiError(one["error"]["status"], one["error"])) for one in document["errors"]
+        LineError(line=failure["line"], error=ApiError(failure["error"]["status"], failure["error"]))
+        for failure in document["errors"]
     ]
     return read_value(Imported, document["counts"] | {"errors": errors, "more_errors": document["more_errors"]})

@@ -1,7 +1,7 @@
-"""What the API answers, as values.
+"""Responses of the API as dataclasses.
 
-A field that a newer API adds is kept in `extra`; one that an older API does not have is its default. What is one of a
-few words (a zone, an event, a role) is text, so that a newer API's words come through.
+A field that a newer API adds is kept in `extra`; a field that an older API lacks has its default. Enumerations (zone,
+event, role) are plain text, so values of a newer API pass through.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ _TIMES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What every answer has.
+    """Base of all responses.
 
     Attributes:
-        extra: fields that this client does not know, as the API sent them.
+        extra: Fields that this client version does not define, as the API sent them.
     """
 
     extra: Json = field(default_factory=dict, repr=False)
@@ -46,14 +46,14 @@ class Memory(Answer):
     """A stored memory.
 
     Attributes:
-        content: None where it is locked.
-        supersedes_ids: of a merged memory, all that it took the place of.
-        connections: memories that it belongs together with, each with `id`, `description` and `run`.
-        consolidated: a consolidation has read it, or made it.
-        version: Number of an item's version, from 1; None of other memories.
-        zone: how it is sealed; None is not at all.
-        locked: its key is away, or was deleted.
-        entities: the names that it speaks of, each with name, kind and role.
+        content: None if the memory is locked.
+        supersedes_ids: Ids of all memories that a merged memory replaced.
+        connections: Related memories, each with `id`, `description` and `run`.
+        consolidated: True if a consolidation has read or created the memory.
+        version: Number of an item's version, from 1; None for other memories.
+        zone: Privacy zone, which determines the encryption key; None if the memory is not encrypted.
+        locked: True if its key is unavailable or was deleted.
+        entities: Names that the memory mentions, each with name, kind and role.
     """
 
     id: str
@@ -109,9 +109,9 @@ class Found(Memory):
     """A result of a search.
 
     Attributes:
-        similarity, recency, utility: only with `terms`; None of those that the scoring model does not have.
-        neighbours: what stands around it in its session, in order, only with `include`.
-        explain: the terms of the score, only when asked for.
+        similarity, recency, utility: Set only with `terms`, and only the terms that the scoring model has.
+        neighbours: Memories around this one in its session, in order; None without `include`.
+        explain: Terms of the score; None unless `explain` was requested.
     """
 
     score: float
@@ -127,10 +127,10 @@ class SearchResult(Answer):
     """Results, best first.
 
     Attributes:
-        generation: of the object whose settings ranked.
-        warnings: what makes the search dear, with the way out.
-        candidates: how far the engine looked, and how many a threshold removed; only with `explain`.
-        threshold, min_similarity: what was in force on the score and on the similarity; None: nothing, or an older API.
+        generation: Generation of the AgentMemory object that provided the ranking settings.
+        warnings: Reasons why the search is expensive, with remedies.
+        candidates: Number of candidates that the engine considered and that thresholds removed; only with `explain`.
+        threshold, min_similarity: Applied minimum of score and similarity; None if not applied, or with an older API.
     """
 
     results: tuple[Found, ...]
@@ -146,10 +146,10 @@ class SearchResult(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored(Answer):
-    """A memory that is durable.
+    """Result of storing a memory durably.
 
     Attributes:
-        event: ADD, SUPERSEDE, or for what was there already CORROBORATE (another author says so) and NONE.
+        event: ADD or SUPERSEDE. For a duplicate CORROBORATE if it has another author, otherwise NONE.
     """
 
     id: str
@@ -161,11 +161,11 @@ class Stored(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationStored(Answer):
-    """A conversation that is durable.
+    """Result of storing a conversation durably.
 
     Attributes:
-        turns: ids in order; None of one that was not stored, of which a warning tells.
-        run: of the distillation that follows; None where none does.
+        turns: Ids of the messages in order; None for one that was not stored, which a warning explains.
+        run: Id of the distillation that follows; None if there is none.
     """
 
     turns: tuple[str | None, ...]
@@ -175,14 +175,18 @@ class ConversationStored(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeNode(Memory):
-    """A memory and what is below it, oldest first."""
+    """A memory with its descendants; children are sorted oldest first."""
 
     children: "tuple[TreeNode, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree(Answer):
-    """A memory with all that is below it; truncated: there is more, deeper or beside."""
+    """A memory with its descendants.
+
+    Attributes:
+        truncated: True if the limits left out further descendants.
+    """
 
     root: TreeNode
     truncated: bool
@@ -193,10 +197,11 @@ class Stats(Answer):
     """Counts of memories.
 
     Attributes:
-        user_id: None is the whole agent.
-        states: by `active`, `superseded`, `hidden`, `expired`, `pending`.
-        types: the same by type.
-        decayed_below_50pct: active ones whose effective confidence is below .5; None: the model has none.
+        user_id: None for the whole agent.
+        states: Counts by `active`, `superseded`, `hidden`, `expired` and `pending`.
+        types: The same counts for each type.
+        decayed_below_50pct: Active memories with an effective confidence below 0.5; None if the model has no
+            confidence.
     """
 
     total: int
@@ -210,11 +215,11 @@ class Stats(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept(Answer):
-    """A working memory that is durable.
+    """Result of storing a working memory durably.
 
     Attributes:
-        event: ADD, or NONE for what the session had in mind already.
-        evicted: what had to go for it.
+        event: ADD, or NONE if the session already had the same memory.
+        evicted: Memory that was removed to make room; None if there was space.
     """
 
     id: str
@@ -225,7 +230,7 @@ class Kept(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Answer):
-    """Memories, newest first; `next_cursor` is None on the last page."""
+    """A page of memories, newest first; `next_cursor` is None on the last page."""
 
     results: tuple[Memory, ...]
     next_cursor: str | None
@@ -233,10 +238,10 @@ class Page(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemStored(Answer):
-    """An item that is durable.
+    """Result of storing an item durably.
 
     Attributes:
-        message: whether it is new, or replaced what lay under its key.
+        message: Text that states if the item is new or replaced another one.
     """
 
     memory_id: str
@@ -248,7 +253,7 @@ class ItemStored(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysPage(Answer):
-    """Keys of a namespace; `next_cursor` is None on the last page."""
+    """A page of the keys of a namespace; `next_cursor` is None on the last page."""
 
     results: tuple[str, ...]
     next_cursor: str | None = None
@@ -256,7 +261,7 @@ class KeysPage(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceSize(Answer):
-    """A namespace and how many items lie in it."""
+    """A namespace and its number of items."""
 
     namespace: tuple[str, ...]
     items: int
@@ -264,12 +269,12 @@ class NamespaceSize(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt(Answer):
-    """What an erasure came to.
+    """Result of an erasure.
 
     Attributes:
         counts: `total`, and `types` by name.
-        sha256: of the ids of the erased memories, sorted, each followed by a line feed.
-        scope: in a list: `user`, `zone`, `older_than` or `filters`.
+        sha256: Hash over the sorted ids of the erased memories, each followed by a line feed.
+        scope: In a list: `user`, `zone`, `older_than` or `filters`.
         keys_deleted: Zones that had keys, all of which were destroyed.
     """
 
@@ -283,7 +288,7 @@ class Receipt(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(Answer):
-    """What would be erased: counts, the ids of at most 100, and how many are not named."""
+    """Memories that would be erased: counts, up to 100 ids, and the number of further ids."""
 
     counts: Mapping[str, Any]
     ids: tuple[str, ...]
@@ -293,7 +298,7 @@ class Preview(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptsPage(Answer):
-    """Receipts, newest first; `next_before` is None on the last page."""
+    """A page of receipts, newest first; `next_before` is None on the last page."""
 
     results: tuple[Receipt, ...]
     next_before: datetime | None = None
@@ -301,7 +306,7 @@ class ReceiptsPage(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineError(Answer):
-    """Why a line was not taken in; `error` is an ApiError."""
+    """Error of one line of an import."""
 
     line: int
     error: ApiError
@@ -309,12 +314,12 @@ class LineError(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported(Answer):
-    """What an import came to.
+    """Result of an import.
 
     Attributes:
-        present: lines whose memories were there already.
-        errors: of the first 100 lines that failed.
-        more_errors: how many failed besides.
+        present: Number of lines with memories that were stored already.
+        errors: Errors of the first 100 failed lines.
+        more_errors: Number of further failed lines.
     """
 
     lines: int
@@ -327,7 +332,7 @@ class Imported(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSummary(Answer):
-    """An agent; `memories` is None while it is not ready."""
+    """An agent; `memories` is None until it is ready."""
 
     agent: str
     namespace: str
@@ -339,7 +344,7 @@ class AgentSummary(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserToken(Answer):
-    """A user token; whoever has it acts for its user until it expires."""
+    """A token that lets its bearer act for one user until it expires."""
 
     token: str = field(repr=False)
     expires_at: datetime
@@ -360,9 +365,9 @@ class UserDetails(Answer):
     """A user or scope.
 
     Attributes:
-        name: None if nobody has named it.
-        created_at: When it was first named; None if nobody has.
-        oldest, newest: Creation of a memory that a search can find; None without memories.
+        name: None if it has no name.
+        created_at: Time at which it was first named; None if it has no name.
+        oldest, newest: Creation times of memories that a search can find; None without memories.
     """
 
     user_id: str
@@ -375,7 +380,7 @@ class UserDetails(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersPage(Answer):
-    """Users, by name; `next_cursor` is None on the last page."""
+    """A page of users, by name; `next_cursor` is None on the last page."""
 
     results: tuple[UserSummary, ...]
     next_cursor: str | None = None
@@ -383,7 +388,7 @@ class UsersPage(Answer):
 
 
 def read_value(type_: type[T], document: Json) -> T:
-    """A value of flat fields: lists become tuples, times datetimes."""
+    """Build a flat response: lists become tuples, time fields datetimes, unknown fields `extra`."""
     known = {field.name for field in fields(type_)} - {"extra"}  # type: ignore[arg-type] # a dataclass
     extra = {name: value for name, value in document.items() if name not in known}
     values = {name: _value(name, value) for name, value in document.items() if name in known}
@@ -391,7 +396,7 @@ def read_value(type_: type[T], document: Json) -> T:
 
 
 def read_search(document: Json) -> SearchResult:
-    """The answer of a search."""
+    """Build the result of a search."""
     return read_value(SearchResult, document | {"results": [_read_found(found) for found in document["results"]]})
 
 
@@ -402,12 +407,12 @@ def _read_found(document: Json) -> Found:
 
 
 def read_page(document: Json) -> Page:
-    """A page of memories."""
+    """Build a page of memories."""
     return read_value(Page, document | {"results": [read_value(Memory, memory) for memory in document["results"]]})
 
 
 def read_tree(document: Json) -> Tree:
-    """A memory with all that is below it."""
+    """Build a tree of memories."""
     return read_value(Tree, document | {"root": _read_node(document["root"])})
 
 
@@ -416,17 +421,17 @@ def _read_node(document: Json) -> TreeNode:
 
 
 def read_receipts(document: Json) -> ReceiptsPage:
-    """A page of receipts."""
-    return read_value(ReceiptsPage, document | {"results": [read_value(Receipt, one) for one in document["results"]]})
+    """Build a page of receipts."""
+    return read_value(ReceiptsPage, document | {"results": [read_value(Receipt, row) for row in document["results"]]})
 
 
 def read_users(document: Json) -> UsersPage:
-    """A page of users."""
-    return read_value(UsersPage, document | {"results": [read_value(UserSummary, one) for one in document["results"]]})
+    """Build a page of users."""
+    return read_value(UsersPage, document | {"results": [read_value(UserSummary, row) for row in document["results"]]})
 
 
 def read_kept(document: Json) -> Kept:
-    """A working memory that was kept."""
+    """Build the result of storing a working memory."""
     evicted = document.get("evicted")
     return read_value(Kept, document | {"evicted": evicted and read_value(Memory, evicted)})
 

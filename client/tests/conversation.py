@@ -1,4 +1,4 @@
-"""One conversation with an API that makes most calls, recorded once for each version, and replayed by the tests.
+"""A sequence of most API calls, recorded once for each API version and replayed by the tests. To record:
 
 agentmemory dev --manifests examples/quickstart --port 8080
 python -m client.tests.conversation client/tests/answers/0.1.json
@@ -20,7 +20,7 @@ KEPT_HEADERS = ("content-type", "x-agentmemory-version")
 
 
 def talk(client: Client) -> dict[str, Any]:
-    """Make every call in order; what each returned by its name, an ApiError where the API refused."""
+    """Make every call in order; return each result by name, or the ApiError."""
     agent, answers = client.agent(AGENT), dict[str, Any]()
     for name, call in _calls(client, answers):
         try:
@@ -61,14 +61,13 @@ def _calls(client: Client, answers: dict[str, Any]) -> Iterator[tuple[str, Calla
 
 
 class Recording(httpx.BaseTransport):
-    """Sends requests on, and keeps the answers."""
+    """Transport that forwards requests and records the responses."""
 
     def __init__(self) -> None:
         self.answers: list[dict[str, Any]] = []
         self._http = httpx.HTTPTransport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and keep the answer whole."""
         answer = self._http.handle_request(request)
         body = answer.read().decode()
         headers = {name: answer.headers[name] for name in KEPT_HEADERS if name in answer.headers}
@@ -77,19 +76,19 @@ class Recording(httpx.BaseTransport):
 
 
 class Replaying(httpx.BaseTransport):
-    """Gives recorded answers in their order."""
+    """Transport that returns recorded responses in order."""
 
     def __init__(self, answers: list[dict[str, Any]]) -> None:
         self.left = list(answers)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Give the next answer, whatever is asked."""
+        """Return the next recorded response, for any request."""
         answer = self.left.pop(0)
         return httpx.Response(answer["status"], headers=answer["headers"], content=answer["body"])
 
 
 def client_over(transport: httpx.BaseTransport) -> Client:
-    """Return a client whose requests a transport answers."""
+    """Return a client that sends its requests through a transport."""
     client = Client(os.environ.get("AGENTMEMORY_URL", DEFAULT_URL), retries=0)
     client.http = httpx.Client(base_url=client.connection.url, transport=transport)
     return client

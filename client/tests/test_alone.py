@@ -1,4 +1,4 @@
-"""The client as a program has it that installed nothing else: its wheel, and the packages that it needs."""
+"""The client's wheel works with its own dependencies only, and they are few."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 CLIENT = Path(__file__).parents[1]
-# The last two are anyio's, on some versions of Python.
+# Some versions of Python need the last two for anyio.
 NEEDED = {"httpx", "httpcore", "h11", "anyio", "idna", "certifi", "sniffio", "typing-extensions"}
 PROGRAM = """
 import agentmemory_client, sys
@@ -32,34 +32,34 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def needed_by(name: str) -> set[str]:
-    """Return the packages that a package needs here, all the way down."""
+    """Return the installed transitive dependencies of a package."""
     found: set[str] = set()
-    left = [name]
-    while left:
-        for line in distribution(left.pop()).requires or ():
+    pending = [name]
+    while pending:
+        for line in distribution(pending.pop()).requires or ():
             needed = re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower().replace("_", "-")
-            if "extra ==" not in line and needed not in found and is_here(needed):
+            if "extra ==" not in line and needed not in found and is_installed(needed):
                 found.add(needed)
-                left.append(needed)
+                pending.append(needed)
     return found
 
 
-def is_here(name: str) -> bool:
+def is_installed(name: str) -> bool:
     return any(Distribution.discover(name=name))
 
 
-def test_the_wheel_has_the_package_with_its_types_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_only_the_typed_package(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     assert "agentmemory_client/py.typed" in names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"agentmemory_client"}
 
 
-def test_it_needs_httpx_alone() -> None:
+def test_dependencies_are_those_of_httpx() -> None:
     assert needed_by("agentmemory-client") <= NEEDED
 
 
-def test_it_works_where_nothing_else_is_installed(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_runs_without_other_packages(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     for name in needed_by("agentmemory-client"):
         for file in distribution(name).files or ():
@@ -71,6 +71,6 @@ def test_it_works_where_nothing_else_is_installed(wheel: Path, tmp_path: Path) -
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
 
     assert (done.stderr, done.stdout) == ("", "\n")
-    # What docs/client.md says of it; how long it takes says the machine.
+    # docs/client.md states this size.
     sources = [file for file in tmp_path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     assert sum(file.stat().st_size for file in sources) < 5_000_000

@@ -1,4 +1,4 @@
-"""Memories in a prompt: as many as fit, best first, none cut."""
+"""`format_context`: as many memories as fit, best first, none truncated."""
 
 import pytest
 
@@ -19,19 +19,19 @@ MEMORIES = ["pays by invoice", "x" * 50, "likes tea"]
         (0, ""),
     ],
 )
-def test_what_does_not_fit_is_left_out_whole(limit: int, expected: str) -> None:
+def test_memories_that_do_not_fit_are_skipped(limit: int, expected: str) -> None:
     assert format_context(MEMORIES, limit=limit) == expected
 
 
 @pytest.mark.parametrize("limit", range(0, 90, 7))
-def test_the_limit_holds_in_what_is_measured(limit: int) -> None:
+def test_limit_applies_to_the_measure(limit: int) -> None:
     assert len(format_context(MEMORIES, limit=limit)) <= limit
     assert estimate_tokens(format_context(MEMORIES, limit=limit, measure=estimate_tokens)) <= limit
 
 
-def test_lines_of_one_memory_stay_together() -> None:
+def test_lines_of_a_memory_stay_together() -> None:
     assert format_context([" first\nsecond ", "third"], limit=100) == "- first\n  second\n- third"
 
 
-def test_the_text_of_one_memory_can_be_decided() -> None:
+def test_render_is_customisable() -> None:
     assert format_context(["a", "b"], limit=9, render=lambda memory: f"<{memory}>") == "<a>\n<b>"

@@ -1,4 +1,4 @@
-"""What waits and what is awaited differ in `await` alone."""
+"""The blocking and the async classes differ only in `await`."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ import pytest
 from agentmemory_client import Agent, AsyncAgent, AsyncClient, AsyncUser, Client, User
 
 PAIRS = [(Client, AsyncClient), (Agent, AsyncAgent), (User, AsyncUser)]
-# Return what has calls, and ask nothing.
+# Methods that return handles without a request.
 BINDING = {"agent", "user"}
 METHODS = [
     (waiting, awaited, name)
@@ -21,7 +21,7 @@ METHODS = [
 
 
 def shown(method: Callable[..., Any]) -> tuple[list[str], str]:
-    """Return the parameters and the answer, as one has it or the other."""
+    """Return the parameters and the result type, without the traits of async methods."""
     signature = inspect.signature(method)
     answer = re.sub(r"\bAsync(?=Iterator|Client|Agent|User)", "", str(signature.return_annotation))
     parameters = [str(part) for part in signature.parameters.values()]
@@ -29,20 +29,20 @@ def shown(method: Callable[..., Any]) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize(("waiting", "awaited", "name"), METHODS)
-def test_a_method_is_the_same_in_both(waiting: type, awaited: type, name: str) -> None:
+def test_both_classes_have_equal_methods(waiting: type, awaited: type, name: str) -> None:
     assert shown(getattr(waiting, name)) == shown(getattr(awaited, name))
     assert inspect.getdoc(getattr(waiting, name)) == inspect.getdoc(getattr(awaited, name))
 
 
 @pytest.mark.parametrize(("waiting", "awaited", "name"), [each for each in METHODS if each[2] not in BINDING])
-def test_a_method_of_the_asynchronous_is_waited_for(waiting: type, awaited: type, name: str) -> None:
+def test_async_methods_are_awaited(waiting: type, awaited: type, name: str) -> None:
     method = getattr(awaited, name)
 
     assert inspect.iscoroutinefunction(method) or "AsyncIterator" in str(inspect.signature(method).return_annotation)
     assert not inspect.iscoroutinefunction(getattr(waiting, name))
 
 
-def test_a_method_is_shown_with_the_parameters_of_its_call_but_for_those_bound() -> None:
+def test_method_signature_omits_bound_parameters() -> None:
     assert re.sub(r"[\w.]+\.(?=Memory)", "", str(inspect.signature(User.history))) == (
         "(self, memory_id: str) -> tuple[Memory, ...]"
     )

@@ -1,4 +1,4 @@
-"""Thousands of calls of one client at a time: a server that grants few, is slow, or refuses."""
+"""Thousands of concurrent calls of one client, against a server that is slow or refuses excess calls."""
 
 import asyncio
 import threading
@@ -22,19 +22,21 @@ CALLS = 700
 
 @dataclass
 class Narrow:
-    """A server that does a number of calls at a time, and refuses those beyond it with 429.
+    """A server that refuses calls beyond a limit with 429.
 
     Attributes:
-        most: calls under way at once, as it saw them.
-        stored: contents, as often as they were stored.
-        per_second: calls in a second; None is any number.
+        grants: Maximum number of concurrent calls.
+        takes_s: Duration of each call.
+        per_second: Maximum calls per second; None for no limit.
+        max_under_way: Highest number of concurrent calls so far.
+        stored: Content of each stored memory; a repeated write appears twice.
     """
 
     grants: int = 10_000
     takes_s: float = 0.0
     per_second: int | None = None
     under_way: int = 0
-    most: int = 0
+    max_under_way: int = 0
     refused: int = 0
     stored: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -49,7 +51,7 @@ class Narrow:
             return JSONResponse({"title": "Busy", "detail": "later"}, 429, headers={"Retry-After": "1"})
         self.times.append(now)
         self.under_way += 1
-        self.most = max(self.most, self.under_way)
+        self.max_under_way = max(self.max_under_way, self.under_way)
         await asyncio.sleep(self.takes_s)
         self.under_way -= 1
         self.stored.append(content)
@@ -73,30 +75,30 @@ def add_in_threads(client: Client, number: int, *, threads: int) -> list[Stored]
         return list(pool.map(client.agent("a").user("u").add, map(str, range(number))))
 
 
-async def test_as_many_as_one_gathers_are_stored_however_short_the_time_out(server: Narrow) -> None:
+async def test_waiting_calls_do_not_time_out(server: Narrow) -> None:
     server.takes_s = 0.3
 
-    # The last wait longer than that: in 64 at a time they take 3.3 s at least.
+    # Longer in total than the timeout: with 64 at a time the last call waits at least 3.3 s.
     async with AsyncClient(server.url, timeout_s=3, retries=0) as client:
         results = await add_gathered(client, CALLS)
 
     assert [result for result in results if not isinstance(result, Stored)] == []
     assert sorted(server.stored) == sorted(map(str, range(CALLS)))
-    assert 32 < server.most <= 64
+    assert 32 < server.max_under_way <= 64
 
 
-def test_threads_wait_for_their_turn(server: Narrow) -> None:
+def test_threads_wait_for_a_slot(server: Narrow) -> None:
     server.takes_s = 0.02
 
     with Client(server.url, timeout_s=2, retries=0, in_flight=4) as client:
         add_in_threads(client, 200, threads=100)
 
     assert len(server.stored) == 200
-    assert server.most == 4
+    assert server.max_under_way == 4
 
 
 @pytest.mark.parametrize(("grants", "per_second"), [(3, None), (1, None), (10_000, 40)])
-async def test_a_client_comes_down_to_what_the_api_grants(server: Narrow, grants: int, per_second: int | None) -> None:
+async def test_client_slows_down_to_accepted_rate(server: Narrow, grants: int, per_second: int | None) -> None:
     server.takes_s, server.grants, server.per_second = 0.005, grants, per_second
 
     async with AsyncClient(server.url) as client:
@@ -107,7 +109,7 @@ async def test_a_client_comes_down_to_what_the_api_grants(server: Narrow, grants
     assert sorted(server.stored) == sorted(map(str, range(150)))
 
 
-def test_threads_come_down_to_what_the_api_grants(server: Narrow) -> None:
+def test_threads_slow_down_to_accepted_rate(server: Narrow) -> None:
     server.takes_s, server.grants = 0.005, 2
 
     with Client(server.url) as client:
@@ -117,7 +119,7 @@ def test_threads_come_down_to_what_the_api_grants(server: Narrow) -> None:
     assert len(server.stored) == 120
 
 
-async def test_what_is_refused_for_good_is_an_error_and_holds_nothing(server: Narrow) -> None:
+async def test_final_refusal_releases_slots(server: Narrow) -> None:
     async with AsyncClient(server.url, retries=1, wait_max_s=0.01, in_flight=2) as client:
         server.grants = 0
         results = await add_gathered(client, 5)
@@ -128,20 +130,20 @@ async def test_what_is_refused_for_good_is_an_error_and_holds_nothing(server: Na
     assert stored.id == "after"
 
 
-async def test_calls_that_are_cancelled_leave_their_turns_to_others(server: Narrow) -> None:
+async def test_cancelled_calls_release_slots(server: Narrow) -> None:
     server.takes_s = 30
 
     async with AsyncClient(server.url, in_flight=2) as client:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(add_gathered(client, 50), 0.3)
-        assert server.most == 2
+        assert server.max_under_way == 2
         server.takes_s = 0
         stored = await asyncio.wait_for(client.agent("a").user("u").add("after"), 5)
 
     assert stored.id == "after"
 
 
-async def test_a_call_that_pauses_makes_room_for_others() -> None:
+async def test_pausing_call_releases_its_slot() -> None:
     asked = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -159,11 +161,11 @@ async def test_a_call_that_pauses_makes_room_for_others() -> None:
     assert len(asked) == 2
 
 
-def test_an_import_may_read_its_lines_from_the_same_client() -> None:
+def test_import_may_read_an_export_of_same_client() -> None:
     lines = b'{"id":"i"}\n{"counts":{}}\n'
 
     class Lines:
-        """The lines of an export, which begins anew with each attempt."""
+        """Lines that start a new export on each iteration."""
 
         def __iter__(self) -> Iterator[bytes]:
             return (b"x" for _ in client.agent("a").user("from").export())
@@ -188,10 +190,10 @@ def test_an_import_may_read_its_lines_from_the_same_client() -> None:
 
 def _refused(client: Client, lines: object) -> None:
     with pytest.raises(ApiError):
-        client.agent("a").user("to").import_memories(lines)  # type: ignore[arg-type] # what can be iterated
+        client.agent("a").user("to").import_memories(lines)  # type: ignore[arg-type] # an iterable
 
 
 @pytest.mark.parametrize("in_flight", [0, -1])
-def test_at_least_one_call_is_allowed(in_flight: int) -> None:
+def test_in_flight_must_be_positive(in_flight: int) -> None:
     with pytest.raises(ValueError, match="in_flight"):
         Client(in_flight=in_flight)

@@ -1,4 +1,4 @@
-"""What a call sends: tokens that a header can carry, names that reach what they name, times in filters."""
+"""Content of requests: valid tokens, escaped path segments, times in filters."""
 
 import json
 from collections.abc import Callable
@@ -25,8 +25,8 @@ BAD_TOKENS = [
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-class Seen:
-    """The requests that a client sent, each of which is refused."""
+class RequestRecorder:
+    """Records the requests of a client and rejects each with 422."""
 
     def __init__(self) -> None:
         self.requests: list[httpx.Request] = []
@@ -36,14 +36,14 @@ class Seen:
         return httpx.Response(422, json={"detail": "not now"})
 
     def client(self, **options: Any) -> Client:
-        """Return a client whose requests are kept."""
+        """Return a client that sends its requests to this recorder."""
         client = Client("http://a", **options)
         client.http = httpx.Client(base_url="http://a", transport=httpx.MockTransport(self))
         return client
 
     @property
     def body(self) -> Any:
-        """What the last request sent."""
+        """JSON body of the last request."""
         return json.loads(self.requests[-1].content)
 
 
@@ -51,7 +51,7 @@ class Seen:
 @pytest.mark.parametrize(
     "make", [Client, AsyncClient, lambda token: AgentMemoryStore("a", user_id="u", token=token)], ids=["c", "a", "l"]
 )
-def test_a_token_that_no_header_carries_is_refused_and_not_shown(make: Callable[..., Any], token: str) -> None:
+def test_invalid_token_is_rejected_and_not_shown(make: Callable[..., Any], token: str) -> None:
     with pytest.raises(ValueError, match=r"^token: ") as raised:
         make(token=token)
 
@@ -59,13 +59,13 @@ def test_a_token_that_no_header_carries_is_refused_and_not_shown(make: Callable[
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS, ids=ascii)
-def test_nor_is_it_sent_where_a_function_returns_it(token: str) -> None:
-    seen = Seen()
+def test_invalid_token_of_callable_is_not_sent(token: str) -> None:
+    recorder = RequestRecorder()
 
-    with seen.client(token=lambda: token) as client, pytest.raises(ValueError, match=r"^token: ") as raised:
+    with recorder.client(token=lambda: token) as client, pytest.raises(ValueError, match=r"^token: ") as raised:
         client.agent("a").info()
 
-    assert seen.requests == []
+    assert recorder.requests == []
     assert_hidden(raised.value, token)
 
 
@@ -85,35 +85,38 @@ NAMED: list[tuple[Callable[[User, str], object], str]] = [
 
 @pytest.mark.parametrize(("name", "sent"), [(".", "%2E"), ("..", "%2E%2E"), ("...", "..."), ("a/../b", "a%2F..%2Fb")])
 @pytest.mark.parametrize(("call", "path"), NAMED)
-def test_a_name_of_dots_stays_a_name(call: Callable[[User, str], object], path: str, name: str, sent: str) -> None:
-    seen = Seen()
+def test_dots_in_names_are_escaped(call: Callable[[User, str], object], path: str, name: str, sent: str) -> None:
+    recorder = RequestRecorder()
 
-    with seen.client() as client, pytest.raises(ApiError):
+    with recorder.client() as client, pytest.raises(ApiError):
         call(client.agent("a").user("u"), name)
 
-    assert seen.requests[0].url.raw_path.partition(b"?")[0].decode() == path.format(sent)
+    assert recorder.requests[0].url.raw_path.partition(b"?")[0].decode() == path.format(sent)
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_an_agent_of_dots_is_no_other_endpoint(name: str) -> None:
-    seen = Seen()
+def test_dots_in_agent_names_are_escaped(name: str) -> None:
+    recorder = RequestRecorder()
 
-    with seen.client() as client, pytest.raises(ApiError):
+    with recorder.client() as client, pytest.raises(ApiError):
         client.agent(name).stats()
 
-    assert seen.requests[0].url.raw_path == f"/v1/agents/{name.replace('.', '%2E')}/stats".encode()
+    assert recorder.requests[0].url.raw_path == f"/v1/agents/{name.replace('.', '%2E')}/stats".encode()
 
 
-def test_a_change_of_nothing_is_refused_before_it_is_sent() -> None:
-    seen = Seen()
+def test_change_without_options_is_rejected() -> None:
+    recorder = RequestRecorder()
 
-    with seen.client() as client, pytest.raises(ValueError, match=r"change: nothing to change: give one of importance"):
+    with (
+        recorder.client() as client,
+        pytest.raises(ValueError, match=r"change: nothing to change: give one of importance"),
+    ):
         client.agent("a").user("u").change("i")
 
-    assert seen.requests == []
+    assert recorder.requests == []
 
 
-async def test_so_it_is_by_the_asynchronous_client() -> None:
+async def test_async_change_without_options_is_rejected() -> None:
     async with AsyncClient("http://a") as client:
         with pytest.raises(ValueError, match="change: nothing to change"):
             await client.agent("a").user("u").change("i")
@@ -135,20 +138,20 @@ SENT = {
 
 
 def test_times_in_filters_are_sent_as_text() -> None:
-    seen = Seen()
+    recorder = RequestRecorder()
 
-    with seen.client() as client:
+    with recorder.client() as client:
         user = client.agent("a").user("u")
         for call in (user.search_fields, lambda fields, filters: user.would_forget(filters=filters)):
             with pytest.raises(ApiError):
                 call(["content"], filters=FILTERS)
-            assert seen.body["filters"] == SENT
+            assert recorder.body["filters"] == SENT
 
 
-def test_an_idempotency_key_in_any_language_is_sent() -> None:
-    seen = Seen()
+def test_idempotency_key_may_be_unicode() -> None:
+    recorder = RequestRecorder()
 
-    with seen.client() as client, pytest.raises(ApiError):
+    with recorder.client() as client, pytest.raises(ApiError):
         client.agent("a").user("u").add("c", idempotency_key="Zoë")
 
-    assert dict(seen.requests[0].headers.raw)[b"Idempotency-Key"] == "Zoë".encode()
+    assert dict(recorder.requests[0].headers.raw)[b"Idempotency-Key"] == "Zoë".encode()

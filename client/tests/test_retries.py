@@ -1,4 +1,4 @@
-"""What the client does when the API is busy, away or out of time: a server that answers as each test says."""
+"""Retries of the client against a server that returns scripted responses."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ STORED = {"id": "i", "event": "ADD", "supersedes": None, "recorded": True, "warn
 
 @dataclass
 class Script:
-    """Answers in order, and what was asked."""
+    """A server that returns scripted responses and records the requests."""
 
     answers: list[Response] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
@@ -48,7 +48,7 @@ def refused(status: int, retry_after: str | None = "0") -> Response:
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])
-def test_a_write_is_repeated_under_one_key_until_it_is_stored(script: Script, status: int) -> None:
+def test_write_is_retried_under_one_key(script: Script, status: int) -> None:
     script.answers = [refused(status), refused(status), JSONResponse(STORED, 201)]
 
     with Client(script.url) as api:
@@ -60,7 +60,7 @@ def test_a_write_is_repeated_under_one_key_until_it_is_stored(script: Script, st
     assert script.keys[0]
 
 
-async def test_the_asynchronous_client_repeats_too(script: Script) -> None:
+async def test_async_client_retries_too(script: Script) -> None:
     script.answers = [refused(503), JSONResponse(STORED, 201)]
 
     async with AsyncClient(script.url, token="t") as api:
@@ -70,7 +70,7 @@ async def test_the_asynchronous_client_repeats_too(script: Script) -> None:
     assert script.tokens == ["Bearer t", "Bearer t"]
 
 
-def test_a_token_that_is_renewed_is_asked_for_at_each_attempt(script: Script) -> None:
+def test_token_callable_is_called_for_each_attempt(script: Script) -> None:
     script.answers = [refused(503), JSONResponse(STORED, 201)]
     tokens = iter(["old", "new"])
 
@@ -80,7 +80,7 @@ def test_a_token_that_is_renewed_is_asked_for_at_each_attempt(script: Script) ->
     assert script.tokens == ["Bearer old", "Bearer new"]
 
 
-def test_two_writes_have_two_keys(script: Script) -> None:
+def test_two_writes_have_different_keys(script: Script) -> None:
     script.answers = [JSONResponse(STORED, 201), JSONResponse(STORED, 201)]
 
     with Client(script.url) as api:
@@ -90,7 +90,7 @@ def test_two_writes_have_two_keys(script: Script) -> None:
     assert len(set(script.keys)) == 2
 
 
-def test_it_gives_up_with_the_last_problem(script: Script) -> None:
+def test_last_error_is_raised_after_all_retries(script: Script) -> None:
     script.answers = [refused(503)] * 3
 
     with Client(script.url, retries=2) as api, pytest.raises(ApiError, match="503 Busy: later"):
@@ -100,7 +100,7 @@ def test_it_gives_up_with_the_last_problem(script: Script) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 500, 502])
-def test_what_another_attempt_would_not_mend_is_not_repeated(script: Script, status: int) -> None:
+def test_other_errors_are_not_retried(script: Script, status: int) -> None:
     script.answers = [refused(status)]
 
     with Client(script.url) as api, pytest.raises(ApiError) as raised:
@@ -109,7 +109,7 @@ def test_what_another_attempt_would_not_mend_is_not_repeated(script: Script, sta
     assert raised.value.status == status
 
 
-def test_a_deletion_whose_answer_was_lost_is_done_when_nothing_is_left(script: Script) -> None:
+def test_retried_deletion_accepts_404(script: Script) -> None:
     script.answers = [refused(504), refused(404)]
 
     with Client(script.url) as api:
@@ -118,7 +118,7 @@ def test_a_deletion_whose_answer_was_lost_is_done_when_nothing_is_left(script: S
     assert script.answers == []
 
 
-def test_a_deletion_of_what_never_was_is_an_error(script: Script) -> None:
+def test_first_404_of_a_deletion_is_an_error(script: Script) -> None:
     script.answers = [refused(404)]
 
     with Client(script.url) as api, pytest.raises(ApiError) as raised:
@@ -131,7 +131,7 @@ EXPORTED = b'{"id":"i"}\n{"counts":{"memories":1}}\n'
 IMPORTED = {"counts": {"lines": 1, "imported": 1, "present": 0, "failed": 0}, "errors": [], "more_errors": 0}
 
 
-def test_an_export_is_asked_for_again_until_it_begins(script: Script) -> None:
+def test_export_is_retried_until_it_starts(script: Script) -> None:
     script.answers = [refused(503), Response(EXPORTED)]
     tokens = iter(["old", "new"])
 
@@ -142,7 +142,7 @@ def test_an_export_is_asked_for_again_until_it_begins(script: Script) -> None:
     assert script.tokens == ["Bearer old", "Bearer new"]
 
 
-def test_an_export_that_breaks_off_is_not_begun_again(script: Script) -> None:
+def test_interrupted_export_is_not_restarted(script: Script) -> None:
     script.answers = [Response(EXPORTED[:11]), Response(EXPORTED)]
 
     with Client(script.url) as api, pytest.raises(ApiUnreachable, match="broke off"):
@@ -151,17 +151,17 @@ def test_an_export_that_breaks_off_is_not_begun_again(script: Script) -> None:
     assert len(script.answers) == 1
 
 
-def test_an_import_of_lines_that_can_be_read_again_is_repeated_whole(script: Script) -> None:
+def test_import_of_a_list_is_retried(script: Script) -> None:
     script.answers = [refused(503), JSONResponse(IMPORTED)]
 
     with Client(script.url) as api:
-        told = api.agent("a").user("u").import_memories([b"{}\n", b"{}\n"])
+        result = api.agent("a").user("u").import_memories([b"{}\n", b"{}\n"])
 
-    assert told.imported == 1
+    assert result.imported == 1
     assert script.bodies == [b"{}\n{}\n"] * 2
 
 
-def test_an_import_of_an_iterator_is_sent_once(script: Script) -> None:
+def test_import_of_an_iterator_is_sent_once(script: Script) -> None:
     script.answers = [refused(503), JSONResponse(IMPORTED)]
 
     with Client(script.url) as api, pytest.raises(ApiError, match="503"):
@@ -170,18 +170,18 @@ def test_an_import_of_an_iterator_is_sent_once(script: Script) -> None:
     assert len(script.answers) == 1
 
 
-async def test_the_asynchronous_client_repeats_both(script: Script) -> None:
+async def test_async_export_and_import_are_retried(script: Script) -> None:
     script.answers = [refused(503), Response(EXPORTED), refused(429), JSONResponse(IMPORTED)]
 
     async with AsyncClient(script.url) as api:
         exported = [line async for line in api.agent("a").user("u").export()]
-        told = await api.agent("a").user("u").import_memories([b"{}\n"])
+        result = await api.agent("a").user("u").import_memories([b"{}\n"])
 
-    assert (exported, told.imported, script.answers) == ([{"id": "i"}], 1, [])
+    assert (exported, result.imported, script.answers) == ([{"id": "i"}], 1, [])
 
 
 @pytest.mark.parametrize("make", [lambda: Response("<html>", 502), lambda: JSONResponse(["x"], 502)])
-def test_an_error_of_something_before_the_api_is_an_error_too(script: Script, make: Callable[[], Any]) -> None:
+def test_error_of_a_proxy_is_an_api_error(script: Script, make: Callable[[], Any]) -> None:
     script.answers = [make()]
 
     with Client(script.url) as api, pytest.raises(ApiError) as raised:
@@ -191,12 +191,12 @@ def test_an_error_of_something_before_the_api_is_an_error_too(script: Script, ma
 
 
 @pytest.mark.parametrize(("retry_after", "waited"), [("0", 0.0), ("7", 7.0), ("600", 30.0)])
-def test_it_waits_as_long_as_the_api_says_within_bounds(retry_after: str, waited: float) -> None:
+def test_retry_after_is_capped(retry_after: str, waited: float) -> None:
     assert Connection().wait_s(0, retry_after) == waited
 
 
 @pytest.mark.parametrize(("attempt", "longest"), [(0, 0.5), (1, 1.0), (3, 4.0), (20, 30.0)])
-def test_otherwise_each_wait_is_up_to_twice_the_one_before(attempt: int, longest: float) -> None:
+def test_backoff_doubles_with_jitter(attempt: int, longest: float) -> None:
     waits = [Connection().wait_s(attempt, None) for _ in range(50)]
 
     assert all(longest / 2 <= wait <= longest for wait in waits)

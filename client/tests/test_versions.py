@@ -1,4 +1,4 @@
-"""The client with an API of its own version, of the one before and of one to come: recorded answers, replayed."""
+"""The client against its own, an earlier and a later API version, by replaying recorded responses."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -10,7 +10,7 @@ from client.tests.conversation import Replaying, client_over, talk
 
 ANSWERS = Path(__file__).parent / "answers"
 OWN = "0.1"
-# Before, an API may lack a call and a field.
+# A call and a field that the earlier version lacks.
 NOT_BEFORE, FIELD = {"users"}, "updated_at"
 TO_COME = {"a_field_to_come": {"of": ["its", "own"]}}
 
@@ -33,7 +33,7 @@ def errors(results: dict[str, Any]) -> set[str]:
 
 
 def grown(document: Any) -> Any:
-    """The same as a later API may send it: one more field in each object, and a word that is new."""
+    """Return a document as a later API may send it: a new field in each object, and a new event."""
     if isinstance(document, list):
         return [grown(part) for part in document]
     if not isinstance(document, dict):
@@ -49,7 +49,7 @@ def later(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def shrunk(document: Any) -> Any:
-    """The same as an earlier API sent it: without the field."""
+    """Return a document as an earlier API sent it, without `FIELD`."""
     if isinstance(document, list):
         return [shrunk(part) for part in document]
     if not isinstance(document, dict):
@@ -58,7 +58,7 @@ def shrunk(document: Any) -> Any:
 
 
 def earlier(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer of the version before: 404 where it lacks the path of `users`."""
+    """Return a response as the earlier version sends it; 404 for a list of users."""
     if not answer["headers"]["content-type"].startswith("application/json"):
         return answer
     document = json.loads(answer["body"])
@@ -68,7 +68,7 @@ def earlier(answer: dict[str, Any]) -> dict[str, Any]:
     return answer | {"body": json.dumps(shrunk(document))}
 
 
-def test_the_own_version_is_understood_whole() -> None:
+def test_own_version_has_no_unknown_fields() -> None:
     results = replay(recorded(OWN))
 
     assert errors(results) == set()
@@ -77,11 +77,11 @@ def test_the_own_version_is_understood_whole() -> None:
     for name, result in results.items():
         for value in result if isinstance(result, list | tuple) else [result]:
             if is_dataclass(value):
-                extra = value.extra  # type: ignore[attr-defined] # every answer has it
+                extra = value.extra  # type: ignore[attr-defined] # every response has it
                 assert extra == {}, f"{name}: {type(value).__name__} has no field for {sorted(extra)}"
 
 
-def test_the_version_before_is_understood_but_for_what_it_did_not_have() -> None:
+def test_earlier_version_lacks_only_new_features() -> None:
     results = replay([earlier(answer) for answer in recorded(OWN)])
 
     assert errors(results) == NOT_BEFORE
@@ -91,7 +91,7 @@ def test_the_version_before_is_understood_but_for_what_it_did_not_have() -> None
     assert replay(recorded(OWN))["search"].results[0].updated_at is not None
 
 
-def test_fields_and_words_of_a_version_to_come_are_kept() -> None:
+def test_new_fields_and_events_are_kept() -> None:
     results = replay([later(answer) for answer in recorded(OWN)])
 
     assert errors(results) == set()
@@ -101,7 +101,7 @@ def test_fields_and_words_of_a_version_to_come_are_kept() -> None:
     assert results["search"].results[0].extra == TO_COME
 
 
-def test_the_version_of_the_api_is_known_after_an_answer() -> None:
+def test_api_version_is_read_from_responses() -> None:
     with client_over(Replaying(recorded(OWN))) as client:
         assert client.api_version is None
         client.agents()
@@ -109,12 +109,12 @@ def test_the_version_of_the_api_is_known_after_an_answer() -> None:
     assert client.api_version == "0.1.0"
 
 
-def test_what_was_recorded_names_no_machine() -> None:
+def test_recordings_contain_no_local_paths() -> None:
     assert "/home" not in (text := (ANSWERS / f"{OWN}.json").read_text())
     assert "/work" not in text
 
 
-def test_every_value_can_be_shown() -> None:
+def test_repr_of_values_omits_extra() -> None:
     for result in replay(recorded(OWN)).values():
         if is_dataclass(result):
             assert {part.name for part in fields(result)} >= {"extra"}

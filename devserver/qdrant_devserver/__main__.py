@@ -13,7 +13,7 @@ from qdrant_devserver.server import serve
 
 
 def main() -> int:
-    """Serve until interrupted; 1 when the folder, the port or the version cannot be used."""
+    """Serve until interrupted; return 1 if the folder, the port or the version cannot be used."""
     parser = argparse.ArgumentParser(prog="qdrant-devserver", description="A Qdrant REST server for development.")
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder that keeps everything")
     parser.add_argument("--port", type=int, default=0, help="0 takes any free one")

@@ -1,4 +1,4 @@
-"""Turn what the engine raises into what the server answers."""
+"""Translate errors of the engine into responses of the server."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ _WRONG_INPUT = (
 
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
-    """Turn the engine's errors into the server's.
+    """Translate the engine's errors.
 
     Raises:
-        ErrorAnswer: as the server answers the same fault.
+        ErrorAnswer: The response of a real server to the same error.
     """
     try:
         yield
@@ -27,7 +27,7 @@ def engine_errors() -> Iterator[None]:
         raise malformed(str(error)) from error
     except Exception as error:
         message = str(error)
-        if type(error) is not Exception:  # the engine raises nothing more specific
+        if type(error) is not Exception:  # The engine raises no subclass.
             raise
         if message.startswith(_WRONG_INPUT):
             raise wrong_input(message) from error

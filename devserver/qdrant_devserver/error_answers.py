@@ -1,4 +1,4 @@
-"""Say what is wrong with a request, in the server's own words and status codes."""
+"""Error responses with the status codes and messages of a real server."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ NOT_BUILT: Final = 501
 
 
 class ErrorAnswer(Exception):
-    """An answer other than success: its HTTP status and its message."""
+    """An error response: HTTP status and message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -15,65 +15,65 @@ class ErrorAnswer(Exception):
 
 
 def malformed(reason: str) -> ErrorAnswer:
-    """The answer to a body that does not deserialise."""
+    """Build the response to a body that cannot be deserialised."""
     return ErrorAnswer(400, f"Format error in JSON body: {reason}")
 
 
 def malformed_parameter(reason: str) -> ErrorAnswer:
-    """The answer to a query parameter that does not deserialise."""
+    """Build the response to a query parameter that cannot be deserialised."""
     return ErrorAnswer(400, f"Deserialize error in query parameters: {reason}")
 
 
 def invalid(field: str, reason: str) -> ErrorAnswer:
-    """The answer to a value outside its range."""
+    """Build the response to a value outside its range."""
     return ErrorAnswer(422, f"Validation error in JSON body: [{field}: {reason}]")
 
 
 def wrong_input(message: str) -> ErrorAnswer:
-    """The answer to a request that contradicts what is stored."""
+    """Build the response to a request that contradicts the stored state."""
     return ErrorAnswer(400, f"Wrong input: {message}")
 
 
 def not_found(message: str) -> ErrorAnswer:
-    """The answer to a request for something absent."""
+    """Build the response to a request for something that does not exist."""
     return ErrorAnswer(404, f"Not found: {message}")
 
 
 def conflict(message: str) -> ErrorAnswer:
-    """The answer to a name that is taken."""
+    """Build the response to a request for a name that is taken."""
     return ErrorAnswer(409, f"Wrong input: {message}")
 
 
 def collection_missing(name: str) -> ErrorAnswer:
-    """The answer to a request for an unknown collection."""
+    """Build the response to a request for an unknown collection."""
     return not_found(f"Collection `{name}` doesn't exist!")
 
 
 def vector_missing(name: str) -> ErrorAnswer:
-    """The answer to a request that names an unknown vector."""
+    """Build the response to a request with an unknown vector name."""
     return wrong_input(f"Not existing vector name error: {name}")
 
 
 def point_missing(point: object) -> ErrorAnswer:
-    """The answer to an update of a point that is not there."""
+    """Build the response to an update of a point that does not exist."""
     return not_found(f"No point with id {point} found")
 
 
 def not_built(feature: str) -> ErrorAnswer:
-    """The answer to a feature of Qdrant that this server lacks."""
+    """Build the response to a request for a feature of Qdrant that this server lacks."""
     return ErrorAnswer(NOT_BUILT, f"Not built in the development server: {feature}. Use a real Qdrant server for it.")
 
 
 def forbidden(message: str) -> ErrorAnswer:
-    """The answer to a request that its token does not allow."""
+    """Build the response to a request that its token does not allow."""
     return ErrorAnswer(403, f"Forbidden: {message}")
 
 
 def forbidden_in_strict_mode(message: str, solution: str) -> ErrorAnswer:
-    """The answer to a request that the collection's strict mode refuses."""
+    """Build the response to a request that the collection's strict mode forbids."""
     return ErrorAnswer(400, f"Bad request: {message}. Help: {solution}")
 
 
 def engine_failure(message: str) -> ErrorAnswer:
-    """The answer to a fault inside the engine."""
+    """Build the response to an error inside the engine."""
     return ErrorAnswer(500, f"Service internal error: {message}")

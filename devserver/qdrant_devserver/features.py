@@ -1,4 +1,4 @@
-"""What a Qdrant server of a given version knows, beyond 1.18."""
+"""Features by Qdrant version, from 1.18 on."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,18 @@ MINIMUM = (1, 18)
 
 
 class VersionNotServed(ValueError):
-    """The server does not answer as that version; says why."""
+    """The server cannot emulate the requested version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features that came after the oldest version served.
+    """Features that were added after 1.18, the oldest version served.
 
-    Source: release notes of Qdrant 1.19 and 1.20, and for the conditions what each answers.
+    Source: release notes of Qdrant 1.19 and 1.20; for the conditions, the behaviour of each version.
 
     Attributes:
-        counts_missing_values: `values_count` counts no values of a missing key; before, no condition matches it.
+        counts_missing_values: True if `values_count` treats a missing key as 0 values. Before 1.19 no condition matches
+            it.
     """
 
     version: str
@@ -28,16 +29,16 @@ class Features:
 
 
 def minor_of(version: str) -> tuple[int, int]:
-    """The major and minor number of a version."""
+    """Return the major and minor number of a version."""
     major, minor = version.lstrip("v").split(".")[:2]
     return int(major), int(minor)
 
 
 def features_of(version: str) -> Features:
-    """What `version` knows.
+    """Return the features of a version.
 
     Raises:
-        VersionNotServed: the version is no number, or older than 1.18.
+        VersionNotServed: If `version` is not a version number, or is older than 1.18.
     """
     parts = version.lstrip("v").split(".")
     if len(parts) < 2 or not all(part.isdigit() for part in parts):

@@ -1,7 +1,7 @@
-"""Read typed fields out of a JSON body, refusing what the server refuses.
+"""Read typed fields from a JSON body, with the validation of a real server.
 
-A type error is 400 ("Format error"), a number outside its range 422 ("Validation error"). `null` counts as absent and
-unknown fields are ignored, as the server does.
+A type error is 400 ("Format error"), a number outside its range 422 ("Validation error"). As in Qdrant, `null` counts
+as absent and unknown fields are ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ Document: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unsigned:
-    """A whole number from `minimum` to `maximum`."""
+    """An integer from `minimum` to `maximum`."""
 
     minimum: int = 0
     maximum: int | None = None
 
     def read(self, value: Json, path: str) -> int:
-        """The number; refuses anything else."""
+        """Return the integer, or raise ErrorAnswer."""
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise malformed(f"invalid value for {path}: `{value}`, expected a whole number not below 0")
         check_range(value, path, low=self.minimum, high=self.maximum)
@@ -37,7 +37,7 @@ class Number:
     maximum: float | None = None
 
     def read(self, value: Json, path: str) -> float:
-        """The number; refuses anything else."""
+        """Return the number, or raise ErrorAnswer."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise malformed(f"invalid type for {path}: `{value}`, expected a number")
         check_range(value, path, low=self.minimum, high=self.maximum)
@@ -46,10 +46,10 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """True or false."""
+    """A boolean."""
 
     def read(self, value: Json, path: str) -> bool:
-        """The flag; refuses anything else."""
+        """Return the boolean, or raise ErrorAnswer."""
         if not isinstance(value, bool):
             raise malformed(f"invalid type for {path}: `{value}`, expected a boolean")
         return value
@@ -60,7 +60,7 @@ class Text:
     """Any string."""
 
     def read(self, value: Json, path: str) -> str:
-        """The string; refuses anything else."""
+        """Return the string, or raise ErrorAnswer."""
         if not isinstance(value, str):
             raise malformed(f"invalid type for {path}: expected a string")
         return value
@@ -68,12 +68,12 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a closed set of words."""
+    """One of a fixed set of strings."""
 
     words: tuple[str, ...]
 
     def read(self, value: Json, path: str) -> str:
-        """The word; refuses anything else."""
+        """Return the string, or raise ErrorAnswer."""
         if not isinstance(value, str) or value not in self.words:
             expected = ", ".join(f"`{word}`" for word in self.words)
             raise malformed(f"unknown variant `{value}` for {path}, expected one of {expected}")
@@ -82,10 +82,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """A value that is kept as it is."""
+    """A value that is not validated."""
 
     def read(self, value: Json, path: str) -> Json:
-        """The value."""
+        """Return the value unchanged."""
         return value
 
 
@@ -94,7 +94,7 @@ Structure: TypeAlias = Mapping[str, Kind]
 
 
 def check_range(value: float, path: str, *, low: float | None, high: float | None) -> None:
-    """Refuse a number below `low` or above `high`."""
+    """Raise unless a number is from `low` to `high`."""
     if (low is None or value >= low) and (high is None or value <= high):
         return
     expected = f"must be {low} or larger" if high is None else f"must be from {low} to {high}"
@@ -102,14 +102,14 @@ def check_range(value: float, path: str, *, low: float | None, high: float | Non
 
 
 def read_object(value: Json, path: str) -> Document:
-    """A JSON object; refuses anything else."""
+    """Return a JSON object, or raise ErrorAnswer."""
     if not isinstance(value, dict):
         raise malformed(f"invalid type for {path}, expected an object")
     return value
 
 
 def read_list(value: Json, path: str) -> list[Json]:
-    """A JSON list; refuses anything else."""
+    """Return a JSON list, or raise ErrorAnswer."""
     if not isinstance(value, list):
         raise malformed(f"invalid type for {path}, expected a list")
     return value
@@ -118,13 +118,13 @@ def read_list(value: Json, path: str) -> list[Json]:
 def read_structure(
     value: Json, structure: Structure, path: str, *, aliases: Mapping[str, str] | None = None
 ) -> Document:
-    """The known fields of an object that are not null, checked.
+    """Validate the known fields of an object and return those that are not null.
 
     Args:
-        value: the JSON value.
-        structure: field -> what it holds.
-        path: where the object stands, for messages.
-        aliases: other name of a field -> its name.
+        value: JSON value.
+        structure: Kind of each field.
+        path: Path of the object in the body, for messages.
+        aliases: Alias -> field name.
     """
     source = renamed(read_object(value, path), aliases or {})
     return {
@@ -135,45 +135,45 @@ def read_structure(
 
 
 def renamed(document: Document, aliases: Mapping[str, str]) -> Document:
-    """The document with aliases replaced by the names that they stand for."""
+    """Return the document with aliases replaced by field names."""
     if not any(alias in document for alias in aliases):
         return document
     return {aliases.get(name, name): value for name, value in document.items()}
 
 
 def require(document: Document, name: str) -> Json:
-    """A field that has to be there."""
+    """Return a required field, or raise ErrorAnswer."""
     if document.get(name) is None:
         raise malformed(f"missing field `{name}`")
     return document[name]
 
 
 def read_unsigned(document: Document, name: str, *, path: str = "", minimum: int = 0) -> int | None:
-    """An optional whole number."""
+    """Return an optional integer."""
     value = document.get(name)
     return None if value is None else Unsigned(minimum).read(value, f"{path}{name}")
 
 
 def read_number(document: Document, name: str) -> float | None:
-    """An optional number."""
+    """Return an optional number."""
     value = document.get(name)
     return None if value is None else float(Number().read(value, name))
 
 
 def read_flag(document: Document, name: str) -> bool | None:
-    """An optional flag."""
+    """Return an optional boolean."""
     value = document.get(name)
     return None if value is None else Flag().read(value, name)
 
 
 def read_text(document: Document, name: str) -> str | None:
-    """An optional string."""
+    """Return an optional string."""
     value = document.get(name)
     return None if value is None else Text().read(value, name)
 
 
 def as_list(value: Json) -> Sequence[Json]:
-    """One or many as many; the server takes either."""
+    """Return a list; the server accepts a single value in its place."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""The server of a data folder: as an ASGI application of each peer, and served on loopback."""
+"""Serve a data folder: an ASGI application for each peer, on loopback."""
 
 import asyncio
 import contextlib
@@ -21,9 +21,9 @@ from qdrant_devserver.rest.routes import all_routes
 __all__ = ["VersionNotServed", "create_app", "create_peers", "serve"]
 
 LOOPBACK = "127.0.0.1"
-# Requests under way get this long when the process is asked to stop.
+# Time for requests in progress when the server stops.
 GRACE_S = 10
-# Longer than clients keep a connection that they do not use.
+# Longer than the keep-alive time of clients.
 IDLE_S = 75
 
 
@@ -34,7 +34,7 @@ def create_app(
     has_jwt_rbac: bool = False,
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
 ) -> Starlette:
-    """A Qdrant server over a data folder: `create_peers` of one."""
+    """Create the application of a server without a cluster. Raises: As `create_peers`."""
     return create_peers(data_dir, ALONE, api_key=api_key, has_jwt_rbac=has_jwt_rbac, qdrant_version=qdrant_version)[0]
 
 
@@ -46,20 +46,20 @@ def create_peers(
     has_jwt_rbac: bool = False,
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
 ) -> list[Starlette]:
-    """The servers of a simulated cluster over a data folder; the first is started first and stopped last.
+    """Create the applications of a simulated cluster. The first one is started first and stopped last.
 
-    The folder is taken and read when the application starts, flushed and let go when it stops.
+    Its start locks and loads the data folder; its stop flushes and releases the folder.
 
     Args:
-        data_dir: where everything is kept; made when missing.
-        simulation: how many, and how they behave.
-        api_key: asked of every request but health checks, as `api-key` or bearer token. Without one, callers on this
-            machine are served, but for web pages of other sites.
-        has_jwt_rbac: tokens that are signed with the key are taken too.
-        qdrant_version: what the server says it is, and whose features it has.
+        data_dir: Data folder; created if missing.
+        simulation: Number and behaviour of the peers.
+        api_key: Required for all requests except health checks, as `api-key` or bearer token. Without one, every client
+            on this machine is accepted, except web pages of other sites.
+        has_jwt_rbac: True to accept tokens signed with the key.
+        qdrant_version: Version to report and to emulate.
 
     Raises:
-        VersionNotServed: it does not answer as that version.
+        VersionNotServed: If the version cannot be emulated.
     """
     guard = Middleware(KeyGuard, api_key=api_key, has_jwt_rbac=has_jwt_rbac) if api_key else Middleware(OwnMachine)
     middleware = [Middleware(Absence), guard] if simulation.peers > 1 else [guard]
@@ -78,7 +78,7 @@ def create_peers(
 def _lifespan(
     peers: list[Starlette], data_dir: pathlib.Path, features: Features, simulation: Simulation
 ) -> Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]]:
-    """What holds the data folder while the first peer runs."""
+    """Build the lifespan that holds the data folder while the first peer runs."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -102,20 +102,20 @@ async def serve(
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
     simulation: Simulation = ALONE,
 ) -> None:
-    """Serve a data folder until cancelled; print the address, of several peers the addresses, when ready.
+    """Serve a data folder until cancelled. When ready, print the address of each peer.
 
     Args:
-        data_dir: where everything is kept.
-        port: 0 takes any free one; peers have those that follow.
-        api_key: asked of every request but health checks.
-        has_jwt_rbac: tokens that are signed with the key are taken too.
-        qdrant_version: what the server says it is.
-        simulation: of several peers.
+        data_dir: Data folder.
+        port: 0 for any free port. Further peers use the following ports.
+        api_key: Required for all requests except health checks.
+        has_jwt_rbac: True to accept tokens signed with the key.
+        qdrant_version: Version to report and to emulate.
+        simulation: Number and behaviour of the peers.
 
     Raises:
-        DataFolderBusy: another server works on the folder.
-        OSError: the port is taken.
-        VersionNotServed: it does not answer as that version.
+        DataFolderBusy: If another server uses the folder.
+        OSError: If the port is taken.
+        VersionNotServed: If the version cannot be emulated.
     """
     peers = create_peers(
         data_dir, simulation, api_key=api_key, has_jwt_rbac=has_jwt_rbac, qdrant_version=qdrant_version
@@ -130,11 +130,11 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def _serving(peer: Starlette, port: int) -> AsyncIterator[str]:
-    """Serve a peer while the context is open; yield its URL. The port opens once the peer has started."""
+    """Serve a peer inside the context; yield its URL. The port is opened after the peer has started."""
     async with peer.router.lifespan_context(peer):
         with socket.create_server((LOOPBACK, port)) as listener:
-            # Accepted connections inherit it. Without, an answer's header and body wait for each other's
-            # acknowledgement: 40 ms a request.
+            # Accepted connections inherit the option. Without it, the header and the body of a response wait for each
+            # other's acknowledgement: 40 ms a request.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             server = _PeerServer(_configuration(peer))
             task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -146,11 +146,11 @@ async def _serving(peer: Starlette, port: int) -> AsyncIterator[str]:
 
 
 class _PeerServer(uvicorn.Server):
-    """Leaves signals to whoever runs the process: several servers share it."""
+    """Leaves signals to the process, because several servers share it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
 

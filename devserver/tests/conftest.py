@@ -1,4 +1,4 @@
-"""Development servers, one that tests share and those that a test starts."""
+"""Development servers: one that tests share, and those that a test starts."""
 
 import pathlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
-    """One server for tests that clean up after themselves."""
+    """Shared server, for tests that clean up after themselves."""
     running = DevServer(tmp_path_factory.mktemp("devserver"))
     yield running
     running.stop()
@@ -18,7 +18,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
 
 @pytest.fixture
 def emptied(server: DevServer) -> Iterator[None]:
-    """Leaves the shared server without collections and their snapshots, whatever the test did."""
+    """Remove all collections and their snapshots from the shared server after the test."""
     yield
     for collection in server.call("GET", "/collections")["collections"]:
         path = f"/collections/{collection['name']}"
@@ -29,7 +29,7 @@ def emptied(server: DevServer) -> Iterator[None]:
 
 @pytest.fixture
 def start_server(tmp_path: pathlib.Path) -> Iterator[StartServer]:
-    """Starts servers, on one data folder unless told otherwise, and stops those that still run."""
+    """Return a function that starts servers, by default on one data folder; stop the remaining ones afterwards."""
     started: list[DevServer] = []
 
     def start(*options: str, data_dir: pathlib.Path | None = None) -> DevServer:

@@ -1,4 +1,4 @@
-"""Who gets in: the API key, and one server per data folder."""
+"""Access control: the API key, and one server per data folder."""
 
 import pathlib
 
@@ -10,10 +10,10 @@ from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 pytestmark = pytest.mark.usefixtures("emptied")
 
-OURS = b"127.0.0.1:6333"
+OWN_HOST = b"127.0.0.1:6333"
 
 
-def test_without_the_key_only_health_is_answered(start_server: StartServer) -> None:
+def test_only_health_checks_need_no_key(start_server: StartServer) -> None:
     guarded = start_server("--api-key", "secret")
 
     answers = {path: guarded.http.get(path).status_code for path in ("/", "/healthz", "/readyz", "/livez", "/metrics")}
@@ -23,7 +23,7 @@ def test_without_the_key_only_health_is_answered(start_server: StartServer) -> N
 
 
 @pytest.mark.parametrize("header", [{"api-key": "secret"}, {"authorization": "Bearer secret"}])
-def test_the_key_is_taken_in_either_header(start_server: StartServer, header: dict[str, str]) -> None:
+def test_key_is_accepted_in_either_header(start_server: StartServer, header: dict[str, str]) -> None:
     guarded = start_server("--api-key", "secret")
 
     assert guarded.http.get("/collections", headers=header).status_code == 200
@@ -31,7 +31,7 @@ def test_the_key_is_taken_in_either_header(start_server: StartServer, header: di
     assert guarded.http.get("/collections", headers=wrong).status_code == 401
 
 
-def test_a_second_server_on_a_data_folder_is_refused(start_server: StartServer) -> None:
+def test_second_server_on_a_data_folder_fails(start_server: StartServer) -> None:
     first = start_server()
 
     with pytest.raises(RuntimeError, match=r"in use by another development server \(process \d+\)"):
@@ -39,13 +39,13 @@ def test_a_second_server_on_a_data_folder_is_refused(start_server: StartServer) 
     assert first.http.get("/readyz").status_code == 200
 
 
-def test_a_killed_server_leaves_its_folder_free(start_server: StartServer) -> None:
+def test_killed_server_releases_its_data_folder(start_server: StartServer) -> None:
     start_server().kill()
 
     assert start_server().http.get("/readyz").status_code == 200
 
 
-def test_a_version_that_is_not_served_is_refused(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+def test_unsupported_version_is_rejected(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     with pytest.raises(RuntimeError, match=r"1\.18 is the oldest"):
         start_server("--qdrant-version", "1.17.2", data_dir=tmp_path / "old")
 
@@ -59,33 +59,33 @@ def test_metrics_count_collections_and_points(server: DevServer) -> None:
     assert "collections_total 1" in text
 
 
-def told(server: DevServer) -> dict[str, int]:
-    """Return the metrics that bear no label."""
+def process_metrics(server: DevServer) -> dict[str, int]:
+    """Return the metrics without labels."""
     lines = [line.split() for line in server.http.get("/metrics").text.splitlines() if line.startswith(("pro", "sys"))]
     return {name: int(number) for name, number in lines}
 
 
-def test_metrics_tell_of_the_servers_own_process(server: DevServer) -> None:
-    before = told(server)
+def test_metrics_report_the_process(server: DevServer) -> None:
+    before = process_metrics(server)
     for number in range(3):
         server.call("PUT", f"/collections/mapped{number}", {"vectors": {"size": 8, "distance": "Dot"}})
         server.call("PUT", f"/collections/mapped{number}/points", {"points": [{"id": 1, "vector": [1.0] * 8}]})
 
-    after = told(server)
+    after = process_metrics(server)
 
     assert set(before) == {"process_open_mmaps", "system_max_mmaps", "process_open_fds", "process_max_fds"}
     assert 0 < before["process_open_mmaps"] < after["process_open_mmaps"] < after["system_max_mmaps"]
-    # Files of what an earlier test left may close meanwhile.
+    # Files of an earlier test may be closed in the meantime.
     assert min(before["process_open_fds"], after["process_open_fds"]) > 0
 
 
-def test_a_test_may_say_what_the_process_uses_or_that_nobody_is_told(server: DevServer) -> None:
+def test_fault_replaces_process_metrics(server: DevServer) -> None:
     faults = server.data_dir / FAULTS
     faults.write_bytes(b'{"process": "process_open_mmaps=900,system_max_mmaps=1000"}')
 
-    said = told(server)
-    assert (said["process_open_mmaps"], said["system_max_mmaps"]) == (900, 1000)
-    assert said["process_open_fds"] > 0
+    metrics = process_metrics(server)
+    assert (metrics["process_open_mmaps"], metrics["system_max_mmaps"]) == (900, 1000)
+    assert metrics["process_open_fds"] > 0
     faults.write_bytes(b'{"process": "refused"}')
     assert server.http.get("/metrics").status_code == 403
     faults.unlink()
@@ -104,30 +104,30 @@ def test_a_test_may_say_what_the_process_uses_or_that_nobody_is_told(server: Dev
         ),
     ],
 )
-def test_a_host_is_of_this_machine_or_another(host: str, is_local: bool) -> None:
+def test_local_hosts_are_recognised(host: str, is_local: bool) -> None:
     assert (LOCAL_HOST.fullmatch(host.encode()) is not None) is is_local
 
 
 @pytest.mark.parametrize(
     ("sent", "passes"),
     [
-        ({b"host": OURS}, True),
-        ({b"host": OURS, b"sec-fetch-site": b"none"}, True),
-        ({b"host": OURS, b"origin": b"http://127.0.0.1:6333", b"sec-fetch-site": b"same-origin"}, True),
+        ({b"host": OWN_HOST}, True),
+        ({b"host": OWN_HOST, b"sec-fetch-site": b"none"}, True),
+        ({b"host": OWN_HOST, b"origin": b"http://127.0.0.1:6333", b"sec-fetch-site": b"same-origin"}, True),
         ({b"host": b"LocalHost:6333", b"origin": b"http://localhost:6333"}, True),
-        ({b"host": OURS, b"origin": b"http://evil.example"}, False),
-        ({b"host": OURS, b"origin": b"https://127.0.0.1:6333"}, False),
-        ({b"host": OURS, b"origin": b"null"}, False),
-        ({b"host": OURS, b"sec-fetch-site": b"same-site"}, False),
+        ({b"host": OWN_HOST, b"origin": b"http://evil.example"}, False),
+        ({b"host": OWN_HOST, b"origin": b"https://127.0.0.1:6333"}, False),
+        ({b"host": OWN_HOST, b"origin": b"null"}, False),
+        ({b"host": OWN_HOST, b"sec-fetch-site": b"same-site"}, False),
         ({b"host": b"evil.example:6333", b"origin": b"http://evil.example:6333"}, False),
         ({}, False),
     ],
 )
-def test_whose_page_asks(sent: dict[bytes, bytes], passes: bool) -> None:
+def test_foreign_pages_are_recognised(sent: dict[bytes, bytes], passes: bool) -> None:
     assert (why_foreign(sent, scheme="http") is None) is passes
 
 
-def test_a_page_of_another_site_is_refused(server: DevServer) -> None:
+def test_request_of_a_foreign_page_is_rejected(server: DevServer) -> None:
     answer = server.http.get("/collections", headers={"origin": "http://evil.example"})
 
     assert answer.status_code == 403

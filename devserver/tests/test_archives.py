@@ -1,4 +1,4 @@
-"""What a snapshot's archive may hold; an uploaded one is anybody's."""
+"""Allowed content of a snapshot's archive; anyone may upload one."""
 
 import io
 import pathlib
@@ -21,7 +21,7 @@ from qdrant_devserver.snapshots.archives import ArchiveBroken, unpack_archive
     ],
 )
 @pytest.mark.parametrize("has_filter", [True, False])
-def test_what_is_no_file_below_the_folder_is_refused(
+def test_member_outside_the_folder_is_rejected(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: bytes, has_filter: bool
 ) -> None:
     if not has_filter:

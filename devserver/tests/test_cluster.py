@@ -1,4 +1,4 @@
-"""A simulated cluster shows of shards what a real one does: places, states, and each node's snapshots."""
+"""A simulated cluster shows shards like a real one: placement, states, and each node's snapshots."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 3, "replicati
 
 
 class Peers:
-    """The peers of one process, numbered from 1."""
+    """Peers of one process, numbered from 1."""
 
     def __init__(self, server: DevServer) -> None:
         self.server = server
@@ -28,8 +28,8 @@ class Peers:
         return answer.json().get("result")
 
     def states(self, collection: str) -> set[str]:
-        seen = self.ask(1, "GET", f"/{collection}/cluster")
-        return {shard["state"] for shard in [*seen["local_shards"], *seen["remote_shards"]]}
+        cluster = self.ask(1, "GET", f"/{collection}/cluster")
+        return {shard["state"] for shard in [*cluster["local_shards"], *cluster["remote_shards"]]}
 
     def count(self, collection: str) -> int:
         count: int = self.ask(2, "POST", f"/{collection}/points/count", {})["count"]
@@ -42,7 +42,7 @@ class Peers:
 
 @pytest.fixture
 def start_peers(start_server: StartServer) -> Iterator[Callable[[], Peers]]:
-    """Starts three peers on one data folder."""
+    """Return a function that starts three peers on one data folder."""
     started: list[Peers] = []
 
     def start() -> Peers:
@@ -56,7 +56,7 @@ def start_peers(start_server: StartServer) -> Iterator[Callable[[], Peers]]:
 
 @pytest.fixture
 def peers(start_peers: Callable[[], Peers]) -> Peers:
-    """Three peers with a collection of three shards, two replicas each."""
+    """Three peers with a collection of three shards, with two replicas each."""
     started = start_peers()
     started.ask(1, "PUT", "/c__1", BODY | {"metadata": {"owner": "a"}})
     points = [{"id": n, "vector": [n, 1.0], "payload": {"n": n}} for n in range(COUNT)]
@@ -65,7 +65,7 @@ def peers(start_peers: Callable[[], Peers]) -> Peers:
     return started
 
 
-def eventually_active(peers: Peers, collection: str) -> None:
+def wait_until_active(peers: Peers, collection: str) -> None:
     patience = Patience(20)
     while peers.states(collection) != {"Active"}:
         assert not patience.is_over
@@ -83,11 +83,11 @@ def first_replica(peers: Peers, collection: str, shard: int) -> int:
 def shard_snapshot(peers: Peers, shard: int) -> dict[str, Any]:
     peer = first_replica(peers, "c__1", shard)
     path = f"/c__1/shards/{shard}/snapshots"
-    made: dict[str, Any] = peers.ask(peer, "POST", path)
-    return made | {"location": f"{peers.server.urls[peer - 1]}/collections{path}/{made['name']}"}
+    snapshot: dict[str, Any] = peers.ask(peer, "POST", path)
+    return snapshot | {"location": f"{peers.server.urls[peer - 1]}/collections{path}/{snapshot['name']}"}
 
 
-def test_each_peer_says_that_it_is_one_of_a_cluster(peers: Peers) -> None:
+def test_each_peer_reports_the_cluster(peers: Peers) -> None:
     answers = [client.get("/cluster").json()["result"] for client in peers.clients]
 
     assert [answer["status"] for answer in answers] == ["enabled"] * 3
@@ -95,24 +95,24 @@ def test_each_peer_says_that_it_is_one_of_a_cluster(peers: Peers) -> None:
     assert all(answer["peers"].keys() == {"1", "2", "3"} for answer in answers)
 
 
-def test_every_shard_has_its_replicas_on_as_many_peers_and_every_point_is_in_one(peers: Peers) -> None:
-    seen = [peers.ask(peer, "GET", "/c__1/cluster") for peer in (1, 2, 3)]
+def test_replicas_and_points_are_distributed(peers: Peers) -> None:
+    clusters = [peers.ask(peer, "GET", "/c__1/cluster") for peer in (1, 2, 3)]
 
-    local = [(shard["shard_id"], shard["points_count"]) for each in seen for shard in each["local_shards"]]
+    local = [(shard["shard_id"], shard["points_count"]) for cluster in clusters for shard in cluster["local_shards"]]
     assert sorted(shard for shard, _ in local) == [0, 0, 1, 1, 2, 2]
     assert sum(points for _, points in set(local)) == COUNT
-    assert all(len(each["remote_shards"]) == 4 for each in seen)
+    assert all(len(cluster["remote_shards"]) == 4 for cluster in clusters)
     assert peers.states("c__1") == {"Active"}
 
 
-def test_a_snapshot_is_of_its_node_alone(peers: Peers) -> None:
+def test_snapshot_exists_on_its_node_only(peers: Peers) -> None:
     name = peers.ask(1, "POST", "/c__1/snapshots")["name"]
 
     assert [len(peers.ask(peer, "GET", "/c__1/snapshots")) for peer in (1, 2, 3)] == [1, 0, 0]
     peers.ask(2, "DELETE", f"/c__1/snapshots/{name}", status=404)
 
 
-def test_a_shard_is_recovered_some_time_later_and_its_points_are_missing_until_then(peers: Peers) -> None:
+def test_recovered_shard_has_points_once_active(peers: Peers) -> None:
     peers.ask(1, "PUT", "/c__2", BODY)
     snapshots = {shard: shard_snapshot(peers, shard) for shard in range(3)}
 
@@ -122,14 +122,14 @@ def test_a_shard_is_recovered_some_time_later_and_its_points_are_missing_until_t
         peers.ask(peer, "PUT", f"/c__2/shards/{shard}/snapshots/recover?wait=true", body)
 
     early, states = peers.count("c__2"), peers.states("c__2")
-    eventually_active(peers, "c__2")
+    wait_until_active(peers, "c__2")
     assert early < COUNT
     assert states & {"ManualRecovery", "Dead", "Partial"}
     assert peers.count("c__2") == COUNT
     assert [len(peers.ask(1, "GET", "/c__2/cluster")[kind]) for kind in ("local_shards", "remote_shards")] == [2, 4]
 
 
-def test_a_shard_of_other_peers_or_none_is_refused(peers: Peers) -> None:
+def test_shard_of_another_peer_is_rejected(peers: Peers) -> None:
     missing = ({0, 1, 2} - {shard["shard_id"] for shard in peers.ask(1, "GET", "/c__1/cluster")["local_shards"]}).pop()
     snapshot = shard_snapshot(peers, missing)
 
@@ -142,23 +142,21 @@ def test_a_shard_of_other_peers_or_none_is_refused(peers: Peers) -> None:
     assert peers.count("c__1") == COUNT
 
 
-def test_node_by_node_recovery_is_incomplete_for_a_while_and_ends_with_every_point(peers: Peers) -> None:
+def test_recovery_by_node_completes_once_active(peers: Peers) -> None:
     names = {peer: peers.ask(peer, "POST", "/c__1/snapshots")["name"] for peer in (1, 2, 3)}
     for peer, name in names.items():
         location = f"{peers.server.urls[peer - 1]}/collections/c__1/snapshots/{name}"
         peers.ask(peer, "PUT", "/c__2/snapshots/recover?wait=true", {"location": location, "priority": "snapshot"})
 
     early = peers.count("c__2")
-    eventually_active(peers, "c__2")
+    wait_until_active(peers, "c__2")
     assert early < COUNT
     assert peers.count("c__2") == COUNT
     assert peers.ask(1, "GET", "/c__2")["config"]["metadata"] == {"owner": "a"}
     assert "n" in peers.ask(1, "GET", "/c__2")["payload_schema"]
 
 
-def test_a_recovery_cut_off_by_a_kill_leaves_dead_replicas_that_can_be_recovered_again(
-    peers: Peers, start_peers: Callable[[], Peers]
-) -> None:
+def test_interrupted_recovery_can_be_repeated(peers: Peers, start_peers: Callable[[], Peers]) -> None:
     snapshot = shard_snapshot(peers, 0)
     peer = first_replica(peers, "c__1", 0)
     content = httpx.get(snapshot["location"]).content
@@ -171,11 +169,11 @@ def test_a_recovery_cut_off_by_a_kill_leaves_dead_replicas_that_can_be_recovered
     assert again.states("c__1") == {"Active", "Dead"}
     assert again.count("c__1") < COUNT
     assert again.clients[peer - 1].post(path, files={"snapshot": ("a", content)}).status_code == 200
-    eventually_active(again, "c__1")
+    wait_until_active(again, "c__1")
     assert again.count("c__1") == COUNT
 
 
-def test_a_server_that_is_alone_has_shard_snapshots_too(server: DevServer, emptied: None) -> None:
+def test_single_server_supports_shard_snapshots(server: DevServer, emptied: None) -> None:
     server.call("PUT", "/collections/c__1", BODY)
     points = [{"id": n, "vector": [n, 1.0]} for n in range(COUNT)]
     server.call("PUT", "/collections/c__1/points?wait=true", {"points": points})
@@ -185,8 +183,8 @@ def test_a_server_that_is_alone_has_shard_snapshots_too(server: DevServer, empti
 
     server.call("PUT", f"{path}/recover", {"location": f"{server.url}{path}/{name}", "priority": "snapshot"})
 
-    seen = server.call("GET", "/collections/c__1/cluster")["local_shards"]
-    assert [(shard["shard_id"], shard["state"], shard["points_count"] > 0) for shard in seen] == [
+    shards = server.call("GET", "/collections/c__1/cluster")["local_shards"]
+    assert [(shard["shard_id"], shard["state"], shard["points_count"] > 0) for shard in shards] == [
         (0, "Active", False),
         (1, "Active", True),
         (2, "Active", False),

@@ -1,4 +1,4 @@
-"""Many callers, many collections."""
+"""Concurrent callers, and many collections."""
 
 import asyncio
 import concurrent.futures
@@ -38,7 +38,7 @@ def test_one_of_fifty_conditional_writers_wins(server: DevServer) -> None:
     assert len(owners) == 1
 
 
-def test_of_more_collections_than_may_be_open_the_least_recently_used_close(tmp_path: pathlib.Path) -> None:
+def test_least_recently_used_collections_close(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:
         state = open_state(tmp_path, FEATURES)
         state.shards = Shards(cap=3)
@@ -48,7 +48,7 @@ def test_of_more_collections_than_may_be_open_the_least_recently_used_close(tmp_
             await apply_update(state.shards, collection, read_upsert(points, collection))
             assert len(state.shards) == min(number + 1, 3)
         assert [collection.shard is not None for collection in collections] == [False] * 3 + [True] * 3
-        # Asking what is known of a closed one does not open it; asking for its points does.
+        # Reading the statistics of a closed collection does not open it; reading its points does.
         assert state.shards.summary(collections[0]).points == 1
         assert collections[0].shard is None
         assert [record.id for record in state.shards.open(collections[0]).retrieve([0], False, False)] == [0]
@@ -57,24 +57,24 @@ def test_of_more_collections_than_may_be_open_the_least_recently_used_close(tmp_
     asyncio.run(scenario())
 
 
-def test_writers_of_one_collection_do_not_wait_for_those_of_another(server: DevServer) -> None:
+def test_writers_of_other_collections_do_not_wait(server: DevServer) -> None:
     for name in ("a", "b"):
         server.call("PUT", f"/collections/{name}", {"vectors": {"size": 256, "distance": "Dot"}})
         server.call("PUT", f"/collections/{name}/points?wait=true", {"points": [{"id": 1, "vector": [0.5] * 256}]})
     many = {"points": [{"id": n, "vector": [0.5] * 256} for n in range(6000)]}
     with concurrent.futures.ThreadPoolExecutor(1) as bulk:
         loading = bulk.submit(server.call, "PUT", "/collections/a/points?wait=true", many)
-        others = 0
+        other_writes = 0
         while not loading.done():
             server.call("PUT", "/collections/b/points?wait=true", {"points": [{"id": 1, "vector": [0.5] * 256}]})
-            others += 1
+            other_writes += 1
 
-    assert others >= 3
+    assert other_writes >= 3
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(1800)
-def test_a_thousand_collections_fit(start_server: StartServer) -> None:
+def test_thousand_collections_stay_within_limits(start_server: StartServer) -> None:
     running = start_server()
     for number in range(1000):
         create(running, number)

@@ -1,4 +1,4 @@
-"""Peers of a simulated cluster that learn late of what another was told, and replicas that take their time."""
+"""Peers of a simulated cluster that see changes late, and replicas that become active late."""
 
 import json
 from collections.abc import Iterator
@@ -43,36 +43,36 @@ class Peers:
 
 @pytest.fixture
 def peers(running: DevServer) -> Iterator[Peers]:
-    made = Peers(running)
-    made.fault()
-    made.result(1, "PUT", "/collections/c__1", BODY | {"metadata": {"n": 1}})
-    yield made
-    made.fault()
+    opened = Peers(running)
+    opened.fault()
+    opened.result(1, "PUT", "/collections/c__1", BODY | {"metadata": {"n": 1}})
+    yield opened
+    opened.fault()
     for name in ("c__1", "c__2"):
-        made.ask(1, "DELETE", f"/collections/{name}")
+        opened.ask(1, "DELETE", f"/collections/{name}")
 
 
-def test_the_peer_that_took_a_change_knows_it_and_the_others_later(peers: Peers) -> None:
+def test_change_is_visible_to_its_peer_first(peers: Peers) -> None:
     peers.fault(lag="60")
     peers.result(2, "PATCH", "/collections/c__1", {"metadata": {"n": 2}})
     peers.result(2, "POST", "/collections/aliases", _alias("c", "c__1"))
-    told = [peers.metadata(peer) for peer in (1, 2, 3)]
+    values = [peers.metadata(peer) for peer in (1, 2, 3)]
     statuses = [peers.ask(peer, "POST", "/collections/c/points/count", {}).status_code for peer in (1, 2, 3)]
     peers.fault()
 
-    assert told == [{"n": 1}, {"n": 2}, {"n": 1}]
+    assert values == [{"n": 1}, {"n": 2}, {"n": 1}]
     assert statuses == [404, 200, 404]
     assert [peers.metadata(peer) for peer in (1, 2, 3)] == [{"n": 2}] * 3
 
 
-def test_the_others_know_a_change_once_the_lag_is_over(peers: Peers) -> None:
+def test_change_is_visible_to_all_after_the_lag(peers: Peers) -> None:
     peers.fault(lag="0.3")
     peers.result(2, "PATCH", "/collections/c__1", {"metadata": {"n": 2}})
 
     eventually(lambda: [peers.metadata(peer) for peer in (1, 2, 3)], [{"n": 2}] * 3)
 
 
-def test_who_takes_a_change_knows_those_before_it(peers: Peers) -> None:
+def test_peer_that_changes_sees_earlier_changes(peers: Peers) -> None:
     peers.fault(lag="60")
     peers.result(2, "PATCH", "/collections/c__1", {"metadata": {"n": 2}})
     peers.result(3, "PATCH", "/collections/c__1", {"metadata": {"m": 3}})
@@ -80,18 +80,18 @@ def test_who_takes_a_change_knows_those_before_it(peers: Peers) -> None:
     assert [peers.metadata(peer) for peer in (1, 2, 3)] == [{"n": 1}, {"n": 2}, {"n": 2, "m": 3}]
 
 
-def test_a_peer_without_a_replica_tells_what_one_with_a_replica_knows(peers: Peers) -> None:
-    """Seen in Qdrant's source: the configuration comes with the first shard that answers."""
+def test_peer_without_replica_uses_a_replicas_view(peers: Peers) -> None:
+    """As in Qdrant's source: the configuration is that of the first shard that responds."""
     peers.fault()
     peers.result(1, "PUT", "/collections/c__2", BODY | {"shard_number": 1, "replication_factor": 1})
     peers.fault(lag="60")
     peers.result(2, "PATCH", "/collections/c__2", {"metadata": {"n": 2}})
 
-    told = [peers.result(peer, "GET", "/collections/c__2")["config"].get("metadata") for peer in (1, 2, 3)]
-    assert told == [None, None, None]
+    values = [peers.result(peer, "GET", "/collections/c__2")["config"].get("metadata") for peer in (1, 2, 3)]
+    assert values == [None, None, None]
 
 
-def test_a_collection_that_is_gone_is_still_told_of_and_serves_nothing(peers: Peers) -> None:
+def test_deleted_collection_is_visible_until_the_lag(peers: Peers) -> None:
     peers.fault(lag="60")
     peers.result(1, "DELETE", "/collections/c__1")
 
@@ -102,7 +102,7 @@ def test_a_collection_that_is_gone_is_still_told_of_and_serves_nothing(peers: Pe
     assert peers.metadata(2) == {"n": 3}
 
 
-def test_slow_replicas_are_active_later_and_have_no_files_before(peers: Peers) -> None:
+def test_slow_replicas_become_active_later(peers: Peers) -> None:
     peers.fault(**{"slow-replicas": "3600"})
     peers.result(1, "PUT", "/collections/c__2", BODY)
     early = _states(peers), _listings(peers)
@@ -119,8 +119,8 @@ def _listings(peers: Peers) -> list[int]:
 
 
 def _states(peers: Peers) -> list[str]:
-    told = peers.result(2, "GET", "/collections/c__2/cluster")["local_shards"]
-    return [each["state"] for each in sorted(told, key=lambda each: int(each["shard_id"]))]
+    shards = peers.result(2, "GET", "/collections/c__2/cluster")["local_shards"]
+    return [shard["state"] for shard in sorted(shards, key=lambda shard: int(shard["shard_id"]))]
 
 
 def _alias(alias: str, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is lost, and nothing is left half-made, wherever the process is killed."""
+"""No acknowledged change is lost and nothing is left incomplete, at whatever point the process is killed."""
 
 import asyncio
 import concurrent.futures
@@ -28,27 +28,27 @@ from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 FEATURES = features_of("1.18.3")
 WATCHED = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "open"}
-MOST_STEPS = 80
-# Points that a kill has to come after, or it shows nothing.
-FEWEST = 20
+MAX_STEPS = 80
+# Minimum number of points before a kill; with fewer, the test would prove nothing.
+MIN_POINTS = 20
 
 
 def vector(size: int = 8) -> list[float]:
     return [random.gauss(0, 1) for _ in range(size)]
 
 
-def test_a_killed_server_has_every_acknowledged_point(start_server: StartServer) -> None:
+def test_killed_server_keeps_acknowledged_points(start_server: StartServer) -> None:
     running = start_server()
     running.call("PUT", "/collections/k", {"vectors": {"size": 8, "distance": "Cosine"}})
     acknowledged = write_until_killed(running, after_s=0.7)
 
     again = start_server()
 
-    assert len(acknowledged) >= FEWEST
+    assert len(acknowledged) >= MIN_POINTS
     assert missing(again, acknowledged) == set()
 
 
-def test_a_full_disk_refuses_changes_and_answers_searches(start_server: StartServer) -> None:
+def test_full_disk_rejects_changes_but_not_searches(start_server: StartServer) -> None:
     running = start_server()
     running.call("PUT", "/collections/k", {"vectors": {"size": 8, "distance": "Cosine"}})
     one, other = ({"points": [{"id": number, "vector": vector()}]} for number in (1, 2))
@@ -64,7 +64,7 @@ def test_a_full_disk_refuses_changes_and_answers_searches(start_server: StartSer
     assert running.call("POST", "/collections/k/points/count", {"exact": True})["count"] == 2
 
 
-def test_a_killed_server_has_its_collections_aliases_and_indexes(start_server: StartServer) -> None:
+def test_killed_server_keeps_collection_state(start_server: StartServer) -> None:
     running = start_server()
     running.call("PUT", "/collections/k__1", {"vectors": {"size": 8, "distance": "Cosine"}, "metadata": {"a": 1}})
     running.call("PATCH", "/collections/k__1", {"hnsw_config": {"m": 24}, "metadata": {"b": 2}})
@@ -81,7 +81,7 @@ def test_a_killed_server_has_its_collections_aliases_and_indexes(start_server: S
     assert before["payload_schema"].keys() == {"t", "n"}
 
 
-def test_a_stopped_server_has_flushed_and_ended_in_good_order(start_server: StartServer) -> None:
+def test_stopped_server_has_flushed(start_server: StartServer) -> None:
     running = start_server()
     running.call("PUT", "/collections/k", {"vectors": {"size": 8, "distance": "Cosine"}})
     running.call("PUT", "/collections/k/points?wait=true", {"points": [{"id": 1, "vector": vector()}]})
@@ -92,7 +92,7 @@ def test_a_stopped_server_has_flushed_and_ended_in_good_order(start_server: Star
     assert start_server().call("GET", "/collections/k")["points_count"] == 1
 
 
-def test_a_stopped_server_answers_for_a_collection_without_opening_it(tmp_path: pathlib.Path) -> None:
+def test_closed_collection_reports_its_statistics(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:
         state = open_state(tmp_path, FEATURES)
         configuration = create_configuration({"vectors": {"size": 1, "distance": "Dot"}}, FEATURES)
@@ -107,10 +107,10 @@ def test_a_stopped_server_answers_for_a_collection_without_opening_it(tmp_path: 
     asyncio.run(scenario())
 
 
-def test_create_and_delete_leave_nothing_half_made_at_any_step(tmp_path: pathlib.Path) -> None:
-    """The process dies at every change of a file or folder in turn; afterwards a thing is there whole or not at all."""
+def test_create_and_delete_are_atomic_at_each_step(tmp_path: pathlib.Path) -> None:
+    """Kill the process at each file system change in turn. Afterwards a collection exists completely or not at all."""
     for step in itertools.count(1):
-        assert step < MOST_STEPS
+        assert step < MAX_STEPS
         data_dir = tmp_path / str(step)
         survived, done = die_at(step, data_dir, create_and_delete)
         check_whole(data_dir, done)
@@ -119,9 +119,9 @@ def test_create_and_delete_leave_nothing_half_made_at_any_step(tmp_path: pathlib
     assert step > 10
 
 
-def test_a_snapshot_and_what_is_recovered_from_it_are_whole_or_not_there_at_any_step(tmp_path: pathlib.Path) -> None:
+def test_snapshots_are_atomic_at_each_step(tmp_path: pathlib.Path) -> None:
     for step in itertools.count(1):
-        assert step < MOST_STEPS
+        assert step < MAX_STEPS
         data_dir = tmp_path / str(step)
         survived, done = die_at(step, data_dir, snapshot_and_recover)
         check_snapshots(data_dir, done)
@@ -139,10 +139,10 @@ def snapshot_and_recover(data_dir: pathlib.Path, report: int) -> None:
         )
         kept = state.catalogue.create("kept", configuration)
         os.write(report, b"kept ")
-        made = await create_snapshot(state, kept, peer)
+        snapshot = await create_snapshot(state, kept, peer)
         os.write(report, b"made ")
-        archive = peer.files.find("kept", made["name"])
-        await recover_collection(state, "copy", archive, peer, made["checksum"])
+        archive = peer.files.find("kept", snapshot["name"])
+        await recover_collection(state, "copy", archive, peer, snapshot["checksum"])
         os.write(report, b"copied ")
         await recover_collection(state, "kept", archive, peer, None)
         os.write(report, b"replaced ")
@@ -156,7 +156,7 @@ def check_snapshots(data_dir: pathlib.Path, done: list[str]) -> None:
         collections, files = state.catalogue.collections, state.cluster.peers[0].files
         assert collections.keys() >= ({"kept"} if "kept" in done else set())
         assert collections.keys() >= ({"copy"} if "copied" in done else set())
-        assert all(each.record.configuration["metadata"] == {"a": 1} for each in collections.values())
+        assert all(collection.record.configuration["metadata"] == {"a": 1} for collection in collections.values())
         listed = files.list("kept")
         assert len(listed) >= ("made" in done)
         for file in listed:
@@ -168,7 +168,7 @@ def check_snapshots(data_dir: pathlib.Path, done: list[str]) -> None:
 
 
 def die_at(step: int, data_dir: pathlib.Path, scenario: Callable[[pathlib.Path, int], None]) -> tuple[bool, list[str]]:
-    """Run the scenario in a forked process that is killed at its step-th change; return what it had finished."""
+    """Run the scenario in a forked process and kill it at its `step`-th change; return what it reported."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -223,7 +223,7 @@ def check_whole(data_dir: pathlib.Path, done: list[str]) -> None:
     assert leftovers == []
 
 
-def test_holes_in_a_copied_file_stay_holes(tmp_path: pathlib.Path) -> None:
+def test_copy_preserves_holes(tmp_path: pathlib.Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     with (source / "log").open("wb") as log:
@@ -238,33 +238,31 @@ def test_holes_in_a_copied_file_stay_holes(tmp_path: pathlib.Path) -> None:
     assert copy.stat().st_blocks * 512 < 1_000_000
 
 
-def test_what_a_killed_server_left_is_removed_though_its_helper_writes_for_a_moment_longer(
+def test_leftovers_are_removed_while_being_written(
     tmp_path: pathlib.Path,
 ) -> None:
-    left, until = tmp_path / "left", time.monotonic() + 0.3
-    left.mkdir()
+    folder, until = tmp_path / "left", time.monotonic() + 0.3
+    folder.mkdir()
 
     def write() -> None:
         number = 0
         while time.monotonic() < until:
             with contextlib.suppress(OSError):
-                (left / f"{(number := number + 1)}").mkdir()
+                (folder / f"{(number := number + 1)}").mkdir()
 
     with concurrent.futures.ThreadPoolExecutor(4) as helpers:
         writing = [helpers.submit(write) for _ in range(4)]
-        remove_left(left)
+        remove_left(folder)
         for part in writing:
             part.result()
 
-    assert not left.exists()
+    assert not folder.exists()
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("after_s", [0.6, 1.1, 1.4, 1.8, 2.3, 3.0, 4.0])
-def test_a_server_killed_while_it_indexes_has_every_acknowledged_point(
-    start_server: StartServer, after_s: float
-) -> None:
-    """The kill falls before, in and after the copy, the rebuilding and the switch to the optimized copy."""
+def test_kill_during_indexing_keeps_points(start_server: StartServer, after_s: float) -> None:
+    """The kill happens before, during and after the copy, the rebuild and the switch to the optimized copy."""
     running = start_server()
     body = {"vectors": {"size": 64, "distance": "Cosine"}, "optimizers_config": {"indexing_threshold": 10}}
     running.call("PUT", "/collections/k", body)
@@ -282,9 +280,7 @@ def test_a_server_killed_while_it_indexes_has_every_acknowledged_point(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("round_", range(5))
-def test_a_server_killed_under_many_writers_has_every_acknowledged_point(
-    start_server: StartServer, round_: int
-) -> None:
+def test_kill_under_many_writers_keeps_points(start_server: StartServer, round_: int) -> None:
     running = start_server()
     running.call("PUT", "/collections/k", {"vectors": {"size": 8, "distance": "Cosine"}})
     with concurrent.futures.ThreadPoolExecutor(8) as writers:
@@ -303,14 +299,14 @@ def write_until_killed(running: DevServer, *, after_s: float, size: int = 8) -> 
         written = writer.submit(write_points, running.url, size, 0, 10**6, acknowledged)
         time.sleep(after_s)
         until = time.monotonic() + 20
-        while len(acknowledged) < FEWEST and time.monotonic() < until:
+        while len(acknowledged) < MIN_POINTS and time.monotonic() < until:
             time.sleep(0.02)
         running.kill()
     return written.result()
 
 
 def write_points(url: str, size: int, first: int, last: int, acknowledged: set[int] | None = None) -> set[int]:
-    """Write points one by one until the server is gone; return those that it acknowledged, added as they are."""
+    """Write points one by one until the server stops; add each acknowledged one to the set, and return the set."""
     acknowledged = set() if acknowledged is None else acknowledged
     with httpx.Client(base_url=url) as http:
         for point in range(first, last):

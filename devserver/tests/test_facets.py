@@ -43,14 +43,12 @@ def hits(server: DevServer, **body: Any) -> list[tuple[Any, int]]:
         ("at.id", [(UUID, 2)]),
     ],
 )
-def test_values_of_every_exact_index_are_counted_the_most_frequent_first(
-    server: DevServer, key: str, counted: list[tuple[Any, int]]
-) -> None:
+def test_values_are_counted_most_frequent_first(server: DevServer, key: str, counted: list[tuple[Any, int]]) -> None:
     assert hits(server, key=key, exact=True) == counted
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({}, 400, "key"),
         ({"key": 5}, 400, "key"),
@@ -62,10 +60,10 @@ def test_values_of_every_exact_index_are_counted_the_most_frequent_first(
     ],
     ids=str,
 )
-def test_a_wrong_facet_is_refused(server: DevServer, body: Any, status: int, said: str) -> None:
+def test_invalid_facet_is_rejected(server: DevServer, body: Any, status: int, message: str) -> None:
     answer = server.http.post("/collections/f/facet", json=body)
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
 
 
 def test_strict_mode_limits_a_facet(server: DevServer) -> None:
@@ -78,7 +76,7 @@ def test_strict_mode_limits_a_facet(server: DevServer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["uuid", "keyword"])
-def test_of_equal_counts_the_smallest_values_are_given_each_time(server: DevServer, kind: str) -> None:
+def test_smallest_values_come_first_on_ties(server: DevServer, kind: str) -> None:
     values = [str(UUIDS(int=(at * 0x9E3779B97F4A7C15F39CC0605CEDC835) % 2**128)) for at in range(3000)]
     server.call("PUT", "/collections/ties", {"vectors": {"size": 1, "distance": "Dot"}})
     try:

@@ -1,4 +1,4 @@
-"""A formula that fails on a point is answered with the server's words: those of Qdrant 1.18.3, by its source."""
+"""A formula that fails on a point gets the server's message, that of Qdrant 1.18.3 by its source."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -44,26 +44,26 @@ def answer_to(server: DevServer, formula: Any, **more: Any) -> tuple[int, str]:
         ({"ln": {"lin_decay": {"x": "n", "scale": 1.0}}}, "ln(0) = -inf"),
     ],
 )
-def test_the_expression_that_is_not_finite_is_named(server: DevServer, formula: Any, expression: str) -> None:
-    status, said = answer_to(server, formula)
+def test_error_contains_the_non_finite_expression(server: DevServer, formula: Any, expression: str) -> None:
+    status, message = answer_to(server, formula)
 
-    assert status == 400, said
-    assert f"Wrong input: The expression {expression} produced a non-finite number" in said
+    assert status == 400, message
+    assert f"Wrong input: The expression {expression} produced a non-finite number" in message
 
 
 @pytest.mark.parametrize(
-    ("formula", "said"),
+    ("formula", "message"),
     [
         ({"ln": "text"}, "Expected number value for text in the payload and/or in the formula defaults."),
         ({"sum": ["absent", {"ln": 0.0}]}, "No value found in a payload nor defaults"),
         ({"sum": [{"ln": 0.0}, "absent"]}, "ln(0) = -inf"),
     ],
 )
-def test_what_fails_first_is_told(server: DevServer, formula: Any, said: str) -> None:
-    assert said in answer_to(server, formula)[1]
+def test_first_failure_is_reported(server: DevServer, formula: Any, message: str) -> None:
+    assert message in answer_to(server, formula)[1]
 
 
-def test_what_cannot_be_explained_is_refused(server: DevServer) -> None:
+def test_unexplainable_failure_is_501(server: DevServer) -> None:
     formula = {"ln": {"sum": [{"datetime": "1970-01-01T00:00:00Z"}, -1.0]}}
 
     assert answer_to(server, formula)[0] == 501
@@ -77,5 +77,5 @@ def test_what_cannot_be_explained_is_refused(server: DevServer) -> None:
         {"mult": ["zero", {"ln": 0.0}]},
     ],
 )
-def test_what_the_server_cuts_short_does_not_fail(server: DevServer, formula: Any) -> None:
+def test_short_circuited_formula_succeeds(server: DevServer, formula: Any) -> None:
     assert answer_to(server, formula)[0] == 200

@@ -1,4 +1,4 @@
-"""What Qdrant 1.18 does with vectors while a snapshot of the collection is made, as a fault on demand."""
+"""Fault `upsert`: Qdrant 1.18's handling of vectors during a snapshot of the collection."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ BOTH = {"": [1.0, 0.0], "words": {"indices": [1], "values": [1.0]}}
 
 @pytest.fixture
 def kept(start_server: StartServer) -> Iterator[DevServer]:
-    # Its own: a snapshot that never ends is one of its faults.
+    # A server of its own, because one of its faults is a snapshot that never ends.
     server = start_server()
     body = {"vectors": {"size": 2, "distance": "Dot"}, "sparse_vectors": {"words": {}}}
     server.call("PUT", "/collections/kept", body)
@@ -28,49 +28,49 @@ def upsert(server: DevServer, point: int, vector: Any, *, rev: int, **more: Any)
     server.call("PUT", f"{POINTS}?wait=true", {"points": points} | more)
 
 
-def seen(server: DevServer) -> tuple[set[str], int]:
-    """The names of the point's vectors, and its revision."""
+def read_point(server: DevServer) -> tuple[set[str], int]:
+    """Return the names of the point's vectors, and its revision."""
     [point] = server.call("POST", POINTS, {"ids": [1], "with_vector": True})
     vector = point["vector"]
     return set(vector if isinstance(vector, dict) else {""}), point["payload"]["rev"]
 
 
-def test_what_an_upsert_leaves_out_is_kept(kept: DevServer) -> None:
+def test_vectors_left_out_of_an_upsert_are_kept(kept: DevServer) -> None:
     plant(kept.data_dir, upsert="keeps-vectors-always")
 
     upsert(kept, 1, {}, rev=2)
-    assert seen(kept) == ({"", "words"}, 2)
+    assert read_point(kept) == ({"", "words"}, 2)
     upsert(kept, 1, [0.0, 1.0], rev=3, update_mode="update_only", update_filter={"must": [{"has_id": [1]}]})
-    assert seen(kept) == ({"", "words"}, 3)
+    assert read_point(kept) == ({"", "words"}, 3)
     [point] = kept.call("POST", POINTS, {"ids": [1], "with_vector": True})
     assert point["vector"][""] == [0.0, 1.0]
 
 
-def test_a_condition_that_does_not_hold_changes_nothing(kept: DevServer) -> None:
+def test_unmet_condition_changes_nothing(kept: DevServer) -> None:
     plant(kept.data_dir, upsert="keeps-vectors-always")
 
     upsert(kept, 1, {}, rev=2, update_mode="update_only", update_filter={"must": [{"has_id": [2]}]})
 
-    assert seen(kept) == ({"", "words"}, 1)
+    assert read_point(kept) == ({"", "words"}, 1)
 
 
-def test_vectors_that_are_deleted_by_name_go(kept: DevServer) -> None:
+def test_vectors_deleted_by_name_are_removed(kept: DevServer) -> None:
     plant(kept.data_dir, upsert="keeps-vectors-always")
     chosen = {"filter": {"must": [{"key": "rev", "match": {"value": 2}}]}, "vector": ["", "words"]}
     upserted = {"upsert": {"points": [{"id": 1, "vector": {}, "payload": {"rev": 2}}]}}
 
     kept.call("POST", f"{POINTS}/batch?wait=true", {"operations": [upserted, {"delete_vectors": chosen}]})
 
-    assert seen(kept) == (set(), 2)
+    assert read_point(kept) == (set(), 2)
 
 
-def test_it_is_so_only_while_a_snapshot_is_made(kept: DevServer) -> None:
+def test_vectors_are_kept_only_during_a_snapshot(kept: DevServer) -> None:
     plant(kept.data_dir, upsert="keeps-vectors", create="never-ends")
     upsert(kept, 1, {}, rev=2)
-    assert seen(kept) == (set(), 2)
+    assert read_point(kept) == (set(), 2)
 
     upsert(kept, 1, BOTH, rev=3)
     kept.call("POST", "/collections/kept/snapshots?wait=false", status=202)
     upsert(kept, 1, {}, rev=4)
 
-    assert seen(kept) == ({"", "words"}, 4)
+    assert read_point(kept) == ({"", "words"}, 4)

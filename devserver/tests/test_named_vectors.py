@@ -1,4 +1,4 @@
-"""Named vectors are added to and dropped from a collection in use, and survive whatever kills the server."""
+"""Named vectors are added to and dropped from a collection in use, and the result survives a kill."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def find(server: DevServer, **body: Any) -> list[int]:
     return [found["id"] for found in server.call("POST", f"{POINTS}/query", body)["points"]]
 
 
-def test_added_vectors_show_in_the_configuration_beside_the_nameless_one(server: DevServer) -> None:
+def test_added_vectors_are_in_the_configuration(server: DevServer) -> None:
     create(server)
     answer = add(server, "bm25", IDF)
     add(server, "other", DENSE)
@@ -59,7 +59,7 @@ def test_added_vectors_show_in_the_configuration_beside_the_nameless_one(server:
     assert params["sparse_vectors"] == {"bm25": {"modifier": "idf"}}
 
 
-def test_points_take_added_vectors_and_are_found_by_them(server: DevServer) -> None:
+def test_points_are_found_by_added_vectors(server: DevServer) -> None:
     create(server)
     add(server, "bm25", IDF)
     add(server, "other", DENSE)
@@ -71,7 +71,7 @@ def test_points_take_added_vectors_and_are_found_by_them(server: DevServer) -> N
     assert vectors_of(server, 1) == {"": pytest.approx(OLD), "bm25": sparse(6)}
 
 
-def test_an_added_vector_is_empty_for_old_points(server: DevServer) -> None:
+def test_added_vector_is_missing_in_old_points(server: DevServer) -> None:
     create(server)
     add(server, "bm25", IDF)
     upsert(server, 2, {"bm25": sparse(5)})
@@ -80,7 +80,7 @@ def test_an_added_vector_is_empty_for_old_points(server: DevServer) -> None:
     assert server.call("POST", f"{POINTS}/count", {"filter": missing}) == {"count": 1}
 
 
-def test_a_vector_added_before_any_point_is_there_for_the_first(server: DevServer) -> None:
+def test_vector_can_be_added_before_any_point(server: DevServer) -> None:
     server.call("PUT", "/collections/v", {})
     add(server, "bm25", IDF)
     upsert(server, 1, {"bm25": sparse(1)})
@@ -88,7 +88,7 @@ def test_a_vector_added_before_any_point_is_there_for_the_first(server: DevServe
     assert find(server, query=sparse(1), using="bm25") == [1]
 
 
-def test_a_dropped_vector_is_gone_from_configuration_and_points(server: DevServer) -> None:
+def test_dropped_vector_is_removed(server: DevServer) -> None:
     create(server, sparse_vectors={"bm25": {"modifier": "idf"}})
     upsert(server, 2, {"": OLD, "bm25": sparse(5)})
     drop(server, "bm25")
@@ -98,7 +98,7 @@ def test_a_dropped_vector_is_gone_from_configuration_and_points(server: DevServe
     server.call("POST", f"{POINTS}/query", {"query": sparse(5), "using": "bm25"}, status=400)
 
 
-def test_a_name_comes_back_empty_and_as_another_kind(server: DevServer) -> None:
+def test_dropped_name_can_be_reused(server: DevServer) -> None:
     create(server, sparse_vectors={"x": {}})
     upsert(server, 2, {"x": sparse(5)})
     drop(server, "x")
@@ -110,7 +110,7 @@ def test_a_name_comes_back_empty_and_as_another_kind(server: DevServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "status", "said"),
+    ("name", "body", "status", "message"),
     [
         ("bm25", {"sparse": {}}, 400, "different configuration"),
         ("bm25", DENSE, 400, "already exists as a sparse vector"),
@@ -126,18 +126,18 @@ def test_a_name_comes_back_empty_and_as_another_kind(server: DevServer) -> None:
         ("new", {"dense": {"size": 3, "distance": "Dot", "multivector_config": {}}}, 501, "multivectors"),
     ],
 )
-def test_a_wrong_vector_is_not_added(server: DevServer, name: str, body: Any, status: int, said: str) -> None:
+def test_invalid_vector_is_not_added(server: DevServer, name: str, body: Any, status: int, message: str) -> None:
     vectors = {"dense": {"size": 3, "distance": "Dot"}}
     create_body = {"vectors": vectors, "sparse_vectors": {"bm25": {"modifier": "idf"}}}
     server.call("PUT", "/collections/v", create_body)
     before = params_of(server)
     answer = server.http.put(f"/collections/v/vectors/{name}", json=body)
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
     assert params_of(server) == before
 
 
-def test_another_modifier_is_not_built_once_points_are_stored(server: DevServer) -> None:
+def test_modifier_change_of_stored_vector_is_501(server: DevServer) -> None:
     server.call("PUT", "/collections/v", {"sparse_vectors": {"bm25": {}}})
     server.call("PATCH", "/collections/v", {"sparse_vectors": {"bm25": {"modifier": "idf"}}})
     upsert(server, 1, {"bm25": sparse(1)})
@@ -146,7 +146,7 @@ def test_another_modifier_is_not_built_once_points_are_stored(server: DevServer)
     assert params_of(server)["sparse_vectors"] == {"bm25": {"modifier": "idf"}}
 
 
-def test_adding_and_dropping_need_no_rebuilding(server: DevServer) -> None:
+def test_add_and_drop_need_no_rebuild(server: DevServer) -> None:
     create(server)
     add(server, "other", DENSE)
     added = server.call("GET", "/collections/v")["status"]
@@ -156,22 +156,22 @@ def test_adding_and_dropping_need_no_rebuilding(server: DevServer) -> None:
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_sparse_vectors_are_found_after_a_restart(start_server: StartServer, end: str) -> None:
+def test_sparse_vectors_survive_a_restart(start_server: StartServer, end: str) -> None:
     running = start_server()
     create(running, sparse_vectors={"bm25": {"modifier": "idf"}})
     points = [{"id": n, "vector": {"bm25": {"text": f"word{n}", "model": "qdrant/bm25"}}} for n in range(200)]
     running.call("PUT", f"{POINTS}?wait=true", {"points": points})
-    asked = {"query": {"text": "word7", "model": "qdrant/bm25"}, "using": "bm25", "with_vector": True}
-    before = running.call("POST", f"{POINTS}/query", asked)
+    request = {"query": {"text": "word7", "model": "qdrant/bm25"}, "using": "bm25", "with_vector": True}
+    before = running.call("POST", f"{POINTS}/query", request)
     getattr(running, end)()
 
-    assert start_server().call("POST", f"{POINTS}/query", asked) == before
+    assert start_server().call("POST", f"{POINTS}/query", request) == before
     assert [point["id"] for point in before["points"]] == [7]
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_added_and_dropped_vectors_are_so_after_a_restart(start_server: StartServer, end: str) -> None:
-    """The last one comes back in another shape: what the log repeats must not fit the old shape to the new."""
+def test_vector_changes_survive_a_restart(start_server: StartServer, end: str) -> None:
+    """The vector `again` gets another shape. The replay of the log must not apply the old shape to the new one."""
     running = start_server()
     create(running, sparse_vectors={"dropped": {}, "again": {}})
     upsert(running, 2, {"": OLD, "dropped": sparse(1), "again": sparse(1)})
@@ -205,10 +205,10 @@ def test_added_and_dropped_vectors_are_so_after_a_restart(start_server: StartSer
     ],
     ids=["added", "dropped", "dropped and added"],
 )
-def test_a_change_that_a_kill_cut_short_is_finished(
+def test_interrupted_change_is_completed(
     start_server: StartServer, before: dict[str, Any], after: dict[str, Any], changed: str
 ) -> None:
-    """As killed between storing the configuration and changing the engine's files."""
+    """State after a kill between storing the configuration and changing the engine's files."""
     running = start_server()
     create(running, sparse_vectors=before)
     running.stop()
@@ -224,6 +224,6 @@ def test_a_change_that_a_kill_cut_short_is_finished(
     assert vectors_of(restarted, 1) == pytest.approx(OLD)
     assert vectors_of(restarted, 2) == {name: sparse(5) for name in after}
     assert load_record(folder).unsettled is None
-    # Fails when the engine's files have other vectors than the configuration.
+    # This fails if the engine's files have other vectors than the configuration.
     restarted.call("PATCH", "/collections/v", {"params": {"on_disk_payload": False}})
     restarted.wait_for_status("v", "green")

@@ -1,4 +1,4 @@
-"""Indexing happens in the background, beside reads and writes, and shows in the collection's colour."""
+"""Indexing runs in the background, concurrently with reads and writes; the collection's colour shows it."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 SIZE = 64
 POINTS = 1500
-# 1,500 x 64 dimensions are 375 KiB.
+# 1,500 x 64 dimensions take 375 KiB.
 LOW_THRESHOLD = 100
 TOUCHED = 150
 
@@ -29,9 +29,9 @@ def fill(server: DevServer, name: str, *, threshold: int) -> None:
     server.call("PUT", f"/collections/{name}/points?wait=true", {"points": points})
 
 
-def test_a_collection_over_its_threshold_is_indexed_while_it_serves(server: DevServer) -> None:
+def test_collection_serves_while_it_is_indexed(server: DevServer) -> None:
     fill(server, "o", threshold=LOW_THRESHOLD)
-    seen = {server.call("GET", "/collections/o")["status"]}
+    first_status = {server.call("GET", "/collections/o")["status"]}
     touched, runs, deadline = 0, [], time.monotonic() + 60
     while server.call("GET", "/collections/o")["status"] != "green":
         assert time.monotonic() < deadline
@@ -45,14 +45,14 @@ def test_a_collection_over_its_threshold_is_indexed_while_it_serves(server: DevS
     info = server.call("GET", "/collections/o")
     kept = server.call("POST", "/collections/o/points/count", {"filter": written})
 
-    assert seen == {"yellow"}
+    assert first_status == {"yellow"}
     assert {run["optimizer"] for run in runs} == {"indexing"}
     assert kept == {"count": touched}
     assert info["points_count"] == POINTS
     assert info["indexed_vectors_count"] > 0
 
 
-def test_what_is_written_while_a_collection_is_indexed_is_indexed_next(server: DevServer) -> None:
+def test_writes_during_indexing_are_indexed_next(server: DevServer) -> None:
     fill(server, "o", threshold=LOW_THRESHOLD)
     deadline = time.monotonic() + 60
     while not server.call("GET", "/collections/o/optimizations")["running"]:
@@ -66,7 +66,7 @@ def test_what_is_written_while_a_collection_is_indexed_is_indexed_next(server: D
     assert plain * SIZE * 4 <= LOW_THRESHOLD * 1024
 
 
-def test_after_a_restart_a_collection_stays_grey_until_an_update_wakes_it(start_server: StartServer) -> None:
+def test_collection_stays_grey_until_an_update(start_server: StartServer) -> None:
     running = start_server()
     fill(running, "g", threshold=0)
     running.call("PATCH", "/collections/g", {"optimizers_config": {"indexing_threshold": LOW_THRESHOLD}})
@@ -86,7 +86,7 @@ def test_after_a_restart_a_collection_stays_grey_until_an_update_wakes_it(start_
 
 
 @pytest.mark.faults
-def test_a_write_that_matches_nothing_wakes_a_grey_collection(start_server: StartServer) -> None:
+def test_write_without_effect_wakes_a_collection(start_server: StartServer) -> None:
     running = start_server()
     fill(running, "g", threshold=0)
     running.call("PATCH", "/collections/g", {"optimizers_config": {"indexing_threshold": LOW_THRESHOLD}})
@@ -99,7 +99,7 @@ def test_a_write_that_matches_nothing_wakes_a_grey_collection(start_server: Star
     running.wait_for_status("g", "green")
 
 
-def test_a_changed_graph_is_rebuilt_and_stays_so_over_a_restart(start_server: StartServer) -> None:
+def test_changed_graph_is_rebuilt(start_server: StartServer) -> None:
     running = start_server()
     fill(running, "m", threshold=LOW_THRESHOLD)
     running.wait_for_status("m", "green")
@@ -113,7 +113,7 @@ def test_a_changed_graph_is_rebuilt_and_stays_so_over_a_restart(start_server: St
     assert running.call("POST", "/collections/m/points/count", {}) == {"count": POINTS}
 
 
-def test_a_collection_deleted_while_it_is_indexed_is_gone(server: DevServer) -> None:
+def test_collection_can_be_deleted_during_indexing(server: DevServer) -> None:
     fill(server, "d", threshold=LOW_THRESHOLD)
     while not server.call("GET", "/collections/d/optimizations")["running"]:
         time.sleep(0.02)
@@ -125,7 +125,7 @@ def test_a_collection_deleted_while_it_is_indexed_is_gone(server: DevServer) -> 
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/stat").exists(), reason="reads the process's CPU time from /proc")
-def test_an_idle_server_uses_no_processor(start_server: StartServer) -> None:
+def test_idle_server_uses_no_cpu(start_server: StartServer) -> None:
     running = start_server()
     fill(running, "i", threshold=LOW_THRESHOLD)
     running.wait_for_status("i", "green")

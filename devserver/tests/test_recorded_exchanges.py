@@ -1,4 +1,4 @@
-"""Every exchange recorded from a real server has the same answer here."""
+"""Exchanges recorded from a real server have the same responses here."""
 
 import functools
 import json
@@ -12,7 +12,7 @@ from tests.support.web.qdrant_nodes import DevServer
 
 RECORDED = pathlib.Path(__file__).parents[2] / "tests" / "golden" / "qdrant_http.json"
 SCENARIOS = {scenario["name"]: scenario["steps"] for scenario in json.loads(RECORDED.read_text())["scenarios"]}
-# Times, counters and what depends on the machine.
+# Times, counters and values that depend on the machine.
 VARYING = {
     "time",
     "operation_id",
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("emptied")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_recorded_scenario_is_answered_as_recorded(server: DevServer, name: str) -> None:
+def test_recorded_scenario_has_same_responses(server: DevServer, name: str) -> None:
     wrong, captured = [], {"self": server.url}
     for number, step in enumerate(SCENARIOS[name], 1):
         status, answer = send(server, step, captured)
@@ -38,8 +38,8 @@ def test_a_recorded_scenario_is_answered_as_recorded(server: DevServer, name: st
 
 
 def send(server: DevServer, step: dict[str, Any], captured: dict[str, str]) -> tuple[int, Any]:
-    method, path = filled(step["call"], captured).split(" ", 1)
-    body = filled(json.dumps(step["body"]), captured).encode() if "body" in step else None
+    method, path = substitute(step["call"], captured).split(" ", 1)
+    body = substitute(json.dumps(step["body"]), captured).encode() if "body" in step else None
     content = step["raw"].encode() if "raw" in step else body
     answer = server.http.request(method, path, content=content, headers={"content-type": "application/json"})
     is_json = answer.headers.get("content-type", "").startswith("application/json")
@@ -49,9 +49,9 @@ def send(server: DevServer, step: dict[str, Any], captured: dict[str, str]) -> t
     return answer.status_code, document
 
 
-def filled(text: str, captured: dict[str, str]) -> str:
-    """Put in what earlier answers held: `{name}`."""
-    return functools.reduce(lambda filling, item: filling.replace(f"{{{item[0]}}}", item[1]), captured.items(), text)
+def substitute(text: str, captured: dict[str, str]) -> str:
+    """Replace `{name}` by the values captured from earlier responses."""
+    return functools.reduce(lambda result, item: result.replace(f"{{{item[0]}}}", item[1]), captured.items(), text)
 
 
 def differences(step: dict[str, Any], status: int, answer: Any) -> str:
@@ -62,25 +62,25 @@ def differences(step: dict[str, Any], status: int, answer: Any) -> str:
     return first_difference(step["answer"], answer, "")
 
 
-def first_difference(recorded: Any, seen: Any, path: str) -> str:
-    match recorded, seen:
+def first_difference(recorded: Any, actual: Any, path: str) -> str:
+    match recorded, actual:
         case dict(), dict():
-            keys = sorted((recorded.keys() | seen.keys()) - VARYING)
-            found = (first_difference(recorded.get(key), seen.get(key), f"{path}.{key}") for key in keys)
+            keys = sorted((recorded.keys() | actual.keys()) - VARYING)
+            found = (first_difference(recorded.get(key), actual.get(key), f"{path}.{key}") for key in keys)
             return next(filter(None, found), "")
-        case list(), list() if len(recorded) == len(seen):
-            pairs = zip(in_order(recorded), in_order(seen), strict=True)
+        case list(), list() if len(recorded) == len(actual):
+            pairs = zip(in_order(recorded), in_order(actual), strict=True)
             found = (first_difference(a, b, f"{path}[{index}]") for index, (a, b) in enumerate(pairs))
             return next(filter(None, found), "")
-        case (int() | float(), int() | float()) if not isinstance(recorded, bool) and not isinstance(seen, bool):
-            same = math.isclose(recorded, seen, rel_tol=1e-5, abs_tol=1e-6)
+        case (int() | float(), int() | float()) if not isinstance(recorded, bool) and not isinstance(actual, bool):
+            same = math.isclose(recorded, actual, rel_tol=1e-5, abs_tol=1e-6)
         case _:
-            same = recorded == seen
-    return "" if same else f"{path}: recorded {recorded!r}, seen {seen!r}"
+            same = recorded == actual
+    return "" if same else f"{path}: recorded {recorded!r}, seen {actual!r}"
 
 
 def in_order(items: list[Any]) -> list[Any]:
-    """Points with equal scores come in any order."""
+    """Sort points by score and id, because those with equal scores have no fixed order."""
     if all(isinstance(item, dict) and "score" in item for item in items):
         return sorted(items, key=lambda item: (-round(item["score"], 4), str(item["id"])))
     return items

@@ -1,4 +1,4 @@
-"""What the server refuses is refused here, with its status and naming what is wrong."""
+"""Requests that the real server rejects are rejected here, with its status and a message that names the error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ def formula(expression: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({"vectors": {"size": 0, "distance": "Dot"}}, 400, "VectorsConfig"),
         ({"vectors": {"size": 2}}, 400, "distance"),
@@ -48,15 +48,15 @@ def formula(expression: Any) -> dict[str, Any]:
         ({"metadata": 5}, 400, "metadata"),
     ],
 )
-def test_a_configuration_is_refused(server: DevServer, body: Any, status: int, said: str) -> None:
+def test_invalid_configuration_is_rejected(server: DevServer, body: Any, status: int, message: str) -> None:
     answer = server.http.put("/collections/bad", json=body)
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
     assert server.call("GET", "/collections/bad/exists") == {"exists": False}
 
 
 @pytest.mark.parametrize(
-    ("filter_", "status", "said"),
+    ("filter_", "status", "message"),
     [
         ([], 400, "filter"),
         ({"musst": []}, 400, "musst"),
@@ -73,14 +73,14 @@ def test_a_configuration_is_refused(server: DevServer, body: Any, status: int, s
         ({"min_should": {"conditions": []}}, 400, "min_count"),
     ],
 )
-def test_a_filter_is_refused(server: DevServer, filter_: Any, status: int, said: str) -> None:
+def test_invalid_filter_is_rejected(server: DevServer, filter_: Any, status: int, message: str) -> None:
     answer = server.http.post(f"{POINTS}/scroll", json={"filter": filter_})
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({"query": [0.1]}, 400, "expected dim: 2, got 1"),
         ({"query": ["a", "b"]}, 400, "variant"),
@@ -102,14 +102,14 @@ def test_a_filter_is_refused(server: DevServer, filter_: Any, status: int, said:
         (formula({"datetime": "no date"}), 400, "date"),
     ],
 )
-def test_a_query_is_refused(server: DevServer, body: Any, status: int, said: str) -> None:
+def test_invalid_query_is_rejected(server: DevServer, body: Any, status: int, message: str) -> None:
     answer = server.http.post(f"{POINTS}/query", json=body)
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
 
 
 @pytest.mark.parametrize(
-    ("call", "body", "status", "said"),
+    ("call", "body", "status", "message"),
     [
         ("PUT ", {"points": [{"id": 2, "vector": [0.1]}]}, 400, "expected dim: 2, got 1"),
         ("PUT ", {"points": [{"id": 2, "vector": ["a", "b"]}]}, 400, "variant"),
@@ -130,28 +130,26 @@ def test_a_query_is_refused(server: DevServer, body: Any, status: int, said: str
         ("POST /batch", {"operations": [{"invent": {}}]}, 400, "UpdateOperation"),
     ],
 )
-def test_an_update_is_refused_and_changes_nothing(
-    server: DevServer, call: str, body: Any, status: int, said: str
-) -> None:
+def test_invalid_update_changes_nothing(server: DevServer, call: str, body: Any, status: int, message: str) -> None:
     method, path = call.split(" ")
     answer = server.http.request(method, POINTS + path, json=body)
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
     assert server.call("POST", f"{POINTS}/count", {}) == {"count": 1}
     assert server.call("GET", f"{POINTS}/1")["payload"] == {"n": 1, "s": "x", "yes": True}
 
 
-def test_a_number_that_is_none_is_malformed_json(server: DevServer) -> None:
+def test_nan_is_malformed_json(server: DevServer) -> None:
     answer = server.http.put(POINTS, content=b'{"points": [{"id": 2, "vector": [NaN, 0.1]}]}')
 
     assert answer.status_code == 400
 
 
-def test_an_unknown_field_of_a_body_is_ignored(server: DevServer) -> None:
+def test_unknown_field_is_ignored(server: DevServer) -> None:
     assert server.call("POST", f"{POINTS}/count", {"exact": True, "nonsense": 1}) == {"count": 1}
 
 
-def test_booleans_match_booleans_and_not_numbers(server: DevServer) -> None:
+def test_booleans_do_not_match_numbers(server: DevServer) -> None:
     matching = {"filter": {"must": [{"key": "yes", "match": {"value": True}}]}}
     number = {"filter": {"must": [{"key": "n", "match": {"value": True}}]}}
 
@@ -159,22 +157,22 @@ def test_booleans_match_booleans_and_not_numbers(server: DevServer) -> None:
     assert server.call("POST", f"{POINTS}/count", number) == {"count": 0}
 
 
-def test_strict_mode_refuses_what_exceeds_its_limits(server: DevServer) -> None:
+def test_strict_mode_rejects_excess(server: DevServer) -> None:
     limits = {"enabled": True, "max_query_limit": 5, "search_max_hnsw_ef": 50, "search_allow_exact": False}
     server.call("PATCH", "/collections/r", {"strict_mode_config": limits})
 
     for body in ({"limit": 6}, {"params": {"hnsw_ef": 51}}, {"params": {"exact": True}}):
         server.call("POST", f"{POINTS}/query", {"query": VECTOR} | body, status=400)
-    # A count is exact unless it says otherwise.
+    # A count is exact by default.
     refused = [server.http.post(f"{POINTS}/count", json=body) for body in ({}, {"exact": True})]
     server.call("POST", f"{POINTS}/count", {"exact": False})
     server.call("PATCH", "/collections/r", {"strict_mode_config": {"enabled": False}})
-    told = "Bad request: Exact search disabled!. Help: Set exact=false."
-    assert {(answer.status_code, answer.json()["status"]["error"]) for answer in refused} == {(400, told)}
+    expected_message = "Bad request: Exact search disabled!. Help: Set exact=false."
+    assert {(answer.status_code, answer.json()["status"]["error"]) for answer in refused} == {(400, expected_message)}
     server.call("POST", f"{POINTS}/query", {"query": VECTOR, "limit": 6})
 
 
-def test_a_later_version_knows_its_own_features(start_server: StartServer) -> None:
+def test_later_version_has_its_features(start_server: StartServer) -> None:
     later = start_server("--qdrant-version", "1.20")
     later.call("PUT", "/collections/l", {"vectors": {"size": 2, "distance": "Dot", "memory": "cold"}})
     later.call("PUT", "/collections/l/points", {"points": [{"id": 1, "vector": [2.0, 0.0]}]})
@@ -185,7 +183,7 @@ def test_a_later_version_knows_its_own_features(start_server: StartServer) -> No
     assert later.http.get("/").json()["version"] == "1.20.0"
 
 
-def test_the_default_version_ignores_memory_tiers(server: DevServer) -> None:
+def test_default_version_ignores_memory_tiers(server: DevServer) -> None:
     server.call("PUT", "/collections/t", {"vectors": {"size": 2, "distance": "Dot", "memory": "cold"}})
     vectors = server.call("GET", "/collections/t")["config"]["params"]["vectors"]
     server.call("DELETE", "/collections/t")

@@ -1,4 +1,4 @@
-"""Replicas of a simulated cluster go from peer to peer as the source of a server of 1.19 says they do."""
+"""Transfers of replicas between peers of a simulated cluster follow the source of Qdrant 1.19."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 1, "replicati
 
 
 class Peers:
-    """Three peers of one process with one collection of one shard, which is on peer 1."""
+    """Three peers of one process, with one collection of one shard, which is on peer 1."""
 
     def __init__(self, server: DevServer) -> None:
         self.server = server
@@ -43,7 +43,7 @@ class Peers:
         seen = self.seen()
         replicas = [*seen["local_shards"], *seen["remote_shards"]]
         own = seen["peer_id"]
-        return {each.get("peer_id", own): each["state"] for each in replicas if each["shard_id"] == shard}
+        return {replica.get("peer_id", own): replica["state"] for replica in replicas if replica["shard_id"] == shard}
 
     def eventually(self, states: dict[int, str]) -> None:
         patience = Patience(20)
@@ -64,7 +64,7 @@ OPTIONS = ("--peers", "3", "--activation-seconds", str(COPY_S))
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
-    """Three peers for tests that leave them as they were."""
+    """Three peers, for tests that restore the initial state."""
     started = DevServer(tmp_path_factory.mktemp("peers"), *OPTIONS)
     yield started
     started.stop()
@@ -83,9 +83,7 @@ def peers(running: DevServer) -> Iterator[Peers]:
 @pytest.mark.parametrize(
     ("method", "state"), [("stream_records", "Partial"), ("snapshot", "Recovery"), (None, "Recovery")]
 )
-def test_a_copy_is_listed_with_its_progress_until_the_new_replica_is_active(
-    peers: Peers, method: str | None, state: str
-) -> None:
+def test_copy_is_listed_until_active(peers: Peers, method: str | None, state: str) -> None:
     peers.cluster(transfer("replicate_shard", 1, 2, method=method), peer=3)
 
     listed, of_others = peers.seen()["shard_transfers"], peers.seen(2)["shard_transfers"]
@@ -97,14 +95,14 @@ def test_a_copy_is_listed_with_its_progress_until_the_new_replica_is_active(
     assert peers.seen()["shard_transfers"] == []
 
 
-def test_a_moved_shard_leaves_its_peer(peers: Peers) -> None:
+def test_moved_shard_leaves_its_peer(peers: Peers) -> None:
     peers.cluster(transfer("move_shard", 1, 3))
 
     assert peers.seen()["shard_transfers"][0]["sync"] is False
     peers.eventually({3: "Active"})
 
 
-def test_a_copy_given_up_leaves_a_dead_replica_that_fills_by_itself_and_a_move_none(peers: Peers) -> None:
+def test_aborted_copy_is_refilled_and_move_is_not(peers: Peers) -> None:
     peers.cluster(transfer("move_shard", 1, 3))
     peers.cluster(transfer("abort_transfer", 1, 3))
     assert peers.states() == {1: "Active"}
@@ -114,7 +112,7 @@ def test_a_copy_given_up_leaves_a_dead_replica_that_fills_by_itself_and_a_move_n
     peers.eventually({1: "Active", 2: "Active"})
 
 
-def test_a_dropped_replica_is_gone_and_with_it_what_it_was_sent(peers: Peers) -> None:
+def test_dropped_replica_ends_its_transfer(peers: Peers) -> None:
     peers.cluster(transfer("replicate_shard", 1, 2))
 
     peers.cluster({"drop_replica": {"shard_id": 0, "peer_id": 2}})
@@ -141,22 +139,20 @@ def test_a_dropped_replica_is_gone_and_with_it_what_it_was_sent(peers: Peers) ->
         (transfer("replicate_shard", 1, 2, method="resharding_stream_records"), 501, "resharding"),
     ],
 )
-def test_what_a_server_refuses_is_refused_and_changes_nothing(
-    peers: Peers, body: dict[str, Any], status: int, words: str
-) -> None:
+def test_invalid_request_changes_nothing(peers: Peers, body: dict[str, Any], status: int, words: str) -> None:
     assert words in peers.cluster(body, status=status)
     assert peers.states() == {1: "Active"}
 
 
-def test_a_shard_is_in_one_transfer_with_a_peer_at_a_time(peers: Peers) -> None:
+def test_shard_has_one_transfer_at_a_time(peers: Peers) -> None:
     peers.cluster(transfer("replicate_shard", 1, 2))
 
-    told = peers.cluster(transfer("replicate_shard", 1, 3), status=400)
+    message = peers.cluster(transfer("replicate_shard", 1, 3), status=400)
 
-    assert "already involved in transfer 1 -> 2" in told
+    assert "already involved in transfer 1 -> 2" in message
 
 
-def test_replicas_of_a_peer_that_is_away_are_dead_until_it_is_back(peers: Peers) -> None:
+def test_replicas_of_unreachable_peer_are_dead(peers: Peers) -> None:
     peers.cluster(transfer("replicate_shard", 1, 2))
     peers.send_away(2)
 
@@ -166,7 +162,7 @@ def test_replicas_of_a_peer_that_is_away_are_dead_until_it_is_back(peers: Peers)
     peers.eventually({1: "Active", 2: "Active"})
 
 
-def test_the_last_active_replica_is_called_active_though_its_peer_is_away(peers: Peers) -> None:
+def test_last_active_replica_stays_active(peers: Peers) -> None:
     peers.cluster(transfer("replicate_shard", 1, 2))
     peers.eventually({1: "Active", 2: "Active"})
 
@@ -174,7 +170,7 @@ def test_the_last_active_replica_is_called_active_though_its_peer_is_away(peers:
     assert peers.states() == {1: "Active", 2: "Dead"}
 
 
-def test_a_copy_cut_off_by_a_kill_is_made_again(start_server: StartServer) -> None:
+def test_copy_interrupted_by_a_kill_is_repeated(start_server: StartServer) -> None:
     with contextlib.closing(Peers(start_server(*OPTIONS))) as peers:
         peers.call(1, "PUT", "/c__1", BODY)
         peers.cluster(transfer("replicate_shard", 1, 2))
@@ -184,7 +180,7 @@ def test_a_copy_cut_off_by_a_kill_is_made_again(start_server: StartServer) -> No
         again.eventually({1: "Active", 2: "Active"})
 
 
-def test_a_server_that_is_alone_moves_nothing(server: DevServer, emptied: None) -> None:
+def test_single_server_moves_nothing(server: DevServer, emptied: None) -> None:
     server.call("PUT", "/collections/c__1", BODY)
 
     answer = server.http.post("/collections/c__1/cluster", json=transfer("replicate_shard", 1, 2))

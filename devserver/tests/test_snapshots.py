@@ -1,4 +1,4 @@
-"""Snapshots: made beside writers, recovered under another name or in place, and never half of one."""
+"""Snapshots: created during writes, recovered under another name or in place, and never incomplete."""
 
 import concurrent.futures
 import hashlib
@@ -20,7 +20,7 @@ KEY = "a key of at least thirty-two characters"
 
 @pytest.fixture(autouse=True)
 def clean(emptied: None) -> None:
-    """The shared server is left without collections."""
+    """Leave the shared server without collections."""
 
 
 def fill(server: DevServer, name: str = "s__1", count: int = 20, **more: Any) -> None:
@@ -63,12 +63,12 @@ def names(server: DevServer) -> set[str]:
 
 
 def unfinished(server: DevServer) -> list[pathlib.Path]:
-    """What of unfinished snapshots and collections lies in the data folder."""
+    """Return the files of unfinished snapshots and collections in the data folder."""
     building = (server.data_dir / "collections").glob("creating-*")
     return [*building, *(server.data_dir / "snapshots-unfinished").iterdir()]
 
 
-def test_a_recovered_collection_has_points_vectors_indexes_and_metadata_but_no_alias(server: DevServer) -> None:
+def test_recovered_copy_has_all_but_aliases(server: DevServer) -> None:
     fill(server, metadata={"owner": "a"}, hnsw_config={"m": 24})
     alias = {"create_alias": {"collection_name": "s__1", "alias_name": "s"}}
     server.call("POST", "/collections/aliases", {"actions": [alias]})
@@ -83,7 +83,7 @@ def test_a_recovered_collection_has_points_vectors_indexes_and_metadata_but_no_a
     assert server.call("GET", "/collections/s__2/aliases") == {"aliases": []}
 
 
-def test_a_snapshot_s_file_carries_the_physical_name_its_size_and_checksum(server: DevServer) -> None:
+def test_snapshot_has_physical_name_and_checksum(server: DevServer) -> None:
     fill(server)
     alias = {"create_alias": {"collection_name": "s__1", "alias_name": "s"}}
     server.call("POST", "/collections/aliases", {"actions": [alias]})
@@ -100,14 +100,14 @@ def test_a_snapshot_s_file_carries_the_physical_name_its_size_and_checksum(serve
     assert server.call("GET", "/collections/s/snapshots") == server.call("GET", "/collections/s__1/snapshots")
 
 
-def test_a_write_ahead_log_costs_what_is_in_it(start_server: StartServer, on_disk: pathlib.Path) -> None:
+def test_snapshot_omits_holes_of_the_log(start_server: StartServer, on_disk: pathlib.Path) -> None:
     running = start_server(data_dir=on_disk)
     fill(running)
 
     assert take(running)["size"] < 2_000_000
 
 
-def test_a_collection_that_never_had_points_is_recovered_too(server: DevServer) -> None:
+def test_collection_without_points_is_recovered(server: DevServer) -> None:
     server.call("PUT", "/collections/s__1", VECTORS | {"metadata": {"a": 1}})
     recover(server, "s__2", location=take(server)["location"])
 
@@ -117,7 +117,7 @@ def test_a_collection_that_never_had_points_is_recovered_too(server: DevServer) 
     assert points_of(server, "s__3") == []
 
 
-def test_a_recovered_collection_takes_writes_and_is_there_after_a_kill(start_server: StartServer) -> None:
+def test_recovered_collection_survives_a_kill(start_server: StartServer) -> None:
     running = start_server()
     fill(running)
     snapshot = take(running)
@@ -133,7 +133,7 @@ def test_a_recovered_collection_takes_writes_and_is_there_after_a_kill(start_ser
     assert again.call("GET", "/collections/s__1/snapshots")[0]["checksum"] == snapshot["checksum"]
 
 
-def test_recovery_in_place_brings_points_and_keeps_the_collection_s_own_configuration(server: DevServer) -> None:
+def test_recovery_in_place_keeps_configuration(server: DevServer) -> None:
     fill(server, metadata={"owner": "a"})
     before, snapshot = points_of(server, "s__1"), take(server)
     server.call("POST", "/collections/s__1/points/delete?wait=true", {"points": [1, 2, 3]})
@@ -150,7 +150,7 @@ def test_recovery_in_place_brings_points_and_keeps_the_collection_s_own_configur
     assert after["payload_schema"] == {"n": {"data_type": "integer", "points": 20}}
 
 
-def test_recovery_in_place_is_refused_for_another_number_of_shards(server: DevServer) -> None:
+def test_recovery_requires_equal_shard_number(server: DevServer) -> None:
     fill(server)
     fill(server, "s__2", shard_number=2)
 
@@ -159,7 +159,7 @@ def test_recovery_in_place_is_refused_for_another_number_of_shards(server: DevSe
     assert len(points_of(server, "s__2")) == 20
 
 
-def test_an_upload_makes_the_collection_that_the_file_holds(server: DevServer) -> None:
+def test_upload_creates_the_collection(server: DevServer) -> None:
     fill(server, count=300)
     snapshot = take(server)
 
@@ -169,8 +169,8 @@ def test_an_upload_makes_the_collection_that_the_file_holds(server: DevServer) -
     assert points_of(server, "s__2") == points_of(server, "s__1")
 
 
-def test_the_file_of_an_upload_is_kept_among_the_snapshots_of_its_collection(server: DevServer) -> None:
-    """As a real server keeps it, under its sender's name: whoever sends one has to delete it."""
+def test_uploaded_file_is_kept_as_a_snapshot(server: DevServer) -> None:
+    """Like a real server: the file keeps its name, and the client has to delete it."""
     fill(server)
     snapshot = take(server)
 
@@ -196,9 +196,7 @@ def test_the_file_of_an_upload_is_kept_among_the_snapshots_of_its_collection(ser
     ],
     ids=["wrong checksum", "no checksum", "priority", "half", "cut at an entry", "zeros", "other names", "empty"],
 )
-def test_a_spoilt_upload_is_refused_and_leaves_nothing(
-    server: DevServer, spoil: Any, parameters: dict[str, str], status: int
-) -> None:
+def test_broken_upload_leaves_nothing(server: DevServer, spoil: Any, parameters: dict[str, str], status: int) -> None:
     fill(server)
     content = spoil(download(server, take(server)))
 
@@ -211,7 +209,7 @@ def test_a_spoilt_upload_is_refused_and_leaves_nothing(
     assert len(points_of(server, "s__1")) == 20
 
 
-def test_an_upload_without_the_field_or_cut_off_is_refused(server: DevServer) -> None:
+def test_upload_without_complete_field_is_rejected(server: DevServer) -> None:
     path = "/collections/s__2/snapshots/upload"
     cut = b'--b\r\nContent-Disposition: form-data; name="snapshot"; filename="a"\r\n\r\nabc'
     form = {"content-type": "multipart/form-data; boundary=b"}
@@ -222,7 +220,7 @@ def test_an_upload_without_the_field_or_cut_off_is_refused(server: DevServer) ->
     assert unfinished(server) == []
 
 
-def test_an_upload_is_never_in_memory(server: DevServer) -> None:
+def test_upload_is_not_held_in_memory(server: DevServer) -> None:
     def pieces() -> Any:
         yield b'--b\r\nContent-Disposition: form-data; name="snapshot"; filename="a"\r\n\r\n'
         for _ in range(150):
@@ -243,7 +241,7 @@ def peak_memory_kib(server: DevServer) -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def test_a_file_location_is_one_inside_the_folder_of_snapshots(server: DevServer) -> None:
+def test_file_location_must_be_a_snapshot(server: DevServer) -> None:
     fill(server)
     path = server.data_dir / "snapshots" / "s__1" / take(server)["name"]
 
@@ -256,7 +254,7 @@ def test_a_file_location_is_one_inside_the_folder_of_snapshots(server: DevServer
     assert path.exists()
 
 
-def test_another_server_s_file_is_fetched_with_its_key(server: DevServer, start_server: StartServer) -> None:
+def test_foreign_snapshot_is_fetched_with_its_key(server: DevServer, start_server: StartServer) -> None:
     guarded = start_server("--api-key", KEY)
     guarded.http.headers["api-key"] = KEY
     fill(guarded)
@@ -269,7 +267,7 @@ def test_another_server_s_file_is_fetched_with_its_key(server: DevServer, start_
 
 
 @pytest.mark.parametrize(("version", "status"), [("1.18.4", 200), ("1.18.2", 400), ("1.19.0", 400)])
-def test_a_snapshot_is_restored_by_its_own_minor_and_no_older_patch(
+def test_snapshot_requires_same_minor_version(
     server: DevServer, start_server: StartServer, version: str, status: int
 ) -> None:
     other = start_server("--qdrant-version", version)
@@ -280,7 +278,7 @@ def test_a_snapshot_is_restored_by_its_own_minor_and_no_older_patch(
     assert names(other) == ({"s__2"} if status == 200 else set())
 
 
-def test_what_is_not_waited_for_is_accepted_and_done_later(server: DevServer) -> None:
+def test_request_without_wait_completes_later(server: DevServer) -> None:
     fill(server)
     accepted = server.http.post("/collections/s__1/snapshots?wait=false")
     (snapshot,) = eventually(lambda: server.call("GET", "/collections/s__1/snapshots"))
@@ -293,34 +291,34 @@ def test_what_is_not_waited_for_is_accepted_and_done_later(server: DevServer) ->
     assert len(points_of(server, "s__2")) == 20
 
 
-def eventually(look: Any, within_s: float = 20) -> Any:
+def eventually(read: Any, within_s: float = 20) -> Any:
     patience = Patience(within_s)
-    while not (seen := look()):
+    while not (value := read()):
         assert not patience.is_over
         time.sleep(0.02)
-    return seen
+    return value
 
 
-def test_a_snapshot_made_beside_a_writer_holds_what_was_acknowledged_before(server: DevServer) -> None:
+def test_snapshot_contains_acknowledged_writes(server: DevServer) -> None:
     fill(server, count=2000)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        made = pool.submit(take, server)
+        snapshotting = pool.submit(take, server)
         acknowledged = 0
-        while not made.done():
+        while not snapshotting.done():
             point = {"id": 10_000 + acknowledged, "vector": {"": [1.0, 1.0]}}
             server.call("PUT", "/collections/s__1/points?wait=true", {"points": [point]})
             acknowledged += 1
-    recover(server, "s__2", location=made.result()["location"])
+    recover(server, "s__2", location=snapshotting.result()["location"])
 
-    held = {point["id"] for point in points_of(server, "s__2")}
-    late = sorted(held - set(range(1, 2001)))
-    assert held >= set(range(1, 2001))
+    ids = {point["id"] for point in points_of(server, "s__2")}
+    late = sorted(ids - set(range(1, 2001)))
+    assert ids >= set(range(1, 2001))
     assert late == list(range(10_000, 10_000 + len(late)))
     assert len(points_of(server, "s__1")) == 2000 + acknowledged
 
 
 @pytest.mark.parametrize("step", ["create", "recover"])
-def test_a_full_disk_leaves_nothing(start_server: StartServer, step: str) -> None:
+def test_full_disk_leaves_nothing(start_server: StartServer, step: str) -> None:
     running = start_server()
     fill(running)
     location = take(running)["location"] if step == "recover" else ""
@@ -340,7 +338,7 @@ def test_a_full_disk_leaves_nothing(start_server: StartServer, step: str) -> Non
 
 
 @pytest.mark.parametrize("step", ["create", "recover"])
-def test_a_killed_server_has_nothing_unfinished_once_it_is_back(start_server: StartServer, step: str) -> None:
+def test_killed_server_leaves_nothing_unfinished(start_server: StartServer, step: str) -> None:
     running = start_server()
     fill(running)
     location = take(running)["location"] if step == "recover" else ""
@@ -350,13 +348,13 @@ def test_a_killed_server_has_nothing_unfinished_once_it_is_back(start_server: St
         running.http.request("PUT" if location else "POST", f"/collections/{path}", json={"location": location})
     running.process.wait(timeout=20)
     running.kill()
-    left = len(unfinished(running))
+    leftover_count = len(unfinished(running))
     lift(running.data_dir)
 
     port = location.split(":")[2].split("/")[0] if location else "0"
     again = start_server("--port", port)
 
-    assert left > 0
+    assert leftover_count > 0
     assert unfinished(again) == []
     assert names(again) == {"s__1"}
     assert len(points_of(again, "s__1")) == 20
@@ -365,7 +363,7 @@ def test_a_killed_server_has_nothing_unfinished_once_it_is_back(start_server: St
         assert len(points_of(again, "s__2")) == 20
 
 
-def test_work_that_never_ends_is_accepted_and_shows_nothing_until_the_fault_is_over(
+def test_endless_recovery_shows_nothing(
     start_server: StartServer,
 ) -> None:
     running = start_server()
@@ -385,7 +383,7 @@ def test_work_that_never_ends_is_accepted_and_shows_nothing_until_the_fault_is_o
     assert running.process.returncode == 0
 
 
-def test_a_collection_deleted_during_its_recovery_has_no_shard(server: DevServer) -> None:
+def test_collection_deleted_during_recovery_is_404(server: DevServer) -> None:
     fill(server)
     location = take(server)["location"]
     plant(server.data_dir, recover="2")

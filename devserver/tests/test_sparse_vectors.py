@@ -1,4 +1,4 @@
-"""Sparse vectors, and texts that become sparse vectors, are stored, found and refused as on the server."""
+"""Sparse vectors, and texts embedded as sparse vectors: stored, found and rejected as on a real server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -44,7 +44,7 @@ def vectors_of(server: DevServer, point: int) -> Any:
     return server.call("GET", f"{POINTS}/{point}")["vector"]
 
 
-def test_the_asked_vectors_are_returned_by_every_read(server: DevServer) -> None:
+def test_reads_return_the_requested_vectors(server: DevServer) -> None:
     body = {"with_vector": ["plain"], "with_payload": False}
 
     retrieved = server.call("POST", POINTS, {"ids": [2], **body})
@@ -56,7 +56,7 @@ def test_the_asked_vectors_are_returned_by_every_read(server: DevServer) -> None
     assert [found["vector"] for found in queried] == [{"plain": SORTED}]
 
 
-def test_vectors_are_replaced_and_deleted_alone(server: DevServer) -> None:
+def test_one_vector_can_be_replaced_or_deleted(server: DevServer) -> None:
     body = {"points": [{"id": 1, "vector": {"plain": sparse(7)}}]}
     server.call("PUT", f"{POINTS}/vectors?wait=true", body)
     server.call("POST", f"{POINTS}/vectors/delete?wait=true", {"points": [1], "vector": ["bm25"]})
@@ -66,7 +66,7 @@ def test_vectors_are_replaced_and_deleted_alone(server: DevServer) -> None:
     assert query(server, query=sparse(5), using="bm25") == {}
 
 
-def test_columns_of_a_batch_hold_sparse_vectors_and_texts(server: DevServer) -> None:
+def test_batch_columns_accept_sparse_and_texts(server: DevServer) -> None:
     columns = {"plain": [sparse(70), sparse(71)], "bm25": [text("cat"), text("dog")]}
     server.call("PUT", f"{POINTS}?wait=true", {"batch": {"ids": [8, 9], "vectors": columns}})
 
@@ -74,31 +74,31 @@ def test_columns_of_a_batch_hold_sparse_vectors_and_texts(server: DevServer) -> 
     assert query(server, query=text("cats"), using="bm25").keys() == {8}
 
 
-def test_without_a_modifier_the_score_is_the_product(server: DevServer) -> None:
-    asked = {"indices": [5, 1], "values": [10.0, 1.0]}
+def test_score_without_modifier_is_dot_product(server: DevServer) -> None:
+    request = {"indices": [5, 1], "values": [10.0, 1.0]}
 
-    assert query(server, query=asked, using="plain") == pytest.approx({1: 21.0, 2: 1.0})
+    assert query(server, query=request, using="plain") == pytest.approx({1: 21.0, 2: 1.0})
 
 
-def test_a_filter_narrows_a_sparse_query_at_any_depth(server: DevServer) -> None:
+def test_filter_applies_at_any_depth(server: DevServer) -> None:
     only = {"must": [{"key": "n", "match": {"value": 2}}]}
-    asked = {"query": sparse(1), "using": "plain"}
-    nested = {"prefetch": {"prefetch": {"prefetch": {**asked, "filter": only}, **asked}, **asked}, **asked}
+    request = {"query": sparse(1), "using": "plain"}
+    nested = {"prefetch": {"prefetch": {"prefetch": {**request, "filter": only}, **request}, **request}, **request}
 
-    assert query(server, **asked, filter=only) == {2: 1.0}
+    assert query(server, **request, filter=only) == {2: 1.0}
     assert query(server, **nested) == {2: 1.0}
 
 
 @pytest.mark.parametrize("wanted", [1, sparse(1, 5, 9)], ids=["a point", "its vector"])
-def test_clauses_of_a_filter_are_merged_with_those_of_its_prefetches(server: DevServer, wanted: Any) -> None:
-    """As Qdrant does it, either `should` is enough then."""
+def test_filters_of_prefetches_are_merged(server: DevServer, wanted: Any) -> None:
+    """As in Qdrant, one match of either `should` is enough then."""
     inner, outer = ({"should": [{"key": "n", "match": {"value": n}}]} for n in (9, 2))
     prefetch = {"query": sparse(1), "using": "plain", "filter": inner}
 
     assert query(server, query=wanted, using="plain", filter=outer, prefetch=prefetch).keys() == {2}
 
 
-def test_a_point_that_a_prefetch_searches_by_is_not_found(server: DevServer) -> None:
+def test_query_points_of_prefetches_are_excluded(server: DevServer) -> None:
     prefetches = [{"query": point, "using": "plain"} for point in (1, 2)]
 
     assert query(server, query=sparse(1), using="plain", prefetch=prefetches) == {}
@@ -106,7 +106,7 @@ def test_a_point_that_a_prefetch_searches_by_is_not_found(server: DevServer) -> 
     assert query(server, query={"fusion": "rrf"}, prefetch=[*prefetches[1:], {}]).keys() == {1, 3}
 
 
-def test_rarity_counts_every_point_of_the_collection(server: DevServer) -> None:
+def test_idf_counts_all_points(server: DevServer) -> None:
     only = {"must": [{"key": "n", "match": {"value": 1}}]}
     alone = query(server, query=sparse(5), using="bm25", filter=only)
     server.call("PUT", f"{POINTS}?wait=true", {"points": [{"id": 4, "vector": {"bm25": sparse(5)}}]})
@@ -116,25 +116,25 @@ def test_rarity_counts_every_point_of_the_collection(server: DevServer) -> None:
     assert everywhere[1] < alone[1]
 
 
-def test_from_1_19_rarity_counts_the_points_of_a_filter(start_server: StartServer) -> None:
+def test_idf_corpus_is_filtered_since_1_19(start_server: StartServer) -> None:
     later = start_server("--qdrant-version", "1.19")
     later.call("PUT", "/collections/s", {"sparse_vectors": {"bm25": {"modifier": "idf"}}})
     points = [{"id": n, "vector": {"bm25": sparse(5)}, "payload": {"n": n % 3}} for n in range(9)]
     later.call("PUT", f"{POINTS}?wait=true", {"points": [*points, {"id": 9, "vector": {"bm25": sparse(6)}}]})
-    asked = {"query": sparse(6), "using": "bm25"}
+    request = {"query": sparse(6), "using": "bm25"}
     corpus = {"must": [{"has_id": [0, 9]}]}
 
-    everywhere = query(later, **asked)[9]
-    assert query(later, **asked, params={"idf": "global"}) == {9: everywhere}
-    assert query(later, **asked, params={"idf": {"corpus": corpus}})[9] < everywhere
-    later.call("POST", f"{POINTS}/query", {**asked, "params": {"idf": {}}}, status=400)
+    everywhere = query(later, **request)[9]
+    assert query(later, **request, params={"idf": "global"}) == {9: everywhere}
+    assert query(later, **request, params={"idf": {"corpus": corpus}})[9] < everywhere
+    later.call("POST", f"{POINTS}/query", {**request, "params": {"idf": {}}}, status=400)
 
 
-def test_the_default_version_ignores_the_corpus_of_rarity(server: DevServer) -> None:
-    asked = {"query": sparse(5), "using": "bm25"}
+def test_default_version_ignores_idf_corpus(server: DevServer) -> None:
+    request = {"query": sparse(5), "using": "bm25"}
     corpus = {"must": [{"has_id": [1]}]}
 
-    assert query(server, **asked, params={"idf": {"corpus": corpus}}) == query(server, **asked)
+    assert query(server, **request, params={"idf": {"corpus": corpus}}) == query(server, **request)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_the_default_version_ignores_the_corpus_of_rarity(server: DevServer) -> 
     ],
     ids=str,
 )
-def test_options_tell_how_a_text_becomes_words(
+def test_options_determine_the_words(
     server: DevServer, options: dict[str, Any], stored: str, asked: str, found: bool
 ) -> None:
     points = [{"id": 4, "vector": {"plain": text(stored, **options)}}]
@@ -181,9 +181,7 @@ def test_options_tell_how_a_text_becomes_words(
     ],
     ids=str,
 )
-def test_options_tell_how_much_a_repeated_word_weighs(
-    server: DevServer, options: dict[str, Any], weight: float
-) -> None:
+def test_options_determine_the_word_weight(server: DevServer, options: dict[str, Any], weight: float) -> None:
     server.call(
         "PUT", f"{POINTS}?wait=true", {"points": [{"id": 4, "vector": {"plain": text("cat dog cat", **options)}}]}
     )
@@ -192,7 +190,7 @@ def test_options_tell_how_much_a_repeated_word_weighs(
 
 
 @pytest.mark.parametrize(
-    ("vector", "status", "said"),
+    ("vector", "status", "message"),
     [
         ({"bm25": {"indices": [1, 1], "values": [1.0, 1.0]}}, 422, "must be unique"),
         ({"bm25": {"indices": [1], "values": [1.0, 2.0]}}, 422, "must be the same length as indices"),
@@ -216,15 +214,15 @@ def test_options_tell_how_much_a_repeated_word_weighs(
     ],
     ids=str,
 )
-def test_a_wrong_vector_is_refused_and_stores_nothing(server: DevServer, vector: Any, status: int, said: str) -> None:
+def test_invalid_vector_stores_nothing(server: DevServer, vector: Any, status: int, message: str) -> None:
     answer = server.http.put(f"{POINTS}?wait=true", json={"points": [{"id": 4, "vector": vector}]})
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
     assert server.call("POST", f"{POINTS}/count", {}) == {"count": 3}
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({"query": sparse(1, 1), "using": "bm25"}, 422, "must be unique"),
         ({"query": {"indices": [1], "values": []}, "using": "bm25"}, 422, "same length"),
@@ -247,13 +245,13 @@ def test_a_wrong_vector_is_refused_and_stores_nothing(server: DevServer, vector:
     ],
     ids=str,
 )
-def test_a_wrong_query_is_refused(server: DevServer, body: Any, status: int, said: str) -> None:
+def test_invalid_query_is_rejected(server: DevServer, body: Any, status: int, message: str) -> None:
     answer = server.http.post(f"{POINTS}/query", json=body)
 
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
 
 
-def test_sparse_vectors_do_not_hide_that_dense_ones_wait_for_an_index(start_server: StartServer) -> None:
+def test_dense_vectors_wait_for_their_index(start_server: StartServer) -> None:
     running = start_server()
     body = {
         "vectors": {"size": 64, "distance": "Dot"},

@@ -1,6 +1,6 @@
-"""A text match compares words where there is a text index, and parts of texts as they are written elsewhere.
+"""A text match compares words if the field has a text index, and case-sensitive substrings otherwise.
 
-The answers are those of Qdrant 1.18.3.
+The expected results are those of Qdrant 1.18.3.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def found(server: DevServer, condition: Any) -> list[int]:
         ({"text_any": " "}, [], []),
     ],
 )
-def test_a_text_match_depends_on_the_index(
+def test_text_match_depends_on_the_index(
     server: DevServer, match: dict[str, str], plain: list[int], indexed: list[int]
 ) -> None:
     nested = {"nested": {"key": "list", "filter": {"must": [{"key": "plain", "match": match}]}}}

@@ -1,4 +1,4 @@
-"""Tokens with limited rights, as a real server takes them: by the name in the path, for points or more."""
+"""Tokens with limited rights, as on a real server: by the name in the path, and for points or more."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ POINT = {"points": [{"id": 1, "vector": [1.0]}]}
 INDEX = {"field_name": "f", "field_schema": "keyword"}
 VECTORS = {"vectors": {"size": 1, "distance": "Dot"}}
 NOW = int(time.time())
-# Tokens of tables are made when tests are collected, long before the last one runs.
+# Tokens in parameters are created when tests are collected, long before the last test runs.
 DAY_S = 86_400
 
 
@@ -30,7 +30,7 @@ def for_collection(name: str, mode: str, **claims: Any) -> str:
 
 @pytest.fixture
 def guarded(start_server: StartServer) -> DevServer:
-    """A server with the alias `memories` before the collection `memories__1`, and another collection."""
+    """Server with the alias `memories` of the collection `memories__1`, and another collection."""
     started = start_server("--api-key", KEY, "--jwt-rbac")
     for name in ("memories__1", "other"):
         ask(started, KEY, "PUT", f"/collections/{name}", VECTORS, status=200)
@@ -47,7 +47,7 @@ def ask(
     return answer
 
 
-# Recorded of Qdrant 1.18 for a points-only token that names an alias (research: query, upsert, get, count 200).
+# Recorded from Qdrant 1.18 for a points-only token with the name of an alias.
 CALLS = [
     ("PUT", "/collections/{}/points", POINT, 200),
     ("POST", "/collections/{}/points/query", {"query": [1.0]}, 200),
@@ -65,7 +65,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("name", "is_named"), [("memories", True), ("memories__1", False), ("other", False)])
-def test_a_points_only_token_opens_the_points_of_the_name_it_has(guarded: DevServer, name: str, is_named: bool) -> None:
+def test_points_token_is_valid_for_its_name(guarded: DevServer, name: str, is_named: bool) -> None:
     minted = QdrantTokens().mint(KEY, "memories", expires_at_s=NOW + DAY_S)
     assert minted is not None
 
@@ -74,7 +74,7 @@ def test_a_points_only_token_opens_the_points_of_the_name_it_has(guarded: DevSer
     assert answers == [status if is_named else 403 for *_, status in CALLS]
 
 
-def test_a_token_for_an_alias_survives_its_move(guarded: DevServer) -> None:
+def test_token_for_an_alias_survives_its_move(guarded: DevServer) -> None:
     minted = for_collection("memories", "prw")
     ask(guarded, minted, "PUT", "/collections/memories/points", POINT, status=200)
     actions = [
@@ -113,9 +113,7 @@ def test_a_token_for_an_alias_survives_its_move(guarded: DevServer) -> None:
         "value_exists",
     ],
 )
-def test_each_kind_of_token_opens_what_it_says(
-    guarded: DevServer, given: str, reads: int, writes: int, indexes: int
-) -> None:
+def test_token_kind_limits_requests(guarded: DevServer, given: str, reads: int, writes: int, indexes: int) -> None:
     base = "/collections/other"
 
     assert ask(guarded, given, "POST", f"{base}/points/count", {}).status_code == reads
@@ -123,7 +121,7 @@ def test_each_kind_of_token_opens_what_it_says(
     assert ask(guarded, given, "PUT", f"{base}/index", INDEX).status_code == indexes
 
 
-# Of collection snapshots: making and deleting needs rw, looking r, and what makes a collection the whole server.
+# Creating and deleting a snapshot needs rw, reading needs r, and recovering a collection needs global access.
 @pytest.mark.parametrize(
     ("given", "looks", "makes", "recovers"),
     [
@@ -136,7 +134,7 @@ def test_each_kind_of_token_opens_what_it_says(
     ],
     ids=["r", "rw", "prw", "another", "global r", "global m"],
 )
-def test_each_kind_of_token_opens_its_part_of_snapshots(
+def test_token_kind_limits_snapshot_requests(
     guarded: DevServer, given: str, looks: int, makes: int, recovers: int
 ) -> None:
     base = "/collections/other/snapshots"
@@ -150,18 +148,18 @@ def test_each_kind_of_token_opens_its_part_of_snapshots(
     assert ask(guarded, given, "DELETE", f"{base}/{name}").status_code == makes
 
 
-def test_a_token_is_taken_half_a_minute_beyond_its_end(guarded: DevServer) -> None:
+def test_token_is_valid_30_s_after_its_expiry(guarded: DevServer) -> None:
     just_ended = for_collection("other", "prw", exp=int(time.time()) - 5)
 
     ask(guarded, just_ended, "POST", "/collections/other/points/count", {}, status=200)
 
 
-def test_without_the_switch_no_token_is_taken_and_the_server_says_so(start_server: StartServer) -> None:
+def test_tokens_are_rejected_by_default(start_server: StartServer) -> None:
     plain = start_server("--api-key", KEY)
 
     assert ask(plain, token("m"), "GET", "/collections").status_code == 401
     assert ask(plain, KEY, "GET", "/telemetry").json()["result"]["app"]["jwt_rbac"] is False
 
 
-def test_with_the_switch_the_server_says_so(guarded: DevServer) -> None:
+def test_telemetry_reports_jwt_rbac(guarded: DevServer) -> None:
     assert ask(guarded, KEY, "GET", "/telemetry").json()["result"]["app"]["jwt_rbac"] is True

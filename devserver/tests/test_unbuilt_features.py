@@ -1,4 +1,4 @@
-"""A feature of Qdrant that is not built answers 501 with its name, wherever it is asked for."""
+"""An unsupported feature of Qdrant gets 501 and its name in every request."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +21,7 @@ def collection(server: DevServer) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("methods", "path", "feature"), UNBUILT_ROUTES)
-def test_an_endpoint_that_is_not_built_says_so(
-    server: DevServer, methods: tuple[str, ...], path: str, feature: str
-) -> None:
+def test_unbuilt_endpoint_is_501(server: DevServer, methods: tuple[str, ...], path: str, feature: str) -> None:
     filled = path.replace("{rest:path}", "x").format(name="u")
     for method in methods:
         answer = server.http.request(method, filled, json={})
@@ -46,7 +44,7 @@ def test_an_endpoint_that_is_not_built_says_so(
         (f"{POINTS}/query", {"query": [VECTOR]}, "multivectors"),
     ],
 )
-def test_a_read_that_is_not_built_says_so(server: DevServer, path: str, body: Any, feature: str) -> None:
+def test_unbuilt_read_is_501(server: DevServer, path: str, body: Any, feature: str) -> None:
     answer = server.http.post(path, json=body)
 
     assert answer.status_code == 501
@@ -66,9 +64,7 @@ def test_a_read_that_is_not_built_says_so(server: DevServer, path: str, body: An
         ("/collections/u/index", {"field_name": "t", "field_schema": {"type": "text", "stemmer": {}}}, "stemmer"),
     ],
 )
-def test_a_write_that_is_not_built_says_so_and_stores_nothing(
-    server: DevServer, path: str, body: Any, feature: str
-) -> None:
+def test_unbuilt_write_stores_nothing(server: DevServer, path: str, body: Any, feature: str) -> None:
     answer = server.http.put(path, json=body)
 
     assert answer.status_code == 501

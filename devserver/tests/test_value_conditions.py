@@ -1,4 +1,4 @@
-"""Conditions on nulls and numbers of values are answered as Qdrant 1.18.3 answers them, or refused."""
+"""Conditions on nulls and value counts match as in Qdrant 1.18.3, or are rejected."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from tests.support.web.qdrant_nodes import DevServer
 
 VALUES: list[Any] = [None, [None, None], [None], [None, 1], [], 1, [1, 2], {}, [[]], "x", False]
 MISSING = len(VALUES)
-# Of Qdrant 1.18.3: a list with a null is null to an index alone.
+# In Qdrant 1.18.3 a list that contains a null is null only with an index.
 NULL, NULL_BY_INDEX = [0], [0, 1, 2, 3]
 
 
@@ -48,7 +48,7 @@ def found(server: DevServer, filter_: Any) -> list[int]:
     ],
     ids=str,
 )
-def test_a_condition_matches_as_on_the_server(server: DevServer, condition: Any, matching: list[int]) -> None:
+def test_condition_matches_as_on_the_server(server: DevServer, condition: Any, matching: list[int]) -> None:
     filter_ = condition if "must_not" in condition else {"must": [condition]}
 
     assert found(server, filter_) == matching
@@ -65,14 +65,14 @@ def test_a_condition_matches_as_on_the_server(server: DevServer, condition: Any,
     ],
     ids=str,
 )
-def test_what_the_engine_cannot_answer_so_is_refused(server: DevServer, condition: Any) -> None:
+def test_unsupported_condition_is_501(server: DevServer, condition: Any) -> None:
     answer = server.http.post("/collections/v/points/scroll", json={"filter": {"must": [condition]}})
 
     assert (answer.status_code, "Not built" in answer.text) == (501, True), answer.text
 
 
 @pytest.mark.parametrize("version", ["1.18.3", "1.19.0", "1.20.0"])
-def test_no_version_finds_a_null_in_a_list_without_an_index(version: str) -> None:
+def test_is_null_in_a_list_needs_an_index(version: str) -> None:
     outer = CONDITIONS.set(Conditions(features_of(version)))
     try:
         with pytest.raises(Exception, match="Not built"):
@@ -83,7 +83,7 @@ def test_no_version_finds_a_null_in_a_list_without_an_index(version: str) -> Non
 
 
 @pytest.mark.parametrize(("version", "is_refused"), [("1.18.3", True), ("1.19.0", False)])
-def test_since_1_19_a_missing_key_has_no_values(version: str, is_refused: bool) -> None:
+def test_missing_key_counts_as_0_since_1_19(version: str, is_refused: bool) -> None:
     outer = CONDITIONS.set(Conditions(features_of(version)))
     try:
         for bounds in ({"lt": 1}, {"lte": 3}, {"lt": 3, "gte": 0}):

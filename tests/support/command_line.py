@@ -1,4 +1,4 @@
-"""The command line without what lies behind it, and on a terminal."""
+"""The command line without backends, and with a terminal."""
 
 import os
 import pty
@@ -24,12 +24,12 @@ from tests.support.programs import clean_environment
 def command_line(
     inspection: Inspection | None = None, open_jobs: OpenJobs | None = None, downloads: Downloads | None = None
 ) -> typer.Typer:
-    """Return the command `agentmemory`; a verb that needs a server or a cluster fails.
+    """Build the command `agentmemory`. Verbs that need a server or a cluster fail.
 
     Args:
-        inspection: what the verbs that only look reach all the same.
-        open_jobs: where the objects of snapshots and restores are.
-        downloads: where the bytes of snapshots are.
+        inspection: Backends of the read-only verbs.
+        open_jobs: Opens the store of MemorySnapshot and MemoryRestore objects.
+        downloads: Source of snapshot contents.
     """
     return build_cli(verbs_of(inspection, open_jobs, downloads))
 
@@ -37,7 +37,7 @@ def command_line(
 def verbs_of(
     inspection: Inspection | None = None, open_jobs: OpenJobs | None = None, downloads: Downloads | None = None
 ) -> Verbs:
-    """Return what a command line is built of; what is not given fails."""
+    """Build the dependencies of a command line. Those that are not given fail when used."""
 
     def absent(*_: Any) -> Any:
         raise AssertionError("no server stands behind this command line")
@@ -62,7 +62,7 @@ def verbs_of(
 
 
 def on_terminal(*arguments: str, answer: str, **environment: str) -> tuple[int, str, str]:
-    """Run `agentmemory` with a terminal as its input, type an answer; return exit status, output, errors."""
+    """Run `agentmemory` with a terminal as its input, and type an answer; return exit status, output and errors."""
     typed, terminal = pty.openpty()
     try:
         os.write(typed, f"{answer}\n".encode())

@@ -1,4 +1,4 @@
-"""Writes what a shell completes: `make completions`."""
+"""Write the table of shell completions: `make completions`."""
 
 from agentmemory_operator.entrypoints.cli.commands import LazyVerbs
 from agentmemory_operator.entrypoints.cli.completing import TABLE, render_table
@@ -6,7 +6,7 @@ from tests.support.command_line import verbs_of
 
 
 def rendered() -> str:
-    """Return the table as the verbs are now."""
+    """Render the table for the current verbs."""
     return render_table(LazyVerbs(verbs_of()))
 
 

@@ -1,8 +1,8 @@
-"""Programs of ours forked from a process that has their imports.
+"""Run programs of the product as forks of a process that has imported them.
 
-The imports of a start take 1 to 2.5 s of a processor, and a run of the tests starts a thousand. Each test process has
-one server of forks. A fork runs a module as `python -m` does, with its own session, environment, folder and files.
-Tests of a start itself run the interpreter.
+The imports of a start take 1 to 2.5 s of CPU, and a test run starts a thousand programs. Each test process has one fork
+server. A fork runs a module like `python -m`, with its own session, environment, folder and files. Tests of the start
+itself run the interpreter.
 """
 
 import atexit
@@ -29,7 +29,7 @@ from typing import Any, NoReturn, Protocol
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = "agentmemory_operator"
 PACKAGES = (OURS, "agentmemory_client", "qdrant_devserver")
-# Imported by what is imported, only when it is called.
+# Modules that the packages import only when a function is called.
 CALLED_LATE = (
     "anyio._backends._asyncio",
     "encodings.idna",
@@ -39,9 +39,9 @@ CALLED_LATE = (
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.auto",
 )
-# Elsewhere each command is a new interpreter.
+# On other systems each command is a new interpreter.
 CAN_FORK = sys.platform == "linux"
-# They read KUBECONFIG as they are imported.
+# These modules read KUBECONFIG when they are imported.
 READ_ENVIRONMENT = ("kubernetes.config.kube_config", "kubernetes.aio.config.kube_config")
 ORDER_BYTES = 1 << 20
 POLL_S = 0.01
@@ -50,7 +50,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """Return what a child runs before exec so that the kernel kills it with its parent; only Linux can."""
+    """Return a function for the child to run before exec, which makes the kernel kill it with its parent;
+
+    None off Linux.
+    """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -62,13 +65,13 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def ask_to_die_with_parent() -> None:
-    """Have the kernel kill this process with its parent, where it can."""
+    """Let the kernel kill this process with its parent, if the system supports that."""
     if ask := die_with_parent():
         ask()
 
 
 class Child(Protocol):
-    """What `Popen` and `Fork` have."""
+    """Common interface of `Popen` and `Fork`."""
 
     pid: int
 
@@ -80,7 +83,7 @@ class Child(Protocol):
 
 
 class Fork:
-    """A process of the server, as `subprocess.Popen` has it."""
+    """A process of the fork server, with the interface of `subprocess.Popen`."""
 
     def __init__(self, server: "ForkServer", pid: int, command: Sequence[str]) -> None:
         self.pid = pid
@@ -90,20 +93,20 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code that `poll` or `wait` saw last."""
+        """The exit code at the last `poll` or `wait`."""
         return self._code
 
     def poll(self) -> int | None:
-        """Return the exit code, or the negative signal; None while it runs."""
+        """Return the exit code, or the negative signal number; None while it runs."""
         if self._code is None:
             self._code = self._server.code_of(self.pid)
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code once it has ended.
+        """Wait for the end; return the exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it runs after `timeout` seconds.
+            subprocess.TimeoutExpired: If it still runs after `timeout` seconds.
         """
         ends = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
@@ -119,13 +122,13 @@ class Fork:
 
 
 class ForkServer:
-    """The process that forks, and the calls to it; for any thread."""
+    """The process that forks, and its client; thread-safe."""
 
     def __init__(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())]
-            # No coverage is taken in forks: they end at once, and what it noted with them.
+            # No coverage in forks: they end with `os._exit`, which loses its data.
             env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
             fds = [theirs.fileno()]
             self._process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=fds, start_new_session=True)
@@ -133,12 +136,12 @@ class ForkServer:
         atexit.register(self._close)
 
     def start(self, command: Sequence[str], files: Sequence[int], cwd: pathlib.Path, env: Mapping[str, str]) -> Fork:
-        """Run a module with arguments; `files` are its input, output and errors."""
+        """Run a module with arguments. `files` are its input, output and errors."""
         order = {"command": list(command), "cwd": str(cwd), "environment": dict(env)}
         return Fork(self, self._call(order, files), command)
 
     def code_of(self, pid: int) -> int | None:
-        """Return the exit code of a fork, None while it runs."""
+        """Return the exit code of a fork, or None while it runs."""
         code: int | None = self._call({"poll": pid})
         return code
 
@@ -160,7 +163,7 @@ _servers: list[ForkServer] = []
 
 
 def fork_server() -> ForkServer:
-    """Return the server of this test process, started at the first call."""
+    """Return the fork server of this test process; the first call starts it."""
     if not _servers:
         _servers.append(ForkServer())
     return _servers[0]
@@ -169,11 +172,11 @@ def fork_server() -> ForkServer:
 def start_process(
     command: Sequence[str], files: Sequence[int], *, env: Mapping[str, str], cwd: pathlib.Path = ROOT
 ) -> Child:
-    """Start a command in a session of its own; it ends with this process.
+    """Start a command in its own session. It ends with this process.
 
     Args:
-        command: one that begins with this interpreter and `-m` is a fork where the system can.
-        files: its input, output and errors.
+        command: Program and arguments. A command that starts with this interpreter and `-m` is forked on Linux.
+        files: Its input, output and errors.
     """
     if CAN_FORK and command[:2] == PYTHON_M:
         return fork_server().start(command[2:], files, cwd, env)
@@ -197,10 +200,10 @@ def run_agentmemory(
     stdin: int | None = None,
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `agentmemory` to its end and return what it printed.
+    """Run `agentmemory` to its end and return its output.
 
     Raises:
-        subprocess.TimeoutExpired: it ran longer; it is killed.
+        subprocess.TimeoutExpired: If it takes longer; it is killed.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, open(os.devnull, "rb") as nothing:
         files = [nothing.fileno() if stdin is None else stdin, output.fileno(), errors.fileno()]
@@ -218,7 +221,7 @@ def run_agentmemory(
 
 
 def import_all() -> None:
-    """Import what any command would; a module whose package is not installed is left out, as it is at a start."""
+    """Import everything that a command may import. Modules with uninstalled dependencies are skipped."""
     for name in (*PACKAGES, *CALLED_LATE):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(getattr(package, "__path__", ()) if name in PACKAGES else (), f"{name}."):
@@ -228,7 +231,7 @@ def import_all() -> None:
 
 
 def serve(channel: socket.socket) -> dict[str, Any]:
-    """Take orders until the channel is closed; in a fork, return its order."""
+    """Serve orders until the channel is closed. In a fork, return the fork's order."""
     while True:
         message, files, _, _ = socket.recv_fds(channel, ORDER_BYTES, 3)
         if not message:
@@ -247,7 +250,7 @@ def serve(channel: socket.socket) -> dict[str, Any]:
 
 
 def become(order: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Take on what a new process would have: session, folder, environment, files."""
+    """Set up the session, folder, environment and files of a new process."""
     os.setsid()
     ask_to_die_with_parent()
     os.chdir(order["cwd"])
@@ -262,13 +265,13 @@ def become(order: Mapping[str, Any], files: Sequence[int]) -> None:
             location = os.environ.get("KUBECONFIG") or str(pathlib.Path.home() / ".kube" / "config")
             vars(module)["KUBE_CONFIG_DEFAULT_LOCATION"] = location
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-    # By line, so that what is printed can be waited for.
+    # Line-buffered, so that tests can wait for output.
     sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def run_to_end(module: str) -> int:
-    """Run a module as the main one; return its exit code, and print what an interpreter would."""
+    """Run a module as the main module; return its exit code. Print errors like an interpreter."""
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as exc:
@@ -282,19 +285,19 @@ def run_to_end(module: str) -> int:
 
 
 def main() -> NoReturn:
-    """Serve forks; each goes on as its module."""
+    """Serve forks. Each fork continues as its module."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     ask_to_die_with_parent()
     import_all()
     gc.collect()
     gc.freeze()
     module, *arguments = serve(channel)["command"]
-    # The module sets its own name.
+    # `runpy` sets the module's own name.
     sys.argv = ["", *arguments]
     code = run_to_end(module)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    # What ends with an interpreter waits in a fork for threads that vendors' libraries have in the server alone.
+    # A regular exit would wait in a fork for threads of libraries that exist only in the server.
     os._exit(code)
 
 

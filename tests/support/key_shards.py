@@ -1,4 +1,4 @@
-"""What every store of key shards does: the fake of unit tests, the files of development, the Secrets of a cluster."""
+"""Contract tests for all stores of key shards: the fake, the files of development, the Secrets of a cluster."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,12 +20,12 @@ Behaviour = Callable[[KeyShards, Ring], Awaitable[None]]
 
 
 def a_ring() -> Ring:
-    """Return a ring that no other test has."""
+    """Return a unique ring."""
     return Ring("agents", f"bot-{uuid4().hex[:12]}")
 
 
 def a_shard(ring: Ring, name: str = "0", *, keys: int = 2) -> Shard:
-    """Return a shard with keys, as it is written first."""
+    """Build a new shard with keys."""
     wrapping, shard = WrappingKeys(bytes(32)), Shard(ring=ring, name=name)
     for number in range(keys):
         key_id, scope = new_key_id(name), scope_hash("PERSONAL", f"user-{number}")

@@ -1,4 +1,4 @@
-"""Every metric of the operator and of the retrieval API, as their pages list them."""
+"""All metrics of the operator and of the API, as in their documentation pages."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -27,7 +27,7 @@ from agentmemory_operator.zones.upkeep import trouble_gauge
 
 
 def operator_metrics() -> list[Collector]:
-    """What the operator measures while it leads."""
+    """Return the metrics of an operator that leads."""
 
     async def run(_: Key) -> None:
         return None
@@ -48,25 +48,25 @@ def operator_metrics() -> list[Collector]:
 
 
 def api_metrics() -> list[Collector]:
-    """What each process of the API measures."""
+    """Return the metrics of an API process."""
     counts = AccessCounts(cast(Any, None), SystemClock(), writer="w")
     return [*ApiMeter().metrics(), *counts.metrics(), *gauges_of(Pressure(Limits()), ALWAYS_READY), PROCESS]
 
 
 def samples_in(text: str) -> dict[str, float]:
-    """Return each sample of a scrape, by its name with its labels."""
+    """Parse a scrape; return the value of each sample by name and labels."""
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}
 
 
 def samples_of(*collectors: Collector) -> dict[str, float]:
-    """Return each sample that these collectors give."""
+    """Return the samples of the collectors."""
     return samples_in(render(collectors).decode())
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A metric as its page lists it."""
+    """A metric in its documentation page."""
 
     kind: str
     labels: tuple[str, ...]
@@ -75,7 +75,7 @@ class Description:
 
 
 def described(*collectors: Collector) -> dict[str, Description]:
-    """Return each metric's description, by its name in a scrape."""
+    """Return the description of each metric by its name in a scrape."""
     found = {}
     for collector in collectors:
         labels = collector.labels if isinstance(collector, LiveGauge) else getattr(collector, "_labelnames", ())

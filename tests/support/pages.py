@@ -1,4 +1,4 @@
-"""The commands that a page of the documentation shows: lines after `$ ` in its console blocks."""
+"""Commands in the documentation: lines after `$ ` in console blocks."""
 
 import ast
 import functools
@@ -18,7 +18,7 @@ from tests.support.programs import clean_environment
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 COMMANDS = DOCS.parent / "tests" / "golden" / "commands.yaml"
-# There are no Deployments, nor a namespace of the product, where the operator runs as a process.
+# Commands with it need Deployments and the product's namespace, which do not exist if the operator is a process.
 NEEDS_PODS = "agentmemory-system"
 FOR_A_SHELL = re.compile(r"[|<>;&$`*~\n]")
 
@@ -26,7 +26,7 @@ FOR_A_SHELL = re.compile(r"[|<>;&$`*~\n]")
 def run_said(
     said: str, *, env: Mapping[str, str], cwd: pathlib.Path, timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command as a shell would; one of ours alone is a fork, which saves the start of an interpreter."""
+    """Run a command as in a shell. A plain `agentmemory` command is forked, which saves the start of an interpreter."""
     words = [] if FOR_A_SHELL.search(said) else shlex.split(said)
     if words[:1] == ["agentmemory"]:
         return run_agentmemory(*words[1:], env=env, cwd=cwd, timeout=timeout)
@@ -34,7 +34,7 @@ def run_said(
 
 
 def commands_of(page: str, heading: str = "") -> list[str]:
-    """Return the commands of a page, or of the part under one heading, without comments."""
+    """Return the commands of a page, or of the section under a heading, without comments."""
     text = (DOCS / page).read_text()
     if heading:
         text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -44,7 +44,7 @@ def commands_of(page: str, heading: str = "") -> list[str]:
 
 
 def blocks_of(page: str) -> dict[str, list[str]]:
-    """Return the commands of a page of the repository by heading, each with all of its lines, without comments."""
+    """Return the commands of a page of the repository by heading, with continuation lines and without comments."""
     found: dict[str, list[str]] = {}
     heading, open_fence = "", ""
     for line in (DOCS.parent / page).read_text().splitlines():
@@ -65,7 +65,7 @@ def _goes_on(command: str) -> bool:
 
 
 def commands_to_run(how: str) -> dict[str, list[str]]:
-    """Return the commands of each page that are run in that way, in their order, but for those that no run includes."""
+    """Return the commands of each page to run in the mode `how`, in order, without the excluded ones."""
     told = yaml.safe_load(COMMANDS.read_text())
     return {
         page: [
@@ -81,7 +81,7 @@ def commands_to_run(how: str) -> dict[str, list[str]]:
 
 
 def write_manifests(workspace: Workspace, page: str, heading: str, *, folder: pathlib.Path, **values: str) -> None:
-    """Write what a page shows as manifests, for the test's objects, each into the file that its first line names."""
+    """Write the manifests of a page, changed for the test's objects. The first line of each contains its file name."""
     for name, manifest in manifests_of(f"docs/{page}", heading).items():
         said = manifest.replace("namespace: agents", f"namespace: {workspace.namespace}").replace(
             "support-bot", "memory"
@@ -92,7 +92,7 @@ def write_manifests(workspace: Workspace, page: str, heading: str, *, folder: pa
 
 
 def manifests_of(page: str, heading: str = "") -> dict[str, str]:
-    """Return the manifests of a page of the repository, or of a part, whose first line names a file, by that name."""
+    """Return the manifests of a page of the repository, or of a section, by the file name in their first line."""
     text = (DOCS.parent / page).read_text()
     if heading:
         text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -100,7 +100,7 @@ def manifests_of(page: str, heading: str = "") -> dict[str, str]:
 
 
 def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.Path, **values: str) -> list[str]:
-    """Run what a page shows on the test's object; return what each command printed."""
+    """Run the commands of a page on the test's object; return the output of each."""
     path = os.pathsep.join(
         [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     )
@@ -114,7 +114,7 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
         if NEEDS_PODS in command:
             continue
         said = command.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
-        # On this API server the connections of other tests lead nowhere; on a user's each is asked.
+        # The connections of other tests in this cluster are unreachable, and the command would contact them all.
         said = said.replace("agentmemory orphans", f"agentmemory orphans --qdrant {workspace.qdrant_url}")
         for word, value in values.items():
             said = said.replace(word, value)
@@ -127,7 +127,7 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
 
 @functools.cache
 def names_in(path: str) -> frozenset[str]:
-    """Return the names of the tests in a file, those in classes too."""
+    """Return the names of all tests in a file."""
     nodes = ast.walk(ast.parse((DOCS.parent / path).read_text()))
     found = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return frozenset(name for name in found if name.startswith("test_"))

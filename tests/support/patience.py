@@ -1,9 +1,8 @@
-"""How long a test waits for something: a limit counts the time that the machine had for it.
+"""Timeouts of tests, which count only the time in which the machine could work.
 
-A limit of five seconds says what takes no longer on an idle machine. Beside another suite, or with more workers than
-cores, everything takes longer and nothing is wrong. Linux tells how long tasks were kept waiting for a CPU or a disk
-(`/proc/pressure`, https://docs.kernel.org/accounting/psi.html); that time does not count. Where it is not told, all
-time counts. What is never going to happen is still noticed: after `MOST` times the limit by the clock.
+A limit is the time on an idle machine. With a concurrent test run, or more workers than cores, everything takes longer.
+Linux reports how long tasks waited for a CPU or a disk (`/proc/pressure`, https://docs.kernel.org/accounting/psi.html);
+that time is not counted. Without such a report all time counts. In any case the wait ends after `MOST` times the limit.
 """
 
 import contextlib
@@ -16,12 +15,12 @@ import httpx
 
 T = TypeVar("T")
 PRESSURE = (pathlib.Path("/proc/pressure/cpu"), pathlib.Path("/proc/pressure/io"))
-# At full load a limit becomes this many times as long, and no longer.
+# Factor by which full load may extend a limit.
 MOST = 6.0
 
 
 def stalled_s(pressure: pathlib.Path) -> float:
-    """Return how long some task could not run since the machine started, for want of one resource; 0 where unknown."""
+    """Return the seconds since boot in which some task waited for a resource; 0 if unknown."""
     try:
         some = pressure.read_text().splitlines()[0]
         return int(some.rpartition("total=")[2]) / 1e6
@@ -30,11 +29,11 @@ def stalled_s(pressure: pathlib.Path) -> float:
 
 
 class Patience:
-    """A limit that began when this was made.
+    """A timeout that starts with its creation.
 
     Args:
-        seconds: what it takes at most on an idle machine.
-        pressure: the files that Linux tells the stalls in.
+        seconds: Limit on an idle machine.
+        pressure: Files in which Linux reports stalls.
     """
 
     def __init__(self, seconds: float, *, pressure: tuple[pathlib.Path, ...] = PRESSURE) -> None:
@@ -45,7 +44,7 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the limit was reached."""
+        """True once the limit is reached."""
         passed = time.monotonic() - self._began
         if passed <= self._seconds:
             return False
@@ -60,12 +59,12 @@ def wait_until(holds: Callable[[], T | None], *, seconds: float, what: str = "th
     """Return the first truthy value of `holds`.
 
     Args:
-        holds: what is asked again and again.
-        seconds: how long it takes at most on an idle machine; on a busy one it is waited for longer (`Patience`).
-        what: the thing that is waited for.
+        holds: Called repeatedly. Transport errors are ignored.
+        seconds: Limit on an idle machine; longer on a busy one (`Patience`).
+        what: Description of the awaited condition.
 
     Raises:
-        AssertionError: there was none in time; tells `what` and the last value.
+        AssertionError: If the limit is reached; with `what` and the last value.
     """
     patience = Patience(seconds)
     value: object = None

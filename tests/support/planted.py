@@ -1,7 +1,7 @@
-"""What tests plant for something to go wrong: what nothing met proves nothing, so it fails the test.
+"""Planted faults: a fault that never took effect proves nothing, so it fails the test.
 
-A fake says which of its attributes are such (`Plantable`), a server notes what it met (`faults.met.STEP` beside its
-`faults.json`). `conftest.py` asks at the end of each test that has gone well so far.
+A fake declares its fault attributes (`Plantable`). A server records faults that took effect (`faults.met.STEP` next to
+its `faults.json`). `conftest.py` checks them at the end of each test that has passed so far.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from qdrant_devserver.injected_faults import FAULTS, MET
 
 @dataclass(slots=True, eq=False)
 class Planting:
-    """One thing that was planted.
+    """One planted fault.
 
     Attributes:
-        what: told where it was never met.
-        where: the fake and its attribute, or a server's folder and step.
-        look: tells whether it was met by now, where nobody says so.
+        what: Description for the message.
+        where: The fake and its attribute, or a server's folder and step.
+        look: Returns whether it took effect, for faults of a server.
     """
 
     what: str
@@ -31,40 +31,40 @@ class Planting:
     is_met: bool = False
 
 
-# Of the test under way; fakes may live in other threads of it.
+# Faults of the current test. Fakes may be used in its other threads.
 _planted: list[Planting] = []
 
 
 def check_met() -> None:
-    """Fail where something was planted and never met."""
+    """Fail if a planted fault never took effect."""
     unmet = [planting.what for planting in _planted if not (planting.is_met or planting.look())]
     assert not unmet, f"planted and never met: {'; '.join(unmet)}"
 
 
 def forget() -> None:
-    """Begin another test."""
+    """Clear all records at the start of a test."""
     _planted.clear()
 
 
 def note(owner: object, name: str, what: str) -> None:
-    """Note that something was planted in a fake; not by a thread that a test has begun, which may outlive it."""
+    """Record a fault planted in a fake. Calls of other threads are ignored, because they may outlive the test."""
     if threading.current_thread() is not threading.main_thread():
         return
     _planted.append(Planting(what, (owner, name)))
 
 
 def met(owner: object, name: str) -> None:
-    """Note that it was met."""
+    """Record that a fault took effect."""
     for planting in _planted:
         if planting.where[0] is owner and planting.where[1] == name:
             planting.is_met = True
 
 
 class Plantable:
-    """A fake in which tests plant something by setting attributes.
+    """Base of fakes with attributes that plant a fault when they are set.
 
     Attributes:
-        PLANTABLE: their names; what is set and is not empty is to be met.
+        PLANTABLE: Names of these attributes. A non-empty value must take effect.
     """
 
     __slots__ = ()
@@ -72,13 +72,13 @@ class Plantable:
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-        # 0 is the first of something; empty lists, names and sets are nothing.
+        # 0 is a valid value (the first of something); empty lists, texts and sets plant nothing.
         if name in self.PLANTABLE and (value or (value == 0 and value is not False)):
             note(self, name, f"{type(self).__name__}.{name} = {value!r:.200}")
 
 
 class Plants(dict[str, Any]):
-    """What is planted by name: each is to be met on its own."""
+    """Planted values by name. Each must take effect."""
 
     def __init__(self, what: str, planted: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -90,30 +90,30 @@ class Plants(dict[str, Any]):
         note(self, name, f"{self._what}[{name!r}] = {value!r:.200}")
 
     def update(self, *planted: Any, **more: Any) -> None:
-        """Plant several."""
+        """Plant several values."""
         for name, value in dict(*planted, **more).items():
             self[name] = value
 
     def meet(self, name: str) -> Any:
-        """Return what was planted by a name, None where nothing was."""
+        """Return the planted value of a name and record its effect; None if nothing was planted."""
         if name in self:
             met(self, name)
         return self.get(name)
 
 
 def plant(data: pathlib.Path, *, engine: Mapping[str, str] | None = None, **steps: str) -> None:
-    """Let a development server meet other faults from now on than before.
+    """Replace the faults of a development server.
 
     Args:
-        data: the server's data folder.
-        engine: steps that are no faults: they make an engine of another kind, which a test need not tell apart.
-        steps: fault by step, as `qdrant_devserver/injected_faults.py` has them; of an empty one nothing is met.
+        data: Data folder of the server.
+        engine: Variations of the engine that are not faults, and so need not take effect.
+        steps: Fault by step, see `qdrant_devserver/injected_faults.py`; an empty one plants nothing.
 
     Raises:
-        AssertionError: one of before was never met.
+        AssertionError: If a previous fault never took effect.
     """
     lift(data)
-    # Whole, or not at all: the server reads it at each step.
+    # Replaced atomically, because the server reads the file at each step.
     fresh = (data / FAULTS).with_suffix(".new")
     fresh.write_text(json.dumps({**(engine or {}), **steps}))
     fresh.replace(data / FAULTS)
@@ -124,10 +124,10 @@ def plant(data: pathlib.Path, *, engine: Mapping[str, str] | None = None, **step
 
 
 def lift(data: pathlib.Path) -> None:
-    """Let the server meet no fault from now on.
+    """Remove all faults of a development server.
 
     Raises:
-        AssertionError: one was never met.
+        AssertionError: If a fault never took effect.
     """
     (data / FAULTS).unlink(missing_ok=True)
     mine = [planting for planting in _planted if planting.where[0] == data]
@@ -141,12 +141,12 @@ def lift(data: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def planted(data: pathlib.Path, **steps: str) -> Iterator[None]:
-    """Let the server meet faults while the context is open; raises as `plant` and `lift`."""
+    """Plant faults in a development server inside the context. Raises: As `plant` and `lift`."""
     plant(data, engine=None, **steps)
     try:
         yield
     except BaseException:
-        # What has failed already is to be told, and not that it came to no fault.
+        # Report the original failure, not that a fault did not take effect.
         (data / FAULTS).unlink(missing_ok=True)
         raise
     lift(data)

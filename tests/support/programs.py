@@ -1,4 +1,4 @@
-"""Our commands as processes: start, stop, kill -9, pause, read the log; and a development Qdrant as one."""
+"""Commands of the product as processes: start, stop, kill, pause, read the log; also a development Qdrant."""
 
 import contextlib
 import os
@@ -19,21 +19,21 @@ from tests.controlplane.build import CONTROL_PLANE, Toolset, find_assets
 from tests.support.forked import OURS, PYTHON_M, Child, start_process
 from tests.support.patience import Patience
 
-# Below the ports that Linux and macOS hand to outgoing connections, so that none takes a port between probe and use.
+# Below the ephemeral ports of Linux and macOS, so that no outgoing connection takes a port between probe and use.
 PORTS = range(20_000, 30_000)
 _given: deque[int] = deque(maxlen=100)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENTMEMORY = (*PYTHON_M, OURS)
 START_TIMEOUT_S = 30.0
 LOG_TAIL_CHARS = 1500
-# What a developer's shell may hold and a test must not see.
+# Variables of a developer's shell that tests must not see.
 FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
 
 def built(tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
-    """Return the folder of programs that are built once.
+    """Return the folder of a set of programs that are built once.
 
-    Without a control plane the test fails. Without another set it is skipped, except where CI runs it.
+    A missing control plane fails the test. Another missing set skips it, or fails it in CI.
     """
     assets = find_assets(os.environ, tools)
     if assets is not None:
@@ -47,7 +47,7 @@ def built(tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
 
 
 def free_port() -> int:
-    """Return a loopback port that nothing listens on, and none of the last ones: those may not be bound yet."""
+    """Return a free loopback port that is none of the last 100 returned: those may not be bound yet."""
     while True:
         port = random.SystemRandom().choice(PORTS)
         if port in _given:
@@ -59,7 +59,10 @@ def free_port() -> int:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment without what would change what our programs do; no stack is found, none lets itself be."""
+    """Return the environment without variables that change the product's commands.
+
+    Stacks of `agentmemory dev` are neither found nor registered in it.
+    """
     kept = os.environ.items()
     return {
         name: value for name, value in kept if not name.startswith(("AGENTMEMORY_", "OTEL_")) and name not in FOREIGN
@@ -67,7 +70,7 @@ def clean_environment() -> dict[str, str]:
 
 
 class Program:
-    """A running process with its output in a file; dies with the test process."""
+    """A running process with its output in a file. It dies with the test process."""
 
     def __init__(self, log: pathlib.Path, *command: str, **environment: str) -> None:
         self._log = log
@@ -82,7 +85,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """Process id of the current or last process."""
         return self._process.pid
 
     @property
@@ -92,14 +95,14 @@ class Program:
 
     @property
     def log(self) -> str:
-        """Everything it printed."""
+        """Output of the current or last process."""
         return self._log.read_text(errors="replace")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Return the first match in the log.
 
         Raises:
-            AssertionError: the process ended, or nothing matched in time; tells the end of the log.
+            AssertionError: If the process ended, or nothing matched in time; with the end of the log.
         """
         patience = Patience(START_TIMEOUT_S)
         while not patience.is_over:
@@ -111,29 +114,29 @@ class Program:
         raise AssertionError(f"no {pattern!r} in the log (exit {self.returncode}): {self.log[-LOG_TAIL_CHARS:]}")
 
     def restart(self, ready: str) -> None:
-        """Kill it and run the same command anew, with an empty log; return when `ready` is in the log."""
+        """Kill the process and run the same command with an empty log; return when `ready` is in the log."""
         self.kill()
         self._process = self._start()
         self.wait_for(ready)
 
     def pause(self) -> None:
-        """Stop the process where it is, until `go_on`."""
+        """Pause the process until `go_on`."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a paused process run again."""
+        """Resume a paused process."""
         os.kill(self._process.pid, signal.SIGCONT)
 
     def jump(self) -> None:
-        """Set the wall clock of a `history_process` ahead, or back again."""
+        """Toggle the clock shift of a process of `tests.support.cluster.history.process`."""
         os.kill(self._process.pid, signal.SIGUSR1)
 
     def terminate(self) -> None:
-        """Ask it to end, as Kubernetes does, and do not wait."""
+        """Send SIGTERM, like Kubernetes, without waiting."""
         self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """End it as Kubernetes does; one that has ended is no error."""
+        """Stop the process like Kubernetes. If it has ended already, do nothing."""
         if self.returncode is None:
             self.terminate()
             try:
@@ -142,7 +145,7 @@ class Program:
                 self.kill()
 
     def kill(self) -> None:
-        """End it as a crash does; one that has ended is no error."""
+        """Kill the process as in a crash. If it has ended already, do nothing."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -165,13 +168,13 @@ def start_qdrant(
     api_key: str | None = None,
     has_jwt_rbac: bool = False,
 ) -> tuple[Program, str]:
-    """Start `agentmemory devserver`; return it and its URL when it serves.
+    """Start `agentmemory devserver`; return the process and its URL when it serves.
 
     Args:
-        folder: keeps its data and log.
-        port: None is any free one.
-        api_key: only the development server's own command takes one.
-        has_jwt_rbac: tokens signed with the key are taken too.
+        folder: Folder for its data and log.
+        port: None for any free port.
+        api_key: If set, the development server's own command is used, which supports a key.
+        has_jwt_rbac: True to accept tokens signed with the key.
     """
     folder.mkdir(parents=True, exist_ok=True)
     options = ["--data", str(folder / "data"), "--port", str(port or free_port()), "--qdrant-version", version]

@@ -1,4 +1,4 @@
-"""The table of plain YAML scalars with the values that kubectl gives them (`tests/golden/yaml_scalars.yaml`)."""
+"""Table of plain YAML scalars with their values in kubectl (`tests/golden/yaml_scalars.yaml`)."""
 
 import json
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Scalar:
     """One row.
 
     Attributes:
-        json: JSON text of its value; None if kubectl refuses the scalar.
+        json: JSON text of its value; None if kubectl rejects the scalar.
     """
 
     text: str
@@ -27,6 +27,6 @@ def yaml_scalars() -> list[Scalar]:
 
 
 def json_value(text: str) -> Any:
-    """Return the value of a JSON text as the API server stores it: a whole number beyond 64 bits is a float."""
+    """Return the value of a JSON text as the API server stores it: an integer beyond 64 bits becomes a float."""
     value = json.loads(text)
     return float(value) if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 else value

@@ -1,4 +1,4 @@
-"""Agents with privacy zones over a keyring in this process, whose keys a test may take away."""
+"""Agents with privacy zones and an in-memory keyring, with keys that a test can make unavailable."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,18 +22,18 @@ ALL_ZONES = {
 
 
 def zoned_document(slug: str, zones: Document | None = None, **spec: object) -> Document:
-    """Return an agent that embeds offline and allows all zones, unless `zones` says otherwise."""
+    """Build an agent that embeds offline and allows all zones; `zones` overrides."""
     embedding = {"provider": "wordllama", "dimensions": 64}
     return agent_document(slug, embedding=embedding, zones=ALL_ZONES | (zones or {}), **spec)
 
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of the agents of one API.
+    """Keys of the agents of one API.
 
     Attributes:
-        shards: where they lie.
-        wrapping: what they are under.
+        shards: Store of the wrapped data keys.
+        wrapping: Wrapping key.
     """
 
     shards: FakeKeyShards = field(default_factory=FakeKeyShards)
@@ -45,12 +45,12 @@ class Keys:
         self.keyring = Keyring(self.shards, self.clock)
 
     def let_known_ones_age(self) -> None:
-        """Let a minute pass: what was read of keys before is relied on no more."""
+        """Advance the clock by a minute, so that cached keys expire."""
         self.clock.move(ms=FRESH_MS + 1)
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Let nobody reach the keys, and nothing be known of them from before."""
+        """Make the store of keys unavailable inside the context, and expire cached keys."""
         self.let_known_ones_age()
         self.shards.error = TransientError("the keys are away")
         try:
@@ -60,7 +60,7 @@ class Keys:
 
     @contextlib.contextmanager
     def lost(self) -> Iterator[None]:
-        """Let all keys be gone, and bring them back from a backup at the end."""
+        """Delete all keys inside the context; restore them from a backup at the end."""
         texts, versions = dict(self.shards.texts), dict(self.shards.versions)
         self.shards.texts.clear()
         self.shards.versions.clear()
@@ -68,12 +68,12 @@ class Keys:
         try:
             yield
         finally:
-            # As `kubectl create` does: what was made meanwhile stays.
+            # Like `kubectl create`: keys that were created in the meantime stay.
             self.shards.texts = texts | self.shards.texts
             self.shards.versions = versions | self.shards.versions
 
     def of(self, settings: AgentSettings, scope: str, has_sealed: HasSealed) -> ZoneKeys:
-        """The keys of an agent, as the directory asks for them."""
+        """Return the keys of an agent for the directory."""
         before_ms = settings.zones.rotate_before_ms if settings.zones else 0
         ring = Ring(settings.namespace, settings.slug)
         keys = AgentKeys(ring, self.wrapping, has_sealed, rotate_before_ms=before_ms)

@@ -1,4 +1,4 @@
-"""Keys of privacy zones without Kubernetes: shards in memory, a wrapping key of this process."""
+"""Keys of privacy zones without Kubernetes: in-memory shards, and a wrapping key of this process."""
 
 import asyncio
 import base64
@@ -18,19 +18,19 @@ RING = Ring("agents", "support-bot")
 
 
 def new_wrapping_key() -> str:
-    """The value of a Secret with a wrapping key that nobody has."""
+    """Return a new wrapping key as the value of a Secret."""
     return base64.b64encode(os.urandom(WRAPPING_KEY_BYTES)).decode()
 
 
 @dataclass(slots=True)
 class FakeKeyShards(Plantable):
-    """Implements ports.KeyShards in memory: what it holds is text, as in a Secret.
+    """Implements ports.KeyShards in memory. It stores text, as in a Secret.
 
     Attributes:
-        texts: what is kept, by ring and name.
-        calls: how often each method was called.
-        error: raised by every call while it is set.
-        lost: raised by the next write, after it took effect.
+        texts: Stored texts by ring and name.
+        calls: Number of calls by method.
+        error: Raised by every call; None for none.
+        lost: Raised by the next write after it took effect; None for none.
     """
 
     PLANTABLE = ("error", "lost")
@@ -88,8 +88,8 @@ class FakeWrapping(Plantable):
     """The wrapping key of an agent, as `AgentKeys.wrapping` reads it.
 
     Attributes:
-        error: raised instead.
-        reads: how often it was read.
+        error: Raised by every read; None for none.
+        reads: Number of reads.
     """
 
     PLANTABLE = ("error",)
@@ -107,19 +107,19 @@ class FakeWrapping(Plantable):
         return self.keys
 
     def rotate(self) -> None:
-        """Put another key in force, the one of before beside it."""
+        """Set a new current key; the old one becomes the previous key."""
         self.keys = WrappingKeys(os.urandom(WRAPPING_KEY_BYTES), self.keys.current)
 
     def forget_previous(self) -> None:
-        """Leave the current key alone."""
+        """Remove the previous key."""
         self.keys = replace(self.keys, previous=None)
 
 
 def agent_keys(ring: Ring = RING, wrapping: FakeWrapping | None = None) -> AgentKeys:
-    """Keys of an agent, under a wrapping key of their own."""
+    """Build the keys of an agent, by default with a new wrapping key."""
     return AgentKeys(ring, wrapping or FakeWrapping())
 
 
 def keyring(clock: Clock, shards: FakeKeyShards | None = None) -> Keyring:
-    """The keyring of a replica."""
+    """Build the keyring of a replica."""
     return Keyring(shards or FakeKeyShards(), clock)

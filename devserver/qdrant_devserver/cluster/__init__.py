@@ -1,1 +1,1 @@
-"""The servers of one data folder: what they hold together, and the cluster that they simulate."""
+"""State of a running server, and the simulated cluster of the peers that share one data folder."""

@@ -1,8 +1,8 @@
-"""Consensus of a simulated cluster: the peer that takes a change knows it at once, the others `lag` seconds later.
+"""Consensus of a simulated cluster: a peer sees its own changes at once, other peers `lag` seconds later.
 
-Collections, aliases, configurations and payload indexes go through it, one change after the other: who knows a change
-knows those before it. What a peer answers of them is as of the last change that it knows. States of replicas are not
-held back: each peer tells those that there are.
+Collections, aliases, configurations and payload indexes are subject to it. Changes are ordered: a peer that sees a
+change also sees all earlier ones, and responds with the state after the last change that it sees. Replica states have
+no lag: every peer responds with the current ones.
 """
 
 import time
@@ -16,16 +16,16 @@ from qdrant_devserver.injected_faults import InjectedFaults
 from qdrant_devserver.storage.catalogue import Catalogue, resolve
 from qdrant_devserver.storage.collection import ServedCollection
 
-# No peer is further behind.
+# Upper bound of the lag. Older changes are visible to every peer and are dropped from the queue.
 KEPT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a peer knows.
+    """State of the cluster as one peer sees it.
 
     Attributes:
-        told: configuration and payload indexes of each collection; None are those that there are now.
+        told: Configuration and payload indexes of each collection; None for the current ones.
     """
 
     collections: Mapping[str, ServedCollection]
@@ -33,27 +33,31 @@ class Known:
     told: Mapping[str, tuple[Document, Mapping[str, Document]]] | None = None
 
     def resolve(self, name: str) -> ServedCollection:
-        """A collection, which may be gone; raises as `resolve` of the catalogue."""
+        """Return a collection by name or alias. It may be deleted by now.
+
+        Raises:
+            ErrorAnswer: 404 if the peer sees neither a collection nor an alias of the name.
+        """
         return resolve(name, self.collections, self.aliases)
 
     def of(self, collection: ServedCollection) -> tuple[Document, Mapping[str, Document]]:
-        """Configuration and payload indexes of a collection.
+        """Return the configuration and the payload indexes of a collection.
 
         Raises:
-            ErrorAnswer: 404, it is not known, or another of its name is.
+            ErrorAnswer: 404 if the peer does not see it, or sees another collection under its name.
         """
         if self.collections.get(collection.name) is not collection:
             raise collection_missing(collection.name)
-        return _told(collection) if self.told is None else self.told[collection.name]
+        return _facts(collection) if self.told is None else self.told[collection.name]
 
 
-def _told(collection: ServedCollection) -> tuple[Document, Mapping[str, Document]]:
+def _facts(collection: ServedCollection) -> tuple[Document, Mapping[str, Document]]:
     return collection.record.configuration, collection.record.payload_schema
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change, through which peer it was made, when all know it, and what is known after it."""
+    """A change: when all peers see it, the peer that made it, and the state after it."""
 
     due_s: float
     peer: int
@@ -61,39 +65,41 @@ class _Change:
 
 
 class Consensus:
-    """The line of changes.
+    """Queue of changes, from which the state that a peer sees is derived.
 
     Args:
-        is_enabled: there are several peers; of a server that is alone nothing is kept.
+        is_enabled: True if there are several peers. For a single server nothing is recorded.
     """
 
     def __init__(self, catalogue: Catalogue, faults: InjectedFaults, *, is_enabled: bool) -> None:
         self._catalogue, self._faults, self._is_enabled = catalogue, faults, is_enabled
-        self._line: deque[_Change] = deque()
-        self._before = self._kept()
+        self._changes: deque[_Change] = deque()
+        self._before = self._copy_state()
 
     def note(self, peer: int) -> None:
-        """Note that a change was made through a peer."""
+        """Record that a peer has just made a change."""
         if not self._is_enabled:
             return
         now_s = time.monotonic()
-        self._line.append(_Change(now_s + min(self._faults.lag_s(), KEPT_S), peer, self._kept()))
-        while self._line[0].due_s < now_s - KEPT_S:
-            self._before = self._line.popleft().after
+        self._changes.append(_Change(now_s + min(self._faults.lag_s(), KEPT_S), peer, self._copy_state()))
+        while self._changes[0].due_s < now_s - KEPT_S:
+            self._before = self._changes.popleft().after
 
     def known_to(self, peer: int) -> Known:
-        """What a peer knows now."""
+        """Return the state that a peer sees now."""
         now = Known(self._catalogue.collections, self._catalogue.aliases)
-        if not self._line or not self._faults.lag_s():
+        if not self._changes or not self._faults.lag_s():
             return now
         now_s = time.monotonic()
-        heard = [number for number, change in enumerate(self._line) if change.peer == peer or change.due_s <= now_s]
-        if heard and heard[-1] == len(self._line) - 1:
+        visible = [
+            number for number, change in enumerate(self._changes) if change.peer == peer or change.due_s <= now_s
+        ]
+        if visible and visible[-1] == len(self._changes) - 1:
             return now
-        return self._line[heard[-1]].after if heard else self._before
+        return self._changes[visible[-1]].after if visible else self._before
 
-    def _kept(self) -> Known:
-        """What there is, as it stays."""
+    def _copy_state(self) -> Known:
+        """Copy the current state."""
         collections = dict(self._catalogue.collections)
-        told = {name: _told(each) for name, each in collections.items()}
-        return Known(collections, dict(self._catalogue.aliases), told)
+        facts = {name: _facts(collection) for name, collection in collections.items()}
+        return Known(collections, dict(self._catalogue.aliases), facts)

@@ -1,7 +1,7 @@
-"""A simulated cluster: one process, one engine, a port for each peer, so that what the API shows of shards is seen.
+"""Simulated cluster: one process and one engine, with a port for each peer, so clients see shards and replicas.
 
-A shard is a slice of the collection's points by their ids, its replicas are states and no copies. What is of one node
-on a real server is of one peer here: the files of snapshots, and which shards are local.
+A shard is the slice of the collection's points with certain ids. Replicas are only states, not copies. Two things
+belong to a single peer, as on real nodes: its snapshot files, and the list of its local shards.
 """
 
 import pathlib
@@ -17,17 +17,17 @@ from qdrant_devserver.storage.snapshot_files import SnapshotFiles
 
 ACTIVE, DEAD, PARTIAL, RECOVERING = "Active", "Dead", "Partial", "ManualRecovery"
 INITIALIZING = "Initializing"
-# Of the port on which real peers talk to each other; nothing listens there.
+# Base of the internal ports that real peers use among themselves. Nothing listens on them.
 _INTERNAL_PORT = 6335
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """How a cluster is simulated.
+    """Parameters of a simulated cluster.
 
     Attributes:
-        peers: how many servers; one alone is no cluster.
-        activation_s: how long the replicas of a recovered shard take to be active.
+        peers: Number of peers; 1 simulates no cluster.
+        activation_s: Seconds until the replicas of a recovered shard are active.
     """
 
     peers: int = 1
@@ -39,11 +39,11 @@ ALONE = Simulation()
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One server of the cluster.
+    """One peer of the cluster.
 
     Attributes:
-        number: its id, counted from 1.
-        files: its snapshots.
+        number: Peer id, from 1.
+        files: Snapshot files of the peer.
     """
 
     number: int
@@ -52,10 +52,10 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCluster:
-    """The servers of the process; one alone is none.
+    """The peers of this process. A single peer is no cluster.
 
     Attributes:
-        activation_s: time between a shard's recovery and all of its replicas being active.
+        activation_s: Seconds from a shard's recovery until all its replicas are active.
     """
 
     peers: tuple[Peer, ...]
@@ -63,11 +63,11 @@ class SimulatedCluster:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there are several."""
+        """Return whether there are several peers."""
         return len(self.peers) > 1
 
     def placed(self, configuration: Document) -> dict[str, dict[str, str]]:
-        """Where the replicas of a new collection are: shard -> peer -> state."""
+        """Place the replicas of a new collection; return shard -> peer -> state."""
         if not self.is_enabled:
             return {}
         params, count = configuration["params"], len(self.peers)
@@ -78,7 +78,7 @@ class SimulatedCluster:
         }
 
     def describe(self, peer: Peer) -> Document:
-        """What `GET /cluster` says."""
+        """Build the response of `GET /cluster`."""
         if not self.is_enabled:
             return {"status": "disabled"}
         return {
@@ -101,7 +101,7 @@ class SimulatedCluster:
 
 
 def open_cluster(data_dir: pathlib.Path, simulation: Simulation) -> SimulatedCluster:
-    """The peers that work on a data folder, their leftovers swept."""
+    """Open the peers of a data folder and remove their unfinished snapshots."""
     folders = [data_dir, *(data_dir / "peers" / str(number) for number in range(2, simulation.peers + 1))]
     opened = tuple(Peer(number, SnapshotFiles(folder)) for number, folder in enumerate(folders, 1))
     for peer in opened:
@@ -110,13 +110,13 @@ def open_cluster(data_dir: pathlib.Path, simulation: Simulation) -> SimulatedClu
 
 
 def shard_count(record: Record) -> int:
-    """How many shards a collection has."""
+    """Return the number of shards of a collection."""
     count: int = record.configuration["params"]["shard_number"]
     return count
 
 
 def replicas_of(record: Record) -> dict[int, dict[int, str]]:
-    """The replicas of each shard: peer -> state."""
+    """Return the replicas of each shard: peer -> state."""
     if not record.replicas:
         return {shard: {1: ACTIVE} for shard in range(shard_count(record))}
     return {
@@ -126,7 +126,7 @@ def replicas_of(record: Record) -> dict[int, dict[int, str]]:
 
 
 def set_replicas(record: Record, shard: int, states: Mapping[int, str]) -> None:
-    """Say in what states the replicas of a shard are."""
+    """Set the states of all replicas of a shard."""
     changed = replicas_of(record) | {shard: dict(states)}
     record.replicas = {
         str(each): {str(peer): state for peer, state in replicas.items()} for each, replicas in changed.items()
@@ -134,15 +134,16 @@ def set_replicas(record: Record, shard: int, states: Mapping[int, str]) -> None:
 
 
 def local_shards(record: Record, peer: Peer) -> tuple[int, ...]:
-    """The shards of which a peer has a replica."""
+    """Return the shards of which a peer has a replica."""
     return tuple(shard for shard, replicas in replicas_of(record).items() if peer.number in replicas)
 
 
 def check_local(collection: ServedCollection, shard: int, peer: Peer) -> None:
-    """Refuse a shard that the collection, or this peer, does not have.
+    """Raise unless the peer has the shard.
 
     Raises:
-        ErrorAnswer: 404 for an unknown shard and one that is only being made, 400 for one of other peers.
+        ErrorAnswer: 404 if the collection has no such shard or it is still initializing; 400 if only other peers have
+            it.
     """
     state = replicas_of(collection.record).get(shard, {}).get(peer.number)
     if shard >= shard_count(collection.record) or state == INITIALIZING:
@@ -152,16 +153,16 @@ def check_local(collection: ServedCollection, shard: int, peer: Peer) -> None:
 
 
 def points_of(shard: int, count: int) -> edge.Filter:
-    """What the points of a shard meet."""
-    # The engine's type stub forgot it.
+    """Build the engine's filter for the points of a shard."""
+    # The engine's type stub lacks the class.
     return edge.Filter(must=[edge.SliceCondition(count, shard)])  # type: ignore[attr-defined]
 
 
 def describe_shards(collection: ServedCollection, peer: Peer, points: Mapping[int, int]) -> Document:
-    """What `GET /collections/{name}/cluster` says, but for the transfers that were asked for.
+    """Build the response of `GET /collections/{name}/cluster`, without the requested transfers.
 
     Args:
-        points: of each shard.
+        points: Number of points of each shard.
     """
     replicas = replicas_of(collection.record)
     return {

@@ -1,9 +1,11 @@
-"""Replicas of a simulated cluster: copied from peer to peer, moved, dropped, lost with a peer and brought back.
+"""Replicas of a simulated cluster: copied between peers, moved, dropped, lost with a peer, and recovered.
 
-As the source of Qdrant 1.19 says: a replica that is filled by `stream_records` is Partial, by other methods Recovery,
-then Active; a copy that is given up leaves a dead replica, a move none; a dead replica whose peer is there is filled
-again by itself. Replicas are states here, so that no point is copied. A real server finds a peer away when a write does
-not reach it; this one at the next look at its collection.
+The states follow the source of Qdrant 1.19. A replica that is filled by `stream_records` is Partial, by other methods
+Recovery; then it is Active. An aborted copy leaves a Dead replica, an aborted move none. A Dead replica on a reachable
+peer is filled again automatically.
+
+Replicas are only states, so no point is copied. A real server notices that a peer is unreachable when a write fails.
+This one notices it when the collection's cluster state is read.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from qdrant_devserver.storage.collection import ServedCollection, Transfer
 
 FILLING = "Recovery"
 STREAM = "stream_records"
-# The default since 1.18.
+# Qdrant's default since 1.18.
 DEFAULT_METHOD = "snapshot"
 METHODS = Choice((STREAM, "snapshot", "wal_delta", "resharding_stream_records"))
 UNBUILT = (
@@ -36,8 +38,8 @@ async def change_replicas(state: State, collection: ServedCollection, body: Docu
     """Carry out `POST /collections/{name}/cluster`.
 
     Raises:
-        ErrorAnswer: 405 of a server that is alone, 400 and 422 as a real one, 404 for a transfer that is not there, 501
-            for what concerns custom sharding and resharding.
+        ErrorAnswer: 405 if the server is no cluster; 400 or 422 as on a real server; 404 for an unknown transfer; 501
+            for custom sharding and resharding.
     """
     name, fields = _read(body)
     if not state.cluster.is_enabled:
@@ -56,7 +58,7 @@ async def change_replicas(state: State, collection: ServedCollection, body: Docu
 
 
 async def settle_replicas(state: State, collection: ServedCollection) -> None:
-    """Leave the replicas dead whose peers are away, and begin to fill those whose peers are there again."""
+    """Mark replicas on unreachable peers as Dead, and start to fill Dead replicas on reachable peers."""
     if not state.cluster.is_enabled:
         return
     away = state.faults.away()
@@ -65,18 +67,18 @@ async def settle_replicas(state: State, collection: ServedCollection) -> None:
             for peer in away & states.keys():
                 state.faults.met("away")
                 _lose(collection, shard, peer)
-        lost = list(_to_fill(collection, away))
-        for transfer in lost:
+        transfers = list(_to_fill(collection, away))
+        for transfer in transfers:
             _begin(collection, transfer)
-    for transfer in lost:
+    for transfer in transfers:
         await _run(state, collection, transfer)
 
 
 def describe_transfers(collection: ServedCollection, peer: Peer, points: int) -> list[Document]:
-    """The transfers as `GET /collections/{name}/cluster` lists them; their progress knows the source alone.
+    """List the requested transfers for `GET /collections/{name}/cluster`. Only their source peer shows the progress.
 
     Args:
-        points: of the collection.
+        points: Number of points of the collection.
     """
     return [
         {
@@ -144,9 +146,9 @@ async def _drop(state: State, collection: ServedCollection, shard: int, peer: in
             raise _bad(f"Shard {shard} must have at least one active replica after removing {peer}")
         for transfer in [each for each in collection.transfers if each.shard == shard]:
             if peer in (transfer.source, transfer.target):
-                _give_up(collection, transfer)
-        left = replicas_of(collection.record)[shard]
-        set_replicas(collection.record, shard, {other: state for other, state in left.items() if other != peer})
+                _abandon(collection, transfer)
+        remaining = replicas_of(collection.record)[shard]
+        set_replicas(collection.record, shard, {other: state for other, state in remaining.items() if other != peer})
         collection.save()
 
 
@@ -154,10 +156,10 @@ async def _abort(collection: ServedCollection, shard: int, source: int, target: 
     async with write_access(collection):
         for transfer in collection.transfers:
             if (transfer.shard, transfer.source, transfer.target) == (shard, source, target):
-                _give_up(collection, transfer)
+                _abandon(collection, transfer)
                 return
-        named = f"{source} -> {target} for collection {collection.name}:{shard}"
-        raise not_found(f"Shard transfer {named} does not exist")
+        transfer_text = f"{source} -> {target} for collection {collection.name}:{shard}"
+        raise not_found(f"Shard transfer {transfer_text} does not exist")
 
 
 def _begin(collection: ServedCollection, transfer: Transfer) -> None:
@@ -183,16 +185,16 @@ async def _fill(state: State, collection: ServedCollection, transfer: Transfer) 
             _set(collection, transfer.shard, transfer.source, None)
 
 
-def _give_up(collection: ServedCollection, transfer: Transfer) -> None:
+def _abandon(collection: ServedCollection, transfer: Transfer) -> None:
     collection.transfers.remove(transfer)
     _set(collection, transfer.shard, transfer.target, DEAD if transfer.is_sync else None)
 
 
 def _lose(collection: ServedCollection, shard: int, peer: int) -> None:
-    """Leave a replica dead that cannot be reached, and with it what it was sent or sends; the last active one stays."""
+    """Abort the transfers of a lost replica and mark it as Dead, unless it is the last active one."""
     for transfer in [each for each in collection.transfers if each.shard == shard]:
         if peer in (transfer.source, transfer.target):
-            _give_up(collection, transfer)
+            _abandon(collection, transfer)
     states = replicas_of(collection.record)[shard]
     has_others = any(other != peer and state == ACTIVE for other, state in states.items())
     if has_others and states.get(peer, DEAD) != DEAD:
@@ -208,9 +210,11 @@ def _to_fill(collection: ServedCollection, away: frozenset[int]) -> Iterator[Tra
 
 
 def _set(collection: ServedCollection, shard: int, peer: int, state: str | None) -> None:
-    """Say in what state a replica is; None removes it."""
+    """Set the state of a replica; None removes it."""
     states = replicas_of(collection.record)[shard]
-    changed = states | {peer: state} if state else {other: known for other, known in states.items() if other != peer}
+    changed = (
+        states | {peer: state} if state else {other: current for other, current in states.items() if other != peer}
+    )
     set_replicas(collection.record, shard, changed)
     collection.save()
 

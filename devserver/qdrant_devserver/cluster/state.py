@@ -1,4 +1,4 @@
-"""What a running server holds."""
+"""State of a running server: the opened data folder and everything built on it."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class State:
-    """The opened data folder of a server."""
+    """Components that work on an opened data folder, and the background tasks of the server.
+
+    Attributes:
+        removals: Tasks that delete the files of removed collections.
+        recoveries: For each collection name, a token for each recovery in progress. A deletion removes the name.
+        jobs: Background tasks, for example snapshot requests with `wait=false`.
+    """
 
     features: Features
     catalogue: Catalogue
@@ -50,18 +56,18 @@ class State:
     jobs: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start work that goes on when nobody waits for it."""
+        """Start work that continues even if its caller is cancelled."""
         job = asyncio.create_task(work)
         self.jobs.add(job)
         job.add_done_callback(self._end)
         return job
 
     def searching(self, collection: ServedCollection) -> Searching:
-        """Where a query of the collection runs."""
+        """Return the query runner for a collection."""
         return Searching(collection, self.shards.open(collection), self.features)
 
     def create(self, name: str, configuration: Document) -> None:
-        """Create a collection; slow replicas are active later."""
+        """Create a collection. With the fault `slow-replicas` its replicas become active later."""
         collection = self.catalogue.create(name, configuration, self.cluster.placed(configuration))
         if self.cluster.is_enabled and (slow_s := self.faults.slow_replicas_s()):
             for shard, states in replicas_of(collection.record).items():
@@ -71,7 +77,7 @@ class State:
 
     @contextlib.contextmanager
     def recovery(self, name: str) -> Iterator[Callable[[], bool]]:
-        """Give what returns whether the collection that is recovered was deleted in the meantime."""
+        """Register a recovery; yield a function that returns whether the collection was deleted in the meantime."""
         token = object()
         self.recoveries.setdefault(name, set()).add(token)
         try:
@@ -83,7 +89,7 @@ class State:
                     del self.recoveries[name]
 
     async def remove(self, collection: ServedCollection) -> None:
-        """Delete a collection; its files go in the background."""
+        """Delete a collection. Its files are deleted in the background."""
         await self.optimizations.forget(collection)
         async with collection.writing:
             if collection.deleted:
@@ -96,12 +102,12 @@ class State:
 
     def _end(self, job: asyncio.Task[Any]) -> None:
         self.jobs.discard(job)
-        # Where somebody waits, it is also an answer.
+        # A caller that waits receives the error too.
         if not job.cancelled() and (error := job.exception()):
             log.info("a snapshot request failed: %s", error)
 
     async def close(self) -> None:
-        """Flush and close everything, and let the folder go."""
+        """Flush and close everything, and release the data folder."""
         for job in self.jobs:
             job.cancel()
         await asyncio.gather(*self.jobs, return_exceptions=True)
@@ -113,10 +119,10 @@ class State:
 
 
 def open_state(data_dir: pathlib.Path, features: Features, simulation: Simulation = ALONE) -> State:
-    """Take a data folder and read what it holds.
+    """Lock a data folder and load its content.
 
     Raises:
-        DataFolderBusy: another server has it.
+        DataFolderBusy: If another server uses the folder.
     """
     lock = DataFolderLock(data_dir)
     catalogue, shards = Catalogue(data_dir), Shards()
@@ -127,7 +133,7 @@ def open_state(data_dir: pathlib.Path, features: Features, simulation: Simulatio
 
 
 async def _activate(collection: ServedCollection, slow_s: float) -> None:
-    """Let the replicas of a new collection become active, shard by shard."""
+    """Activate the replicas of a new collection, one shard after another."""
     shards = replicas_of(collection.record)
     for shard in shards:
         await asyncio.sleep(slow_s / len(shards))
@@ -135,6 +141,6 @@ async def _activate(collection: ServedCollection, slow_s: float) -> None:
             if collection.deleted:
                 return
             states = replicas_of(collection.record)[shard]
-            made = {peer: ACTIVE if state == INITIALIZING else state for peer, state in states.items()}
-            set_replicas(collection.record, shard, made)
+            activated = {peer: ACTIVE if state == INITIALIZING else state for peer, state in states.items()}
+            set_replicas(collection.record, shard, activated)
             collection.save()

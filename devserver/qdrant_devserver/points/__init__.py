@@ -1,1 +1,1 @@
-"""Points: read, searched and changed, with what requests for them say translated for the engine."""
+"""Points: read, search and change them; their requests are translated for the engine."""

@@ -9,15 +9,15 @@ from qdrant_devserver.storage.collection import ServedCollection
 from qdrant_devserver.storage.strict_mode import check_exact, check_limit, limits_of
 
 DEFAULT_LIMIT = 10
-# The engine, asked for few values without exact counts, chooses them at random among those of equal counts.
+# With a small limit and inexact counts, the engine picks at random among values with equal counts.
 ALL_VALUES = 2**31
 
 
 def count_values(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> Document:
-    """The values of a field with their counts, the most frequent first, then by value.
+    """Count the points of each value of a field, most frequent first, then by value.
 
     Raises:
-        ErrorAnswer: 400 when no index of the field finds exact values.
+        ErrorAnswer: 400 if the field has no index for exact values.
     """
     limits = limits_of(collection.record.configuration)
     limit, exact = read_unsigned(body, "limit", minimum=1), read_flag(body, "exact")

@@ -1,4 +1,4 @@
-"""Translate filters for the engine, refusing the shapes that the server refuses."""
+"""Translate filters for the engine; reject the shapes that a real server rejects."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -37,18 +37,18 @@ _NO_CONDITION = (
 _NO_MATCH = "data did not match any variant of untagged enum MatchInterface"
 
 TEXT_INDEXED: ContextVar[frozenset[str]] = ContextVar("text_indexed", default=frozenset())
-"""Fields with a text index, of the collection that a request is about.
+"""Fields with a text index, for the collection of the current request.
 
-Only there the server compares words. Elsewhere a text match is a case-sensitive substring match; the engine compares
-words in both cases.
+Only for these the server compares words. For other fields a text match is a case-sensitive substring match, whereas the
+engine compares words in both cases.
 """
 
 
 class _Truth:
-    """A boolean that the engine does not mistake for an integer.
+    """A boolean that the engine does not take for an integer.
 
-    The binding tries integers before booleans and Python's booleans are integers; what it takes for a boolean alone is
-    numpy's, which it knows by name.
+    The Python binding tries integers first, and Python's booleans are integers. It recognises numpy's boolean type by
+    name.
     """
 
     def __init__(self, value: bool) -> None:
@@ -62,14 +62,14 @@ _Truth.__module__, _Truth.__name__, _Truth.__qualname__ = "numpy", "bool_", "boo
 
 
 def read_filter(value: Json, path: str = "filter") -> edge.Filter | None:
-    """The engine's filter, none for an absent one.
+    """Build the engine's filter; None for an absent one.
 
     Args:
-        value: the JSON filter.
-        path: where it stands in the body, for messages.
+        value: JSON filter.
+        path: Path of the filter in the body, for messages.
 
     Raises:
-        ErrorAnswer: 400 for an unknown shape, 422 for a field condition without a condition.
+        ErrorAnswer: 400 for an unknown shape; 422 for a field condition without a condition.
     """
     if value is None:
         return None
@@ -104,7 +104,7 @@ def _conditions(value: Json, path: str) -> list[Condition] | None:
 
 
 def read_condition(value: Json, path: str) -> Condition:
-    """The engine's form of one condition."""
+    """Build the engine's form of one condition."""
     if not isinstance(value, dict):
         raise malformed(_NO_CONDITION)
     if "key" in value:
@@ -118,7 +118,7 @@ def read_condition(value: Json, path: str) -> Condition:
 
 
 def is_condition(document: Document) -> bool:
-    """Whether an object of a formula is a condition rather than an expression."""
+    """Return whether an object in a formula is a condition, not an expression."""
     return not _CONDITION_FIELDS.isdisjoint(document)
 
 
@@ -140,7 +140,7 @@ def _field_condition(document: Document, path: str) -> Condition:
 
 
 def _substring_condition(key: str, match: Document) -> Condition:
-    """A text match as the server answers it without a text index; of `text_any` any word as it is written."""
+    """Build a text match for a field without a text index. For `text_any` each word is matched as a substring."""
     if "text_any" not in match:
         text = _words(match["text"] if "text" in match else match["phrase"])
         return edge.FieldCondition(key, match=edge.MatchSubstring(text))
@@ -200,7 +200,7 @@ def _values_count(value: Json, path: str) -> edge.ValuesCount:
 
 
 def read_geo_point(value: Json, path: str) -> edge.GeoPoint:
-    """A point on the globe."""
+    """Build a point on the globe."""
     document = read_object(value, path)
     return edge.GeoPoint(
         Number().read(require(document, "lon"), f"{path}.lon"), Number().read(require(document, "lat"), f"{path}.lat")

@@ -25,10 +25,10 @@ _UNARY: dict[str, Callable[[edge.Expression], edge.Expression]] = {
 
 
 def read_formula(document: Document, features: Features) -> edge.Formula:
-    """The engine's formula of a `{"formula", "defaults"?}` query.
+    """Build the engine's formula from a `{"formula", "defaults"?}` query.
 
     Raises:
-        ErrorAnswer: 400 for an unknown expression, also for one that the served version does not know yet.
+        ErrorAnswer: 400 for an expression that the served version does not support.
     """
     defaults = read_object(document.get("defaults") or {}, "defaults")
     with engine_errors():
@@ -36,14 +36,14 @@ def read_formula(document: Document, features: Features) -> edge.Formula:
 
 
 class Expressions:
-    """Reads expressions of the served version."""
+    """Reader for the expressions of the served version."""
 
     def __init__(self, features: Features) -> None:
         self._lists = _LISTS | (_EXTREMES if features.formula_extremes else {})
         self._unary = _UNARY | ({"acosh": edge.Expression.Acosh} if features.formula_extremes else {})
 
     def read(self, value: Json) -> edge.Expression:
-        """The engine's form of one expression."""
+        """Build the engine's form of one expression."""
         if isinstance(value, str):
             return edge.Expression.Variable(value)
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""Explain why a score formula failed on the data.
+"""Find the reason why a score formula failed on the data.
 
-The engine reports a formula that fails on a point as a cancelled operation, without a reason. So the formula is
-computed once more here, in the server's order and in double precision, until it fails.
+The engine reports a formula that fails on a point as a cancelled operation, without a reason. So this module evaluates
+the formula in Python until it fails, in the server's order and in double precision.
 """
 
 import math
@@ -23,7 +23,7 @@ class Candidate:
     """A point that a formula is applied to.
 
     Attributes:
-        scores: By the number of the prefetch that found it.
+        scores: Scores by the index of the prefetch that found the point.
         satisfies: Returns whether the point satisfies a condition.
     """
 
@@ -33,11 +33,11 @@ class Candidate:
 
 
 def find_fault(document: Document, candidates: Iterable[Candidate]) -> ErrorAnswer | None:
-    """The answer to a formula that fails on one of its candidates, if it does."""
+    """Return the response to a formula that fails on one of its candidates, or None if it succeeds on all."""
     for candidate in candidates:
         evaluation = _Evaluation(candidate, document.get("defaults") or {})
         try:
-            _narrowed(evaluation.value_of(document["formula"]))
+            _to_single_or_raise(evaluation.value_of(document["formula"]))
         except ErrorAnswer as fault:
             return fault
     return None
@@ -45,7 +45,7 @@ def find_fault(document: Document, candidates: Iterable[Candidate]) -> ErrorAnsw
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """Computes expressions for one candidate; raises the server's answer where it fails."""
+    """Evaluates expressions for one candidate; raises the server's response if one fails."""
 
     candidate: Candidate
     defaults: Document
@@ -75,12 +75,12 @@ class _Evaluation:
             if not isinstance(value, dict) or part not in value:
                 value = self.defaults.get(name)
                 if value is None:
-                    raise _unfit(name, "No value found in a payload nor defaults")
+                    raise _not_a_number(name, "No value found in a payload nor defaults")
                 break
             value = value[part]
         value = value[0] if isinstance(value, list) and len(value) == 1 else value
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise _unfit(name, "Value is not a number")
+            raise _not_a_number(name, "Value is not a number")
         return float(value)
 
     def mult(self, factors: Json) -> float:
@@ -100,15 +100,15 @@ class _Evaluation:
         if right == 0.0 and default is not None:
             return float(default)
         quotient = left / right if right else math.copysign(math.inf, left) * math.copysign(1.0, right)
-        return _finite(quotient, f"{_written(left)}/{_written(right)}")
+        return _finite(quotient, f"{_format_number(left)}/{_format_number(right)}")
 
     def pow(self, argument: Document) -> float:
         base, exponent = self.value_of(argument["base"]), self.value_of(argument["exponent"])
-        return _finite(_power(base, exponent), f"{_written(base)}^{_written(exponent)}")
+        return _finite(_power(base, exponent), f"{_format_number(base)}^{_format_number(exponent)}")
 
     def unary(self, argument: Json, function: Callable[[float], float], form: str) -> float:
         value = self.value_of(argument)
-        return _finite(function(value), form.format(_written(value)))
+        return _finite(function(value), form.format(_format_number(value)))
 
     def decay(self, argument: Document, kind: str) -> float:
         x, target = self.value_of(argument["x"]), self.value_of(argument.get("target") or 0.0)
@@ -126,7 +126,7 @@ def _prefetch_of(name: str) -> int:
     return int(name.removeprefix("$score").strip("[]") or 0)
 
 
-def _unfit(name: str, fault: str) -> ErrorAnswer:
+def _not_a_number(name: str, fault: str) -> ErrorAnswer:
     return wrong_input(
         f"Expected number value for {name} in the payload and/or in the formula defaults. Error: {fault}"
     )
@@ -134,24 +134,24 @@ def _unfit(name: str, fault: str) -> ErrorAnswer:
 
 def _finite(value: float, expression: str) -> float:
     if not math.isfinite(value):
-        raise wrong_input(f"The expression {expression} = {_written(value)} produced a non-finite number")
+        raise wrong_input(f"The expression {expression} = {_format_number(value)} produced a non-finite number")
     return value
 
 
-def _narrowed(score: float) -> float:
-    return _finite(_single(score), f"{_written(score)} as f32")
+def _to_single_or_raise(score: float) -> float:
+    return _finite(_single(score), f"{_format_number(score)} as f32")
 
 
 def _single(value: float) -> float:
-    """The nearest number of single precision."""
+    """Return the nearest single-precision number."""
     try:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
 
 
-def _written(value: float) -> str:
-    """The number as the server writes it: without an exponent, and without a point where it is whole."""
+def _format_number(value: float) -> str:
+    """Format a number as the server does: without an exponent, and without a decimal point if it is an integer."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -14,12 +14,12 @@ from qdrant_devserver.fields import (
 )
 
 Fusion: TypeAlias = edge.Fusion.Rrf | edge.Fusion.Dbsf
-# The server's: the first of one list is worth 1/2, the second 1/3.
+# Qdrant's default: rank 1 scores 1/2, rank 2 scores 1/3.
 DEFAULT_K = 2
 
 
 def read_fusion(query: Document) -> Fusion:
-    """The engine's form of `{"fusion": "rrf" | "dbsf"}` or `{"rrf": {"k"?, "weights"?}}`.
+    """Build the engine's form of `{"fusion": "rrf" | "dbsf"}` or `{"rrf": {"k"?, "weights"?}}`.
 
     Raises:
         ErrorAnswer: 400 for an unknown method or wrong types; 422 for a `k` below 1.

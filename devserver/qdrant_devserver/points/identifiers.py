@@ -7,14 +7,14 @@ from typing import TypeAlias
 from qdrant_devserver.error_answers import ErrorAnswer, malformed
 from qdrant_devserver.fields import Json, read_list
 
-# As the engine takes them; it gives UUIDs as objects.
+# Types that the engine accepts. It returns UUIDs as objects.
 PointId: TypeAlias = int | str | uuid.UUID
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _LARGEST = 2**64
 
 
 def read_point_id(value: Json) -> PointId:
-    """A point id, UUIDs in their canonical form."""
+    """Return a point id, a UUID in its canonical form."""
     if isinstance(value, str):
         if _CANONICAL.fullmatch(value):
             return value
@@ -28,12 +28,12 @@ def read_point_id(value: Json) -> PointId:
 
 
 def read_point_ids(value: Json, path: str) -> list[PointId]:
-    """A list of point ids."""
+    """Return a list of point ids."""
     return [read_point_id(item) for item in read_list(value, path)]
 
 
 def parse_point_id(text: str) -> PointId | None:
-    """The point id that stands in a URL, or none."""
+    """Return the point id in a URL, or None if the text is not one."""
     try:
         return read_point_id(int(text) if text.isascii() and text.isdigit() else text)
     except ErrorAnswer:
@@ -41,5 +41,5 @@ def parse_point_id(text: str) -> PointId | None:
 
 
 def not_an_id(value: Json) -> ErrorAnswer:
-    """The answer to a value that is no point id."""
+    """Build the response to a value that is not a point id."""
     return malformed(f"value {value} is not a valid point ID, valid values are either an unsigned integer or a UUID")

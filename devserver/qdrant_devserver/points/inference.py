@@ -1,7 +1,7 @@
-"""Turn texts into vectors, as the server's own model does: `{"text", "model": "qdrant/bm25", "options"?}`.
+"""Convert texts to vectors, like the server's own model: `{"text", "model": "qdrant/bm25", "options"?}`.
 
-The engine's BM25 has the server's tokenizers, stop words, stemmers and hashes. It refuses languages that it has no stop
-words for, where the server goes on without them.
+The engine's BM25 has the server's tokenizers, stop words, stemmers and hashes. It refuses languages without stop words,
+which the server accepts.
 """
 
 import functools
@@ -27,7 +27,7 @@ from qdrant_devserver.fields import (
 from qdrant_devserver.points.languages import STEMMED, WITH_STOP_WORDS
 from qdrant_devserver.storage.indexes import TOKENIZERS
 
-# Different options that are kept ready; a request brings its own.
+# Maximum number of cached models. Each combination of options needs one.
 MODELS = 64
 _BM25 = ("qdrant/bm25", "bm25")
 _OPTIONS: Structure = {
@@ -45,21 +45,21 @@ T = TypeVar("T")
 
 
 def is_inference(document: Document) -> bool:
-    """Whether an object asks the server to embed something; a vector may also be called `model`."""
+    """Return whether an object requests an embedding. A vector may also be named `model`, but it is no string."""
     return isinstance(document.get("model"), str)
 
 
 def embed_point(document: Document) -> edge.SparseVector:
-    """The vector of a text that is stored.
+    """Return the vector of a text to store.
 
     Raises:
-        ErrorAnswer: 400 for anything but a text and for wrong options; 501 for another model.
+        ErrorAnswer: 400 for anything but a text, and for invalid options; 501 for another model.
     """
     return _model(document).embed_document(document["text"])
 
 
 def embed_query(document: Document) -> edge.SparseVector:
-    """The vector of a text that is searched for; raises like `embed_point`."""
+    """Return the vector of a text to search for. Raises: As `embed_point`."""
     return _model(document).embed_query(document["text"])
 
 
@@ -97,14 +97,14 @@ def _configuration(options: Document) -> edge.Bm25Config:
 
 
 def _stop_words(value: Json) -> Any:
-    """A language's stop words, own ones, or none."""
+    """Return the stop words of a language, custom ones, or none."""
     if isinstance(value, str):
-        return _known(value, WITH_STOP_WORDS)
+        return _language(value, WITH_STOP_WORDS)
     document = {} if value is None else read_object(value, "stopwords")
     languages, custom = document.get("languages") or [], document.get("custom") or []
     if not isinstance(languages, list) or not isinstance(custom, list):
         raise malformed("data did not match any variant of untagged enum StopwordsInterface")
-    return edge.StopwordsSet({_known(language, WITH_STOP_WORDS) for language in languages}, set(custom))
+    return edge.StopwordsSet({_language(language, WITH_STOP_WORDS) for language in languages}, set(custom))
 
 
 def _default_stemmer(language: str) -> Any:
@@ -115,10 +115,10 @@ def _stemmer(value: Json) -> Any:
     document = read_object(value, "stemmer")
     if document.get("type") != "snowball":
         raise malformed("data did not match any variant of untagged enum StemmingAlgorithm")
-    return edge.SnowballParams(_known(document.get("language"), STEMMED))
+    return edge.SnowballParams(_language(document.get("language"), STEMMED))
 
 
-def _known(value: Json, languages: Mapping[str, T]) -> T:
+def _language(value: Json, languages: Mapping[str, T]) -> T:
     if not isinstance(value, str) or value not in languages:
         raise malformed(f"unknown variant `{value}`, expected one of {', '.join(languages)}")
     return languages[value]

@@ -1,4 +1,4 @@
-"""Languages of text processing, by their names and codes."""
+"""Languages of text processing by name and code."""
 
 from typing import Final
 
@@ -40,7 +40,7 @@ _CODES = {
 }
 _NAMES = {**_CODES, **{name: name for name in _CODES.values()}}
 
-# Written as the engine's members are: "english" is `Language.English`.
+# The engine's members have capitalised names: "english" is `Language.English`.
 WITH_STOP_WORDS: Final[dict[str, edge.Language]] = {
     key: getattr(edge.Language, name.title()) for key, name in _NAMES.items() if hasattr(edge.Language, name.title())
 }

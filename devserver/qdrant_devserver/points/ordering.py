@@ -11,10 +11,10 @@ _NO_ORDER = "Expected a string, or an object with a key, direction and/or start_
 
 
 def read_order_by(value: Json, collection: ServedCollection) -> edge.OrderBy:
-    """The engine's ordering.
+    """Build the engine's ordering.
 
     Raises:
-        ErrorAnswer: 400, also when no index of the field supports ranges.
+        ErrorAnswer: 400 for an invalid ordering, or if the field has no index that supports ranges.
     """
     document = {"key": value} if isinstance(value, str) else read_object(value, "order_by")
     key, direction, start = require(document, "key"), document.get("direction"), document.get("start_from")
@@ -32,7 +32,7 @@ def read_order_by(value: Json, collection: ServedCollection) -> edge.OrderBy:
 
 
 def supports_ranges(key: str, collection: ServedCollection) -> bool:
-    """Whether a field has an index that keeps values in order."""
+    """Return whether a field has an index that keeps its values sorted."""
     schema = collection.record.payload_schema.get(key, {})
     if schema.get("data_type") == "integer":
         return schema.get("params", {}).get("range") is not False

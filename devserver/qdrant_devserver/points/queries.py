@@ -61,14 +61,18 @@ _NO_QUERY = "Expected some form of vector, id, or a type of query"
 
 @dataclass(frozen=True, slots=True)
 class Searching:
-    """Where a query runs."""
+    """Runs queries on one collection."""
 
     collection: ServedCollection
     shard: edge.EdgeShard
     features: Features
 
     def run(self, body: Document) -> list[Document]:
-        """The scored points that a query request finds."""
+        """Return the scored points of a query request.
+
+        Raises:
+            ErrorAnswer: As the server responds. If a formula failed, the message gives the reason.
+        """
         request = self.read_request(body)
         try:
             with engine_errors():
@@ -80,7 +84,7 @@ class Searching:
         return [render_scored(point) for point in found]
 
     def read_request(self, body: Document) -> edge.QueryRequest:
-        """The engine's form of a request, checked."""
+        """Validate a request and build its engine form."""
         limits = limits_of(self.collection.record.configuration)
         limit = read_unsigned(body, "limit", path="internal.", minimum=1)
         check_limit(limits, "max_query_limit", limit, "limit")
@@ -142,8 +146,8 @@ class Searching:
         return self._typed(value, body, using) if isinstance(value, dict) else self._nearest(value, using)
 
     def _typed(self, value: Document, body: Document, using: str) -> Any:
-        if unbuilt := next((name for name in _NOT_BUILT if name in value), None):
-            raise not_built(_NOT_BUILT[unbuilt])
+        if missing_feature := next((name for name in _NOT_BUILT if name in value), None):
+            raise not_built(_NOT_BUILT[missing_feature])
         if "formula" in value:
             return self._formula(value, body)
         if "fusion" in value or "rrf" in value:
@@ -157,7 +161,7 @@ class Searching:
         return self._nearest(value["nearest"], using)
 
     def _formula(self, value: Document, body: Document) -> Any:
-        # A malformed formula is reported before what it lacks around it.
+        # The server reports a malformed formula before missing prefetches.
         formula = read_formula(value, self.features)
         if not body.get("prefetch"):
             raise wrong_input("Validation failed: cannot apply Formula without prefetches")
@@ -195,14 +199,14 @@ class Searching:
         return found
 
     def _explain(self, body: Document) -> ErrorAnswer:
-        """The answer to a request one of whose formulas failed."""
+        """Return the response to a request with a formula that failed."""
         for part in _formulas(body):
             if fault := find_fault(part["query"], self._candidates(part)):
                 return fault
         raise not_built("to explain why a formula failed on points that cannot be found again")
 
     def _candidates(self, body: Document) -> Iterator[Candidate]:
-        """Yield the points that a failed formula was applied to."""
+        """Yield the points to which a failed formula was applied."""
         constant = body | {"query": {"formula": 1.0}, "with_payload": True, "limit": 1000}
         constant.pop("score_threshold", None)
         sources = [
@@ -219,13 +223,13 @@ class Searching:
 
 
 def render_scored(point: edge.ScoredPoint) -> Document:
-    """The JSON of a found point."""
+    """Build the JSON of a found point."""
     document: Document = {"id": point.id, "version": point.version, "score": point.score}
     return document | _optional_parts(point)
 
 
 def render_record(point: edge.Record) -> Document:
-    """The JSON of a stored point."""
+    """Build the JSON of a stored point."""
     return {"id": point.id} | _optional_parts(point)
 
 
@@ -241,7 +245,7 @@ def _optional_parts(point: edge.ScoredPoint | edge.Record) -> Document:
 
 
 def _formulas(body: Document) -> Iterator[Document]:
-    """Yield the requests with a formula, those of prefetches before those that use them."""
+    """Yield the requests with a formula; prefetches come before the requests that use them."""
     for prefetch in as_list(body.get("prefetch")):
         yield from _formulas(prefetch)
     if isinstance(body.get("query"), dict) and "formula" in body["query"]:
@@ -249,7 +253,7 @@ def _formulas(body: Document) -> Iterator[Document]:
 
 
 def _referenced(body: Document) -> set[PointId]:
-    """The points whose own vectors a request or one of its prefetches searches by: it finds none of them."""
+    """Return the points that the request or its prefetches use as query vectors. They are excluded from the results."""
     query = body.get("query")
     query = query.get("nearest") if isinstance(query, dict) else query
     own = {read_point_id(query)} if isinstance(query, int | str) else set()
@@ -257,16 +261,19 @@ def _referenced(body: Document) -> set[PointId]:
 
 
 def _excluding(filter_: edge.Filter | None, points: set[PointId]) -> edge.Filter | None:
-    """A filter that does not match points either; flat, as the one around it is merged with it clause by clause."""
+    """Return a filter that also excludes points.
+
+    It is not nested, because the engine merges filters clause by clause.
+    """
     if not points:
         return filter_
     own = edge.Filter() if filter_ is None else filter_
-    others = [edge.HasIdCondition(points), *(own.must_not or ())]
-    return edge.Filter(must=own.must, should=own.should, must_not=others, min_should=own.min_should)
+    exclusions = [edge.HasIdCondition(points), *(own.must_not or ())]
+    return edge.Filter(must=own.must, should=own.should, must_not=exclusions, min_should=own.min_should)
 
 
 def _read_idf(value: Json) -> edge.IdfParams:
-    """The points that rarity is counted over: all, or those that a filter matches."""
+    """Build the corpus for inverse document frequencies: all points, or those that a filter matches."""
     if value == "global":
         return edge.IdfParams()
     return edge.IdfParams(read_filter(require(read_object(value, "params.idf"), "corpus"), "params.idf.corpus"))

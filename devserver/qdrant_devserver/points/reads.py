@@ -1,4 +1,4 @@
-"""Read points: by id, page by page, counted."""
+"""Read points: by id, by page, and their number."""
 
 import qdrant_edge as edge
 
@@ -17,7 +17,7 @@ DEFAULT_LIMIT = 10
 
 
 def retrieve_points(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> list[Document]:
-    """The points with the given ids that exist, in the order of the request."""
+    """Return the existing points with the given ids, in the order of the request."""
     ids = read_point_ids(require(body, "ids"), "ids")
     with_payload, with_vector = read_with_payload(body, default=True), read_with_vector(body, collection)
     with engine_errors():
@@ -25,7 +25,7 @@ def retrieve_points(shard: edge.EdgeShard, collection: ServedCollection, body: D
 
 
 def retrieve_point(shard: edge.EdgeShard, point: PointId) -> Document | None:
-    """One whole point, or none."""
+    """Return a point with payload and vectors, or None if it does not exist."""
     records = shard.retrieve([point], True, True)
     return render_record(records[0]) if records else None
 
@@ -33,7 +33,7 @@ def retrieve_point(shard: edge.EdgeShard, point: PointId) -> Document | None:
 def scroll_records(
     shard: edge.EdgeShard, collection: ServedCollection, body: Document
 ) -> tuple[list[edge.Record], PointId | None]:
-    """A page of points and where the next begins."""
+    """Return a page of points, and the id at which the next page starts; None on the last page."""
     limit = read_unsigned(body, "limit", path="scroll_request.", minimum=1)
     check_limit(limits_of(collection.record.configuration), "max_query_limit", limit, "limit")
     order: Json = body.get("order_by")
@@ -57,10 +57,10 @@ def scroll_records(
 
 
 def count_points(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> Document:
-    """How many points a filter matches; exactly, unless the body says otherwise.
+    """Count the points that a filter matches; exactly, unless `exact` is false.
 
     Raises:
-        ErrorAnswer: 400 where the strict mode allows nothing exact, as of a search.
+        ErrorAnswer: 400 if strict mode forbids exact requests.
     """
     is_exact = read_flag(body, "exact") is not False
     check_exact(limits_of(collection.record.configuration), is_exact)

@@ -1,4 +1,4 @@
-"""Which parts of a point an answer carries."""
+"""Select the parts of points to return."""
 
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ _NO_VECTOR_SELECTION = "Expected a boolean, or an array of strings"
 
 
 def read_with_payload(document: Document, *, default: bool) -> WithPayload:
-    """The payload selection of a request."""
+    """Read the payload selection of a request."""
     value = document.get("with_payload")
     if value is None:
         return default
@@ -33,10 +33,10 @@ def read_with_payload(document: Document, *, default: bool) -> WithPayload:
 
 
 def read_with_vector(document: Document, collection: ServedCollection) -> WithVector:
-    """The vector selection of a request; none by default.
+    """Read the vector selection of a request; the default is none.
 
     Raises:
-        ErrorAnswer: 400 for a malformed or unknown selection.
+        ErrorAnswer: 400 for a malformed selection or an unknown vector.
     """
     value = document.get("with_vector", document.get("with_vectors"))
     if value is None:

@@ -1,6 +1,7 @@
-"""Change points: read update requests and apply them, one writer per collection.
+"""Change points: read update requests and apply them, with one writer per collection.
 
-Everything is checked before the engine sees it: what the engine logs it repeats after a crash, and must not fail then.
+Everything is validated before the engine receives it. The engine replays its log after a crash, and a logged operation
+must not fail then.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from qdrant_devserver.storage.collection import ServedCollection
 from qdrant_devserver.storage.shards import Shards
 from qdrant_devserver.storage.strict_mode import check_limit, limits_of
 
-# Points that go to the engine in one call: it holds the event loop meanwhile (8 x 384 dimensions: about 0.3 ms).
+# Number of points in one call to the engine. The call blocks the event loop (8 x 384 dimensions: about 0.3 ms).
 BATCH = 8
 _MODES = {
     "upsert": edge.UpdateMode.Upsert,
@@ -43,14 +44,14 @@ _EMPTY = ErrorAnswer(400, "Bad request: Empty update request")
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """An update that is ready to be applied.
+    """A validated update.
 
     Attributes:
-        operations: for the engine, in order.
-        addressed: ids that have to exist; absent ones are left out by `narrowed` and then reported.
-        narrowed: builds the operations for the ids that do exist.
-        added: how many points it may add.
-        named: the vectors that each point of an upsert comes with.
+        operations: Operations for the engine, in order.
+        addressed: Ids that must exist. A missing one is left out by `narrowed`, and then reported.
+        narrowed: Builds the operations for the ids that exist.
+        added: Maximum number of points that the update adds.
+        named: Names of the vectors of each upserted point.
     """
 
     operations: list[edge.UpdateOperation] = field(default_factory=list)
@@ -70,10 +71,11 @@ async def apply_update(
     """Apply an update under the collection's write lock and return its number.
 
     Args:
-        on_kept: a point that is written again keeps the vectors that the new one leaves out; told where one does.
+        on_kept: None for normal upserts. Otherwise an upsert keeps the old vectors that the new point lacks, and this
+            is called if there are any.
 
     Raises:
-        ErrorAnswer: 404 when an addressed point does not exist; the others are updated nevertheless.
+        ErrorAnswer: 404 if an addressed point does not exist; the existing ones are updated nevertheless.
     """
     async with write_access(collection):
         number = collection.next_operation()
@@ -83,7 +85,7 @@ async def apply_update(
             found = _existing(shard, update.addressed)
             missing = next((point for point in update.addressed if point not in found), None)
             operations = update.narrowed(found) if found else []
-        if on_kept is not None and (kept := _left_out(shard, update.named)):
+        if on_kept is not None and (kept := _restore_omitted_vectors(shard, update.named)):
             on_kept()
             operations += kept
         for index, operation in enumerate(operations):
@@ -97,10 +99,10 @@ async def apply_update(
 
 @contextlib.asynccontextmanager
 async def write_access(collection: ServedCollection) -> AsyncIterator[None]:
-    """Be the one writer of a collection.
+    """Hold the write lock of a collection.
 
     Raises:
-        ErrorAnswer: 404, the collection was deleted while this writer waited.
+        ErrorAnswer: 404 if the collection was deleted while this writer waited.
     """
     async with collection.writing:
         if collection.deleted:
@@ -109,7 +111,7 @@ async def write_access(collection: ServedCollection) -> AsyncIterator[None]:
 
 
 def apply_operation(shard: edge.EdgeShard, collection: ServedCollection, operation: edge.UpdateOperation) -> None:
-    """Hand one operation to the engine and, while an optimized copy is being built, to its journal."""
+    """Apply one operation to the engine. While an optimized copy is being built, also add it to the journal."""
     with engine_errors():
         shard.update(operation)
     if collection.journal is not None:
@@ -119,14 +121,14 @@ def apply_operation(shard: edge.EdgeShard, collection: ServedCollection, operati
 def read_upsert(body: Document, collection: ServedCollection) -> Update:
     """Read `{"points": […]}` or `{"batch": {…}}`, with `update_filter` and `update_mode`."""
     documents = _documents_of(body)
-    return _upserting(body, collection, documents, [_read_point(document, collection) for document in documents])
+    return _build_upsert(body, collection, documents, [_read_point(document, collection) for document in documents])
 
 
 async def read_upsert_in_turns(body: Document, collection: ServedCollection) -> Update:
-    """Read the same, and let searches in between."""
+    """Read an upsert like `read_upsert`, but yield to the event loop in between, so searches can run."""
     documents = _documents_of(body)
     points = await in_turns(lambda document: _read_point(document, collection), documents)
-    return _upserting(body, collection, documents, points)
+    return _build_upsert(body, collection, documents, points)
 
 
 def _documents_of(body: Document) -> list[Json]:
@@ -137,7 +139,9 @@ def _documents_of(body: Document) -> list[Json]:
     return read_list(body["points"], "points")
 
 
-def _upserting(body: Document, collection: ServedCollection, documents: list[Json], points: list[edge.Point]) -> Update:
+def _build_upsert(
+    body: Document, collection: ServedCollection, documents: list[Json], points: list[edge.Point]
+) -> Update:
     mode = body.get("update_mode") or "upsert"
     if mode not in _MODES:
         raise malformed(f"unknown variant `{mode}`, expected one of `upsert`, `insert_only`, `update_only`")
@@ -157,13 +161,13 @@ def _upserting(body: Document, collection: ServedCollection, documents: list[Jso
 
 
 def _names_of(document: Json) -> tuple[PointId, frozenset[str]]:
-    """The id of a point that was read, and the names of its vectors."""
+    """Return the id of a point and the names of its vectors."""
     vector = document.get("vector", document.get("vectors"))
     return read_point_id(document["id"]), frozenset(vector if isinstance(vector, dict) else [""])
 
 
 def read_set_payload(body: Document, _: ServedCollection) -> Update:
-    """Read a payload that is merged into that of the selected points."""
+    """Read a payload to merge into that of the selected points."""
     payload, key = read_object(require(body, "payload"), "payload"), _read_key(body)
     return _selected(
         body,
@@ -183,7 +187,7 @@ def read_overwrite_payload(body: Document, _: ServedCollection) -> Update:
 
 
 def read_delete_payload(body: Document, _: ServedCollection) -> Update:
-    """Read payload keys that are removed from the selected points."""
+    """Read payload keys to remove from the selected points."""
     keys = _texts(require(body, "keys"), "keys")
     return _selected(
         body,
@@ -193,12 +197,12 @@ def read_delete_payload(body: Document, _: ServedCollection) -> Update:
 
 
 def read_clear_payload(body: Document, _: ServedCollection) -> Update:
-    """Read a selection of points that lose their payload."""
+    """Read a selection of points to remove the payload from."""
     return _selected(body, edge.UpdateOperation.clear_payload, edge.UpdateOperation.clear_payload_by_filter)
 
 
 def read_delete(body: Document, _: ServedCollection) -> Update:
-    """Read a selection of points that are deleted; absent ones are no error."""
+    """Read a selection of points to delete. Ids that do not exist are no error."""
     if body.get("points") is None:
         return Update([edge.UpdateOperation.delete_points_by_filter(_required_filter(body))])
     ids = read_point_ids(body["points"], "points")
@@ -208,7 +212,7 @@ def read_delete(body: Document, _: ServedCollection) -> Update:
 
 
 def read_update_vectors(body: Document, collection: ServedCollection) -> Update:
-    """Read new vectors of existing points."""
+    """Read new vectors for existing points."""
     documents = read_list(require(body, "points"), "points")
     if not documents:
         raise invalid("points", "must specify points to update")
@@ -225,7 +229,7 @@ def read_update_vectors(body: Document, collection: ServedCollection) -> Update:
 
 
 def read_delete_vectors(body: Document, collection: ServedCollection) -> Update:
-    """Read names of vectors that the selected points lose."""
+    """Read names of vectors to remove from the selected points."""
     names = _texts(require(body, "vector"), "vector")
     if not names:
         raise invalid("vector", "must specify vector names to delete")
@@ -240,7 +244,7 @@ def read_delete_vectors(body: Document, collection: ServedCollection) -> Update:
 
 
 def read_batch(body: Document, collection: ServedCollection) -> list[Update]:
-    """Read a list of updates that are applied one after another."""
+    """Read a list of updates to apply in order."""
     operations = read_list(require(body, "operations"), "operations")
     return [_read_operation(read_object(operation, "operations"), collection) for operation in operations]
 
@@ -287,7 +291,7 @@ def _selected(
     by_ids: Callable[[list[PointId]], edge.UpdateOperation],
     by_filter: Callable[[edge.Filter], edge.UpdateOperation],
 ) -> Update:
-    """An update of the listed points or, when none are listed, of those that the filter matches."""
+    """Build an update of the listed points or, if none are listed, of those that the filter matches."""
     if body.get("points") is None:
         chosen = _required_filter(body)
         with engine_errors():
@@ -307,15 +311,17 @@ def _required_filter(body: Document) -> edge.Filter:
     return chosen
 
 
-def _left_out(shard: edge.EdgeShard, named: Mapping[PointId, frozenset[str]]) -> list[edge.UpdateOperation]:
-    """What gives points the vectors again that they have now and an upsert leaves out."""
+def _restore_omitted_vectors(
+    shard: edge.EdgeShard, named: Mapping[PointId, frozenset[str]]
+) -> list[edge.UpdateOperation]:
+    """Build operations that restore the current vectors which an upsert leaves out."""
     kept = []
     for record in shard.retrieve(list(named), False, True) if named else []:
-        held: Any = record.vector or {}
-        vectors = held if isinstance(held, dict) else {"": held}
+        current: Any = record.vector or {}
+        vectors = current if isinstance(current, dict) else {"": current}
         point = _id_of(record)
-        if again := {name: vector for name, vector in vectors.items() if name not in named[point]}:
-            kept.append(edge.PointVectors(point, again))
+        if omitted := {name: vector for name, vector in vectors.items() if name not in named[point]}:
+            kept.append(edge.PointVectors(point, omitted))
     return [edge.UpdateOperation.update_vectors(part, None) for part in _parts(kept)]
 
 

@@ -1,4 +1,4 @@
-"""Conditions on nulls and numbers of values, which the engine answers otherwise than the server does."""
+"""Conditions on nulls and value counts, for which the engine and the server give different results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from qdrant_devserver.fields import Document
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the meaning of a condition depends on.
+    """Facts on which the meaning of a condition depends.
 
     Attributes:
         indexed: Keys of the collection that have a payload index.
@@ -28,12 +28,12 @@ class Conditions:
 USUAL = Conditions(features_of(DEFAULT_QDRANT_VERSION))
 
 CONDITIONS: ContextVar[Conditions] = ContextVar("conditions", default=USUAL)
-"""Of the collection that the request in progress names."""
+"""Facts of the collection of the current request."""
 
 
 @contextmanager
 def nested_conditions() -> Iterator[None]:
-    """Read conditions on the objects of a list, which no index of the collection answers."""
+    """Read conditions on the objects of a list; payload indexes of the collection do not apply to them."""
     outer = CONDITIONS.set(replace(CONDITIONS.get(), indexed=frozenset()))
     try:
         yield
@@ -42,14 +42,14 @@ def nested_conditions() -> Iterator[None]:
 
 
 def is_null(key: str) -> "edge.ConditionType":
-    """The engine's form of an `is_null` condition.
+    """Build the engine's form of an `is_null` condition.
 
-    The engine also matches a list with a null. The server (1.18.3 and 1.19.0, by their source) does so only by an index
-    of the key; otherwise the value itself has to be null. Of the values that the engine calls null, that one alone is
-    also empty.
+    The engine also matches a list that contains a null. The server (1.18.3 and 1.19.0, by their source) does so only
+    with an index on the key; otherwise the value itself must be null. The added condition separates the cases: of the
+    values that the engine calls null, only null itself is also empty.
 
     Raises:
-        ErrorAnswer: 501 for a path through a list: which of its values are null the engine does not answer.
+        ErrorAnswer: 501 for a path through a list. The engine does not report which of its values are null.
     """
     if key in CONDITIONS.get().indexed:
         return edge.IsNullCondition(key)
@@ -59,16 +59,17 @@ def is_null(key: str) -> "edge.ConditionType":
 
 
 def check_count(bounds: Document) -> None:
-    """Refuse bounds of a `values_count` that the engine takes a missing key to be within, where the server does not.
+    """Raise if a `values_count` would match a missing key in the engine but not on the server.
 
     Raises:
-        ErrorAnswer: 501. The engine does not tell a missing key from an empty list, which the server counts as 0.
+        ErrorAnswer: 501. The engine does not distinguish a missing key from an empty list, which the server counts as
+            0.
     """
-    if not CONDITIONS.get().features.counts_missing_values and _holds_zero(bounds):
+    if not CONDITIONS.get().features.counts_missing_values and _allows_zero(bounds):
         raise not_built("values_count with bounds that allow 0 values, before Qdrant 1.19")
 
 
-def _holds_zero(bounds: dict[str, Any]) -> bool:
+def _allows_zero(bounds: dict[str, Any]) -> bool:
     is_above = bounds.get("gt") is None and not bounds.get("gte")
     is_below = (bounds.get("lt") is None or bounds["lt"] > 0) and (bounds.get("lte") is None or bounds["lte"] >= 0)
     return is_above and is_below

@@ -1,4 +1,4 @@
-"""Named vectors that come and go while a collection is in use."""
+"""Add and remove named vectors while a collection is in use."""
 
 import copy
 
@@ -22,11 +22,11 @@ _SPARSE: Structure = {"modifier": MODIFIER, "datatype": DATATYPE}
 
 
 def add_vector(configuration: Document, name: str, body: Document) -> Document:
-    """The configuration with one more vector; the same one when it has that vector already.
+    """Return the configuration with another vector; unchanged if it already has that vector.
 
     Raises:
-        ErrorAnswer: 400 for a name that is taken by another vector, or that no vector may have; 422 for a wrong size;
-            501 for multivectors.
+        ErrorAnswer: 400 if another vector has the name, or the name is not allowed; 422 for a wrong size; 501 for
+            multivectors.
     """
     if isinstance(body.get("dense"), dict):
         changed = _add_dense(configuration, name, body["dense"])
@@ -39,7 +39,7 @@ def add_vector(configuration: Document, name: str, body: Document) -> Document:
 
 
 def drop_vector(configuration: Document, name: str) -> Document:
-    """The configuration without a vector; an unknown one is no error."""
+    """Return the configuration without a vector; an unknown name is no error."""
     changed = copy.deepcopy(configuration)
     params = changed["params"]
     if name in dense_vectors(params):
@@ -49,7 +49,7 @@ def drop_vector(configuration: Document, name: str) -> Document:
 
 
 def check_sparse_unchanged(stored: Document, merged: Document) -> None:
-    """Refuse a PATCH that turns sparse vectors already stored into others; the engine cannot.
+    """Raise if a PATCH changes sparse vectors that are already stored; the engine does not support it.
 
     Raises:
         ErrorAnswer: 501.
@@ -63,13 +63,14 @@ def check_sparse_unchanged(stored: Document, merged: Document) -> None:
 
 
 def put_in_force(shards: Shards, collection: ServedCollection, configuration: Document, name: str) -> None:
-    """Store a configuration with one vector more or less, and make the engine's files agree; under the write lock.
+    """Store a configuration with an added or removed vector, and update the engine's files.
 
-    A crash in between is finished when the shard is opened next.
+    The caller holds the write lock. If the process crashes in between, the next opening of the shard completes the
+    change.
     """
     record = collection.record
     indexed = record.indexed_base > 0
-    # What the engine adds or drops in place needs no rebuilding; what was due before still is.
+    # The engine changes the vector in place, so this needs no rebuild. A rebuild that was already due stays due.
     if record.built == rebuilt_by(record.configuration, indexed=indexed):
         record.built = rebuilt_by(configuration, indexed=indexed)
     record.configuration = configuration
@@ -77,7 +78,8 @@ def put_in_force(shards: Shards, collection: ServedCollection, configuration: Do
         collection.save()
         return
     shard = shards.open(collection)
-    # Replayed after a crash, an older write of a vector of this name would meet a newer vector of another shape.
+    # Without it, a replay after a crash would apply an older write to a newer vector of the same name with another
+    # shape.
     shard.flush()
     record.unsettled = name
     collection.save()
@@ -92,38 +94,38 @@ def _add_dense(configuration: Document, name: str, document: Document) -> Docume
         raise not_built("multivectors (multivector_config)")
     for field in ("size", "distance"):
         require(document, field)
-    asked = read_structure(document, _DENSE, "dense")
+    requested = read_structure(document, _DENSE, "dense")
     params = configuration["params"]
     if name in params.get("sparse_vectors", {}):
         raise wrong_input(f"Vector `{name}` already exists as a sparse vector")
-    known = dense_vectors(params).get(name)
-    if known is None:
+    existing = dense_vectors(params).get(name)
+    if existing is None:
         changed = copy.deepcopy(configuration)
-        changed["params"]["vectors"] = dense_vectors(changed["params"]) | {name: asked}
+        changed["params"]["vectors"] = dense_vectors(changed["params"]) | {name: requested}
         return changed
-    if {field: known[field] for field in _DENSE if field in known} != asked:
+    if {field: existing[field] for field in _DENSE if field in existing} != requested:
         raise wrong_input(f"Vector `{name}` already exists with a different configuration")
     return configuration
 
 
 def _add_sparse(configuration: Document, name: str, document: Document) -> Document:
-    asked = read_structure(document, _SPARSE, "sparse")
+    requested = read_structure(document, _SPARSE, "sparse")
     params = configuration["params"]
     if name in dense_vectors(params):
         raise wrong_input(f"Vector `{name}` already exists as a dense vector")
-    known = params.get("sparse_vectors", {}).get(name)
-    if known is None:
+    existing = params.get("sparse_vectors", {}).get(name)
+    if existing is None:
         changed = copy.deepcopy(configuration)
-        changed["params"].setdefault("sparse_vectors", {})[name] = _sparse_params(asked)
+        changed["params"].setdefault("sparse_vectors", {})[name] = _sparse_params(requested)
         return changed
-    if (known.get("modifier"), known.get("index", {}).get("datatype")) != (
-        asked.get("modifier"),
-        asked.get("datatype"),
+    if (existing.get("modifier"), existing.get("index", {}).get("datatype")) != (
+        requested.get("modifier"),
+        requested.get("datatype"),
     ):
         raise wrong_input(f"Sparse vector `{name}` already exists with a different configuration")
     return configuration
 
 
-def _sparse_params(asked: Document) -> Document:
-    index = {"index": {"datatype": asked["datatype"]}} if "datatype" in asked else {}
-    return index | {field: asked[field] for field in ("modifier",) if field in asked}
+def _sparse_params(requested: Document) -> Document:
+    index = {"index": {"datatype": requested["datatype"]}} if "datatype" in requested else {}
+    return index | {field: requested[field] for field in ("modifier",) if field in requested}

@@ -1,4 +1,4 @@
-"""Vectors of points and queries: their shapes and sizes."""
+"""Validate the vectors of points and queries."""
 
 from typing import Any, TypeAlias
 
@@ -22,11 +22,11 @@ _LARGEST_INDEX = 2**32 - 1
 
 
 def read_point_vectors(value: Json, collection: ServedCollection) -> Vector | dict[str, Any]:
-    """A point's vectors: one nameless, or a map by name.
+    """Read a point's vectors: one without a name, or a map by name.
 
     Raises:
-        ErrorAnswer: 400 for an unknown name, a wrong size or no numbers; 422 for a wrong sparse vector; 501 for
-            multivectors and models that are not built.
+        ErrorAnswer: 400 for an unknown name, a wrong size or values that are no numbers; 422 for an invalid sparse
+            vector; 501 for multivectors and unsupported models.
     """
     if isinstance(value, list):
         return read_dense(value, collection, name="")
@@ -39,7 +39,7 @@ def read_point_vectors(value: Json, collection: ServedCollection) -> Vector | di
 
 
 def read_query_vector(value: Json, collection: ServedCollection, *, name: str) -> Vector:
-    """The vector that a query compares with the vectors called `name`."""
+    """Read the vector that a query compares with the vectors named `name`."""
     if isinstance(value, list):
         return read_dense(value, collection, name=name)
     if isinstance(value, dict) and is_inference(value):
@@ -48,10 +48,10 @@ def read_query_vector(value: Json, collection: ServedCollection, *, name: str) -
 
 
 def read_dense(value: Json, collection: ServedCollection, *, name: str) -> list[float]:
-    """A dense vector of the right size."""
+    """Read a dense vector and check its size."""
     if value and isinstance(value[0], list):
         raise not_built("multivectors")
-    # One pass in C for the common case, all floats; whole numbers are told from booleans only when there are some.
+    # One pass in C for the common case of floats only. This distinguishes integers from booleans too.
     if not set(map(type, value)) <= {float, int}:
         raise malformed(_NO_VARIANT)
     if not value:
@@ -66,10 +66,10 @@ def read_dense(value: Json, collection: ServedCollection, *, name: str) -> list[
 
 
 def read_sparse(value: Json, path: str) -> edge.SparseVector:
-    """A sparse vector; its indices may come in any order.
+    """Read a sparse vector; its indices may have any order.
 
     Raises:
-        ErrorAnswer: 400 for wrong types; 422 for an index that comes twice, and for more or fewer values than indices.
+        ErrorAnswer: 400 for wrong types; 422 for a repeated index, or unequal numbers of values and indices.
     """
     if not isinstance(value, dict) or not is_sparse(value):
         raise malformed(_NO_VARIANT)
@@ -86,12 +86,12 @@ def read_sparse(value: Json, path: str) -> edge.SparseVector:
 
 
 def is_sparse(document: Document) -> bool:
-    """Whether an object is a sparse vector."""
+    """Return whether an object is a sparse vector."""
     return "indices" in document and "values" in document
 
 
 def render_vectors(vectors: Json) -> Json:
-    """The JSON of a stored point's vectors."""
+    """Build the JSON of a stored point's vectors."""
     if not isinstance(vectors, dict):
         return vectors
     return {
@@ -115,7 +115,7 @@ def _as_sparse(vector: edge.SparseVector, collection: ServedCollection, *, name:
 
 
 def _other_kind(name: str, others: dict[str, Document]) -> ErrorAnswer:
-    """The answer to a vector for a name that is unknown, or of the other kind."""
+    """Build the response to a vector with an unknown name, or with the name of a vector of the other kind."""
     if name in others:
         return wrong_input("Conversion between sparse and regular vectors failed")
     return vector_missing(name)

@@ -1,1 +1,1 @@
-"""HTTP: paths, bodies, who gets in, and the form of answers."""
+"""HTTP: routes, bodies, access control and responses."""

@@ -1,7 +1,8 @@
-"""Who gets in: the API key, and where asked for, tokens signed with it (HS256) that open some collections only.
+"""Access control: an API key and, optionally, tokens signed with it (HS256) that grant access to some collections.
 
-As qdrant.tech/documentation/security says, "Granular access control with JWT"; recorded of a real server: a token is
-compared with the name that stands in the path, so one for an alias opens the alias and not what lies behind it.
+It follows qdrant.tech/documentation/security, "Granular access control with JWT". As recorded from a real server, a
+token is compared with the name in the path: a token for an alias grants access by the alias, not by the name of its
+target.
 """
 
 import hmac
@@ -26,64 +27,68 @@ LEEWAY_S = 30
 SIGNED: Options = {"verify_aud": False}
 KNOWN_CLAIMS = frozenset({"sub", "exp", "access", "subject"})
 MANAGE, READ = "m", "r"
-# Posted, these change nothing.
+# POST requests that change nothing.
 READING = frozenset({"points", "points/query", "points/query/batch", "points/scroll", "points/count", "facet"})
 WRITERS = frozenset({"rw", "prw"})
-# What makes a collection, takes its points away, or moves its replicas.
+# Requests that create a collection or replace its points. REPLICAS moves them.
 MANAGING = ("snapshots/recover", "snapshots/upload")
 REPLICAS = "cluster"
-# No name server of somebody else answers for `localhost` or a name under it (RFC 6761, 6.3).
+# No foreign name server resolves `localhost` or a name below it (RFC 6761, 6.3).
 LOCAL_HOST = re.compile(rb"(?:(?:[\w.-]+\.)?localhost\.?|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?")
-# What a browser says of the page that sends: of this origin, or nobody's, as a typed address.
+# Values that a browser sends for pages of this origin, and for a typed address.
 OWN_SITES = (b"same-origin", b"none")
 SHOWN_CHARS = 100
 
 
 class OwnMachine:
-    """Refuses what a page of another site sends: a browser on this machine reaches us, and there is no key to know."""
+    """Middleware that rejects requests from pages of other sites, for a server without an API key.
+
+    Such a page could otherwise reach this server through the browser on the same machine.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if no such page sends it."""
-        if scope["type"] == "http" and (why := why_foreign(dict(scope["headers"]), scheme=scope["scheme"])):
-            await error_response(forbidden(why), time.perf_counter())(scope, receive, send)
+        """Forward a request unless a page of another site sends it."""
+        if scope["type"] == "http" and (reason := why_foreign(dict(scope["headers"]), scheme=scope["scheme"])):
+            await error_response(forbidden(reason), time.perf_counter())(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
 def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str) -> str | None:
-    """What shows that a web page of another site sends a request; None of one that may pass.
+    """Return the reason why a request comes from a web page of another site, or None if it may pass.
 
-    A page may send requests to loopback, and by a name of its own that leads there (DNS rebinding) read the answers
-    too. It does not choose these headers: the browser writes them, and other clients send `Host` alone.
+    A page may send requests to loopback. Through a name of its own that resolves to loopback (DNS rebinding) it may
+    also read the responses. It cannot choose these headers, because the browser sets them. Other clients send only
+    `Host`.
 
     Source: https://fetch.spec.whatwg.org/#origin-header, https://www.w3.org/TR/fetch-metadata/.
     """
     host = headers.get(b"host", b"").lower()
     if not LOCAL_HOST.fullmatch(host):
-        return f"Host is {_shown(host)}: this server only serves its own machine; use localhost, 127.0.0.1 or [::1]"
+        return f"Host is {_quote(host)}: this server only serves its own machine; use localhost, 127.0.0.1 or [::1]"
     origin = headers.get(b"origin")
     if origin is not None and origin.lower() != scheme.encode() + b"://" + host:
         return (
-            f"Origin is {_shown(origin)}, not that of {_shown(host)}: requests from pages of other sites are rejected"
+            f"Origin is {_quote(origin)}, not that of {_quote(host)}: requests from pages of other sites are rejected"
         )
     site = headers.get(b"sec-fetch-site", b"none")
     if site not in OWN_SITES:
-        return f"Sec-Fetch-Site is {_shown(site)}: requests from pages of other sites are rejected"
+        return f"Sec-Fetch-Site is {_quote(site)}: requests from pages of other sites are rejected"
     return None
 
 
-def _shown(value: bytes) -> str:
+def _quote(value: bytes) -> str:
     return ascii(value.decode("latin-1")[:SHOWN_CHARS])
 
 
 class KeyGuard:
-    """Refuses requests without the key, or beyond what their token opens.
+    """Middleware that rejects requests without the key, or beyond the rights of their token.
 
     Args:
-        has_jwt_rbac: tokens are taken too.
+        has_jwt_rbac: True to accept tokens in addition to the key.
     """
 
     def __init__(self, app: ASGIApp, api_key: str, *, has_jwt_rbac: bool = False) -> None:
@@ -92,16 +97,16 @@ class KeyGuard:
         self._has_jwt_rbac = has_jwt_rbac
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if it may."""
+        """Forward a request if its key or token allows it."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        given = _given(scope)
-        if any(hmac.compare_digest(value, self._key.encode()) for value in given):
+        secrets = _presented_secrets(scope)
+        if any(hmac.compare_digest(value, self._key.encode()) for value in secrets):
             await self._app(scope, receive, send)
             return
-        claims = next(filter(None, map(self._claims, given)), None) if self._has_jwt_rbac else None
+        claims = next(filter(None, map(self._claims, secrets)), None) if self._has_jwt_rbac else None
         if claims is None:
             text = "Must provide an API key or an Authorization bearer token"
             await PlainTextResponse(text, 401)(scope, receive, send)
@@ -114,7 +119,7 @@ class KeyGuard:
         await self._app(scope, receive, send)
 
     def _claims(self, token: bytes) -> dict[str, Any] | None:
-        """What the token claims, None of what the key did not sign or what has ended."""
+        """Return the claims of a token, or None if the key did not sign it or it has expired."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", InsecureKeyLengthWarning)
@@ -125,11 +130,11 @@ class KeyGuard:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What a request is about.
+    """Target and kind of a request.
 
     Attributes:
-        collection: as the path names it; empty of what concerns the whole server.
-        rest: of the path behind it.
+        collection: Name of the collection in the path; empty if the request concerns the whole server.
+        rest: Path after the collection.
     """
 
     method: str
@@ -138,22 +143,22 @@ class _Call:
 
     @classmethod
     def of(cls, method: str, path: str) -> "_Call":
-        first, _, named = path.removeprefix("/").partition("/")
-        collection, _, rest = named.partition("/")
+        first, _, remainder = path.removeprefix("/").partition("/")
+        collection, _, rest = remainder.partition("/")
         is_of_collection = first == "collections" and collection not in ("", "aliases")
         return cls(method, collection if is_of_collection else "", rest)
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something."""
+        """Return whether the request may change something."""
         return self.method != "GET" and not (self.method == "POST" and self.rest in READING)
 
 
 def _check(claims: dict[str, Any], call: _Call) -> None:
-    """Pass where the claims allow the call.
+    """Raise unless the claims allow the call.
 
     Raises:
-        ErrorAnswer: 403 where they do not, 501 for claims that this server cannot judge.
+        ErrorAnswer: 403 if they do not; 501 for claims that this server does not support.
     """
     if unknown := claims.keys() - KNOWN_CLAIMS:
         raise not_built(f"the claims {sorted(unknown)} of a token")
@@ -181,7 +186,7 @@ def _check_mode(mode: str, call: _Call) -> None:
         raise forbidden(f"Only access to the points of collection {call.collection} is given")
 
 
-def _given(scope: Scope) -> list[bytes]:
+def _presented_secrets(scope: Scope) -> list[bytes]:
     return [
         value if name == b"api-key" else value[len(b"Bearer ") :]
         for name, value in scope["headers"]

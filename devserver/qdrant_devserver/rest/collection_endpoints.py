@@ -33,7 +33,7 @@ from qdrant_devserver.storage.configuration import (
 from qdrant_devserver.storage.indexes import index_operation, read_schema
 from qdrant_devserver.storage.strict_mode import check_limit, limits_of
 
-# The server starts a collection with two segments, however small.
+# The server creates a collection with two segments, even if it is empty.
 FEWEST_SEGMENTS = 2
 
 
@@ -51,9 +51,12 @@ async def create_collection(request: Request) -> bool:
 
 
 async def get_collection(request: Request) -> Document:
-    """GET /collections/{name}; a peer without a replica answers what one that has one knows, as the server does."""
+    """GET /collections/{name}.
+
+    A peer without a replica responds with the state of a peer that has one, like the server.
+    """
     state, collection = state_of(request), known_to(request).resolve(request.path_params["name"])
-    configuration, schemas = state.consensus.known_to(_teller(collection, peer_of(request))).of(collection)
+    configuration, schemas = state.consensus.known_to(_source_peer(collection, peer_of(request))).of(collection)
     summary = Summary() if collection.deleted else state.shards.summary(collection)
     return {
         "status": state.optimizations.status(collection),
@@ -93,7 +96,7 @@ async def patch_collection(request: Request) -> bool:
 
 
 async def delete_collection(request: Request) -> bool:
-    """DELETE /collections/{name}; an alias is not followed."""
+    """DELETE /collections/{name}. Aliases are not resolved."""
     state = state_of(request)
     name = request.path_params["name"]
     collection, is_recovered = state.catalogue.collections.get(name), state.recoveries.pop(name, None) is not None
@@ -116,7 +119,7 @@ async def list_collection_aliases(request: Request) -> Document:
 
 
 async def change_aliases(request: Request) -> bool:
-    """POST /collections/aliases; actions before a failing one stay, as on the server."""
+    """POST /collections/aliases. As on the server, actions before a failing one stay in effect."""
     catalogue, body = state_of(request).catalogue, await read_body(request)
     actions = [_read_alias_action(item) for item in read_list(require(body, "actions"), "actions")]
     before = dict(catalogue.aliases)
@@ -146,7 +149,7 @@ async def create_index(request: Request) -> Document:
         if schemas.get(field) != schema:
             count = len(schemas.keys() | {field})
             check_limit(limits_of(collection.record.configuration), "max_payload_index_count", count, "payload indexes")
-            # Whoever does not wait for the answer any more is not asked: what was begun is ended.
+            # A client that disconnects does not cancel this: an index that was started is completed.
             await state.faults.delay("index")
             if collection.record.generation is not None:
                 apply_operation(state.shards.open(collection), collection, operation)
@@ -163,7 +166,7 @@ async def delete_index(request: Request) -> Document:
     async with write_access(collection):
         schemas = dict(collection.record.payload_schema)
         if schemas.pop(field, None) is not None:
-            # In this order a crash in between leaves an index that nobody asked for, not one that is missing.
+            # In this order a crash in between leaves an extra index, not a missing one.
             collection.record.payload_schema = schemas
             collection.save()
             if collection.record.generation is not None:
@@ -189,7 +192,7 @@ async def delete_vector(request: Request) -> Document:
 async def get_optimizations(request: Request) -> Document:
     """GET /collections/{name}/optimizations."""
     state, collection = state_of(request), collection_of(request)
-    wanted = _read_with(request)
+    requested = _read_with(request)
     summary = state.shards.summary(collection)
     running, pending = state.optimizations.is_running(collection), state.optimizations.is_pending(collection)
     segments = _segments(collection, summary.segments)
@@ -203,12 +206,12 @@ async def get_optimizations(request: Request) -> Document:
         },
         "running": [_running(state, collection, summary.points)] if running else [],
     }
-    if "queued" in wanted:
+    if "queued" in requested:
         segment = {"uuid": _segment_id(collection), "points_count": summary.points}
         answer["queued"] = [{"optimizer": "indexing", "segments": [segment]}] if queued else []
-    if "completed" in wanted:
+    if "completed" in requested:
         answer["completed"] = []
-    if "idle_segments" in wanted:
+    if "idle_segments" in requested:
         answer["idle_segments"] = []
     return answer
 
@@ -224,9 +227,9 @@ async def get_collection_cluster(request: Request) -> Document:
         opened = state.shards.open(collection)
         filters = {shard: points_of(shard, count) for shard in range(count)}
         points = {shard: opened.count(edge.CountRequest(True, chosen)) for shard, chosen in filters.items()}
-    told = describe_shards(collection, peer_of(request), points)
-    asked_for = describe_transfers(collection, peer_of(request), sum(points.values()))
-    return told | {"shard_transfers": [*told["shard_transfers"], *asked_for]}
+    description = describe_shards(collection, peer_of(request), points)
+    transfers = describe_transfers(collection, peer_of(request), sum(points.values()))
+    return description | {"shard_transfers": [*description["shard_transfers"], *transfers]}
 
 
 async def change_collection_cluster(request: Request) -> bool:
@@ -235,8 +238,8 @@ async def change_collection_cluster(request: Request) -> bool:
     return await change_replicas(state_of(request), collection_of(request), body)
 
 
-def _teller(collection: ServedCollection, peer: Peer) -> int:
-    """The peer whose configuration of a collection another tells: its own if it has a replica."""
+def _source_peer(collection: ServedCollection, peer: Peer) -> int:
+    """Return the number of the peer that provides the configuration: `peer` if it has a replica, else another one."""
     holders = {number for states in replicas_of(collection.record).values() for number in states}
     return peer.number if peer.number in holders else min(holders, default=peer.number)
 
@@ -270,21 +273,21 @@ def _read_alias_action(value: object) -> tuple[str, list[str]]:
 
 
 def _read_with(request: Request) -> set[str]:
-    wanted = {name.strip() for name in request.query_params.get("with", "").split(",")} - {""}
-    if unknown := wanted - {"queued", "completed", "idle_segments"}:
+    requested = {name.strip() for name in request.query_params.get("with", "").split(",")} - {""}
+    if unknown := requested - {"queued", "completed", "idle_segments"}:
         raise wrong_input(f"Unknown field in 'with' parameter: {unknown.pop()}")
-    return wanted
+    return requested
 
 
 def _running(state: State, collection: ServedCollection, points: int) -> Document:
-    began = datetime.fromtimestamp(state.optimizations.started(collection), UTC).isoformat()
+    started_at = datetime.fromtimestamp(state.optimizations.started(collection), UTC).isoformat()
     segment = _segment_id(collection)
     return {
         "uuid": segment,
         "optimizer": "indexing",
         "status": "optimizing",
         "segments": [{"uuid": segment, "points_count": points}],
-        "progress": {"name": "Segment Optimizing", "started_at": began},
+        "progress": {"name": "Segment Optimizing", "started_at": started_at},
     }
 
 

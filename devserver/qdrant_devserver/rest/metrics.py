@@ -1,4 +1,4 @@
-"""The metrics that the development server has, under the names that the server uses."""
+"""Metrics of the development server, with Qdrant's names."""
 
 import pathlib
 import resource
@@ -17,12 +17,12 @@ def render_metrics(
     *,
     said: Mapping[str, int],
 ) -> str:
-    """The metrics in Prometheus' text format.
+    """Render the metrics in Prometheus' text format.
 
-    Counts of collections whose shard is closed are those of the moment when it was.
+    A collection with a closed shard has the counts of the moment at which it was closed.
 
     Args:
-        said: what the process is said to use, in the place of what it does, by name.
+        said: Figures to report instead of the process's own, by metric name.
     """
     listed = sorted(collections, key=lambda collection: collection.name)
     lines = [
@@ -44,19 +44,19 @@ def render_metrics(
 
 
 def _process() -> Mapping[str, int]:
-    """What this process uses and may; nothing of what the system does not tell."""
+    """Return resource usage and limits of this process; empty if the system does not provide them."""
     try:
         maps = (pathlib.Path("/proc/self/maps").read_bytes()).count(b"\n")
-        most = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+        max_maps = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
         files = sum(1 for _ in pathlib.Path("/proc/self/fd").iterdir())
     except (OSError, ValueError):
         return {}
-    most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "process_open_mmaps": maps,
-        "system_max_mmaps": most,
+        "system_max_mmaps": max_maps,
         "process_open_fds": files,
-        "process_max_fds": 0 if most_files == resource.RLIM_INFINITY else most_files,
+        "process_max_fds": 0 if max_files == resource.RLIM_INFINITY else max_files,
     }
 
 

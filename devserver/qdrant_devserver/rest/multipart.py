@@ -1,4 +1,4 @@
-"""Take one file out of a multipart body as it comes in: no body is ever in memory."""
+"""Extract one file from a multipart body while it arrives; the body is never held in memory."""
 
 import contextlib
 import pathlib
@@ -8,15 +8,15 @@ from typing import IO
 
 from qdrant_devserver.error_answers import ErrorAnswer
 
-_LONGEST_HEAD_BYTES = 8192
+_MAX_HEAD_BYTES = 8192
 _FILE_NAME = re.compile(rb'filename="([^"]*)"', re.IGNORECASE)
 
 
 def read_boundary(content_type: str) -> bytes:
-    """What separates the parts of a body.
+    """Return the boundary between the parts of a body.
 
     Raises:
-        ErrorAnswer: 400, the body is no multipart form.
+        ErrorAnswer: 400 if the body is not a multipart form.
     """
     kind, _, parameters = content_type.partition(";")
     for parameter in parameters.split(";"):
@@ -27,11 +27,11 @@ def read_boundary(content_type: str) -> bytes:
 
 
 async def save_field(body: AsyncIterator[bytes], boundary: bytes, name: str, *, target: IO[bytes]) -> str | None:
-    """Write the content of the form's field `name` to a file; return the name that the sender gave it.
+    """Write the content of the form field `name` to a file; return the file name given by the client.
 
     Raises:
-        ErrorAnswer: 400, the body has no such field, or ends before it does.
-        OSError: the disk is full.
+        ErrorAnswer: 400 if the body has no such field, or ends before it is complete.
+        OSError: If the disk is full.
     """
     reader = _PartReader(body, b"\r\n--" + boundary)
     await reader.skip_part()
@@ -46,55 +46,55 @@ async def save_field(body: AsyncIterator[bytes], boundary: bytes, name: str, *, 
 
 
 def _file_name(head: bytes) -> str | None:
-    """The last part of a file's name, so that it leads out of no folder."""
+    """Return the last part of a file name, so it cannot point outside its folder."""
     found = _FILE_NAME.search(head)
     name = pathlib.PurePosixPath(found[1].decode(errors="replace")).name if found else ""
     return name if name not in ("", ".", "..") else None
 
 
 class _PartReader:
-    """Reads part by part; what was read ahead waits in `_buffer`."""
+    """Reader for the parts of a body; `_buffer` holds bytes that were read ahead."""
 
     def __init__(self, body: AsyncIterator[bytes], delimiter: bytes) -> None:
         self._body = body
         self._delimiter = delimiter
-        # The first delimiter has no line before it.
+        # The first delimiter has no preceding line break in the body.
         self._buffer = b"\r\n"
 
     async def part(self) -> AsyncIterator[bytes]:
-        """Yield what comes before the next delimiter, and pass that."""
+        """Yield the bytes up to the next delimiter, and consume the delimiter."""
         while (end := self._buffer.find(self._delimiter)) < 0:
-            # The end of what is here may be the beginning of a delimiter.
+            # The end of the buffer may be the start of a delimiter.
             ready = max(0, len(self._buffer) - len(self._delimiter) + 1)
             piece, self._buffer = self._buffer[:ready], self._buffer[ready:]
             if piece:
                 yield piece
-            await self._more()
+            await self._read_more()
         piece, self._buffer = self._buffer[:end], self._buffer[end + len(self._delimiter) :]
         yield piece
 
     async def skip_part(self) -> None:
-        """Pass the next delimiter."""
+        """Consume everything up to and including the next delimiter."""
         async with contextlib.aclosing(self.part()) as pieces:  # type: ignore[type-var]
             async for _ in pieces:
                 pass
 
     async def head(self) -> bytes:
-        """The head of a part."""
+        """Read the headers of a part."""
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
-            if len(self._buffer) > _LONGEST_HEAD_BYTES:
+            if len(self._buffer) > _MAX_HEAD_BYTES:
                 raise ErrorAnswer(400, "Multipart error: the head of a part is too long")
-            await self._more()
+            await self._read_more()
         head, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
         return head
 
     async def is_at_end(self) -> bool:
-        """Whether the delimiter just passed was the last."""
+        """Return whether the last consumed delimiter ends the body."""
         while len(self._buffer) < 2:
-            await self._more()
+            await self._read_more()
         return self._buffer.startswith(b"--")
 
-    async def _more(self) -> None:
+    async def _read_more(self) -> None:
         try:
             self._buffer += await anext(self._body)
         except StopAsyncIteration:

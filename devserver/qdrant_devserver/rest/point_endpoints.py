@@ -71,7 +71,7 @@ async def facet(request: Request) -> Document:
 
 
 def updating(read: Reader | TurnReader) -> Callable[[Request], Awaitable[Document]]:
-    """The endpoint of one kind of update."""
+    """Build the endpoint for one kind of update."""
 
     async def endpoint(request: Request) -> Document:
         read_wait(request)
@@ -84,7 +84,7 @@ def updating(read: Reader | TurnReader) -> Callable[[Request], Awaitable[Documen
 
 
 async def update_batch(request: Request) -> list[Document]:
-    """POST /collections/{name}/points/batch; updates before a failing one stay, as on the server."""
+    """POST /collections/{name}/points/batch. As on the server, updates before a failing one stay in effect."""
     read_wait(request)
     updates = read_batch(await read_body(request), collection_of(request))
     return [update_result(request, await _apply(request, update)) for update in updates]

@@ -1,4 +1,4 @@
-"""HTTP in and out: what a request is about, JSON bodies, query parameters, the answer's envelope."""
+"""HTTP requests and responses: addressed peer and collection, JSON bodies, query parameters, envelope of results."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from qdrant_devserver.points.filters import TEXT_INDEXED
 from qdrant_devserver.points.value_conditions import CONDITIONS, Conditions
 from qdrant_devserver.storage.collection import ServedCollection
 
-# Limit of the server's default configuration.
+# Limit of Qdrant's default configuration.
 MAX_BODY_BYTES = 32 * 1024 * 1024
 _JSON = [(b"content-type", b"application/json")]
 _ORDERINGS = ("weak", "medium", "strong")
@@ -26,10 +26,9 @@ Answer: TypeAlias = Callable[[Request], Awaitable[Any]]
 
 
 class JsonResponse(Response):
-    """A response whose body is already serialised."""
+    """A response with a serialised JSON body."""
 
     def __init__(self, document: Document, *, status: int = 200) -> None:
-        """Serialise the document."""
         self.status_code = status
         self.background = None
         self.body = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
@@ -37,7 +36,7 @@ class JsonResponse(Response):
 
 
 def answering(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that wraps results and problems as the server does; a response is sent as it is."""
+    """Build an endpoint that wraps results and errors like the server does. A `Response` is sent unchanged."""
 
     async def endpoint(request: Request) -> Response:
         started = time.perf_counter()
@@ -53,40 +52,40 @@ def answering(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
 
 
 def error_response(problem: ErrorAnswer, started: float) -> Response:
-    """The server's form of an error."""
+    """Build the server's form of an error."""
     document = {"status": {"error": problem.message}, "time": time.perf_counter() - started}
     return JsonResponse(document, status=problem.status)
 
 
 def changing(answer: Answer) -> Answer:
-    """An endpoint whose changes the other peers may know later."""
+    """Build an endpoint with changes that the other peers may see later."""
 
-    async def changed(request: Request) -> object:
+    async def endpoint(request: Request) -> object:
         try:
             return await answer(request)
         finally:
             state_of(request).consensus.note(peer_of(request).number)
 
-    return changed
+    return endpoint
 
 
 def state_of(request: Request) -> State:
-    """The server's state."""
+    """Return the server's state."""
     state: State = request.app.state.server
     return state
 
 
 def peer_of(request: Request) -> Peer:
-    """The peer that was asked."""
+    """Return the peer that received the request."""
     peer: Peer = state_of(request).cluster.peers[request.app.state.peer - 1]
     return peer
 
 
 def collection_of(request: Request) -> ServedCollection:
-    """The collection that the path names, directly or by an alias, as far as the peer knows; filters are read for it.
+    """Return the collection in the path, by name or alias, as the peer sees it. Filters are then read for it.
 
     Raises:
-        ErrorAnswer: 404, it knows none, or one that is gone.
+        ErrorAnswer: 404 if the peer sees none, or it is deleted.
     """
     collection = known_to(request).resolve(request.path_params["name"])
     if collection.deleted:
@@ -98,15 +97,15 @@ def collection_of(request: Request) -> ServedCollection:
 
 
 def known_to(request: Request) -> Known:
-    """What the peer that was asked knows."""
+    """Return the cluster state as the peer of the request sees it."""
     return state_of(request).consensus.known_to(peer_of(request).number)
 
 
 async def read_body(request: Request) -> Document:
-    """The body, which has to be a JSON object.
+    """Return the body, which must be a JSON object.
 
     Raises:
-        ErrorAnswer: 400 for anything else, 413 beyond the size limit.
+        ErrorAnswer: 400 for anything else; 413 if it exceeds the size limit.
     """
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > MAX_BODY_BYTES:
@@ -119,7 +118,7 @@ async def read_body(request: Request) -> Document:
 
 
 def read_wait(request: Request) -> bool:
-    """Whether the caller wants to wait for the update, after checking the parameters of updates."""
+    """Validate the parameters of an update; return whether the client waits for it."""
     parameters = request.query_params
     ordering = parameters.get("ordering")
     if ordering is not None and ordering not in _ORDERINGS:
@@ -131,5 +130,5 @@ def read_wait(request: Request) -> bool:
 
 
 def update_result(request: Request, number: int) -> Document:
-    """The answer to an update; everything is applied before it is sent, whether waited for or not."""
+    """Build the response to an update. The update is already applied, with or without `wait`."""
     return {"operation_id": number, "status": "completed" if read_wait(request) else "acknowledged"}

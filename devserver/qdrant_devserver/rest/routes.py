@@ -1,4 +1,4 @@
-"""Qdrant's REST API: which path does what."""
+"""Routes of Qdrant's REST API."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ from qdrant_devserver.rest import collection_endpoints, point_endpoints, snapsho
 from qdrant_devserver.rest.metrics import render_metrics
 from qdrant_devserver.rest.requests import Answer, JsonResponse, answering, changing, peer_of, state_of
 
-# Features that are answered with 501, each by its name: (methods, path, name); paths as Starlette matches them, most of
-# them from Qdrant 1.18.3's route list.
+# Features for which the server responds 501: (methods, path, name). The paths are in Starlette's syntax, most of them
+# from the route list of Qdrant 1.18.3.
 UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("POST",), "/collections/{name}/points/query/groups", "query groups"),
     (("POST",), "/collections/{name}/points/search", "the deprecated points/search (use points/query)"),
@@ -38,7 +38,7 @@ UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
 
 
 def all_routes() -> list[Route]:
-    """The routes, the hottest first: they are tried in order."""
+    """Return the routes. They are matched in order, so the most frequent ones come first."""
     return [
         _route("POST", "/collections/{name}/points/query", point_endpoints.query_points),
         _route("POST", "/collections/{name}/points/query/batch", point_endpoints.query_points_batch),
@@ -65,16 +65,18 @@ async def _readiness(_: Request) -> Response:
 
 async def _metrics(request: Request) -> Response:
     state = state_of(request)
-    known = state.catalogue.collections.values()
+    collections = state.catalogue.collections.values()
     said = state.faults.process()
     if said is None:
         return PlainTextResponse("Forbidden: these metrics are said to be for others", 403)
     features = state.features
-    return PlainTextResponse(render_metrics(features.version, known, state.shards, state.optimizations, said=said))
+    return PlainTextResponse(
+        render_metrics(features.version, collections, state.shards, state.optimizations, said=said)
+    )
 
 
 async def _telemetry(request: Request) -> Document:
-    """What clients ask for: version, whether tokens are taken, and at the first level the machine's size."""
+    """Version, whether tokens are accepted and, from the first detail level on, the size of the machine."""
     state = state_of(request)
     app = {"name": "qdrant", "version": state.features.version, "startup": request.app.state.started_at}
     has_details = request.query_params.get("details_level", "0") != "0"
@@ -86,7 +88,7 @@ async def _telemetry(request: Request) -> Document:
 
 
 def _machine() -> Document:
-    """The sizes of the machine, in units of 1024 bytes as the real server gives them."""
+    """Sizes of the machine in units of 1024 bytes, as in the real server."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"ram_size": pages // 1024, "disk_size": shutil.disk_usage(os.sep).total // 1024}
 

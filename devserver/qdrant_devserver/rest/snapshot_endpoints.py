@@ -1,4 +1,4 @@
-"""Endpoints of snapshots: of a collection and, where the path names one, of a shard."""
+"""Endpoints of snapshots, for a collection or a shard in the path."""
 
 import pathlib
 import re
@@ -28,7 +28,7 @@ _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 
 class Download(FileResponse):
-    """A file in pieces of a megabyte."""
+    """A file that is sent in chunks of 1 MiB."""
 
     chunk_size = 1 << 20
 
@@ -95,10 +95,10 @@ def _room(request: Request) -> str:
 
 
 async def _receive(request: Request, peer: Peer) -> tuple[pathlib.Path, str | None]:
-    """A file with what the form's field `snapshot` brought, and its sender's name for it.
+    """Save the form field `snapshot` of the body; return the file and its name from the client.
 
     Raises:
-        ErrorAnswer: 400, the body is no such form; 500, the disk is full.
+        ErrorAnswer: 400 if the body is not such a form; 500 if the disk is full.
     """
     boundary, received = read_boundary(request.headers.get("content-type", "")), peer.files.unfinished()
     try:
@@ -122,13 +122,13 @@ def _read_checksum(value: Any) -> str | None:
 
 
 async def _finish(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
-    """What the work returns; with `wait=false` the request is accepted and the work goes on."""
+    """Return the result of the work. With `wait=false` respond 202, and the work continues."""
     wait = request.query_params.get("wait", "true")
     if wait not in ("true", "false"):
         work.close()
         raise malformed_parameter(f"provided string was not `true` or `false`: `{wait}`")
     task = state_of(request).start(work)
-    # Whoever hangs up does not end it either.
+    # The work also continues if the client disconnects.
     return await task if wait == "true" else JsonResponse({"status": "accepted", "time": 0.0}, status=202)
 
 
@@ -138,7 +138,10 @@ async def _fetch_and_recover(request: Request, body: Document) -> bool:
 
 
 async def _recover_received(request: Request, received: pathlib.Path, name: str | None, sha256: str | None) -> bool:
-    """Recover what was sent; of a whole collection the file is kept among its snapshots, whatever comes of it."""
+    """Recover from an uploaded file.
+
+    For a whole collection the file stays among its snapshots, even if the recovery fails.
+    """
     try:
         if _shard(request) is not None:
             return await _recover(request, received, sha256)

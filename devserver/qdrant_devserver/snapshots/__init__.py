@@ -1,1 +1,1 @@
-"""Snapshots: made, fetched, and recovered from."""
+"""Snapshots: create, fetch and recover them."""

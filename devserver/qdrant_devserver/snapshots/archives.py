@@ -1,6 +1,7 @@
-"""A snapshot's archive: an uncompressed tar of the engine's files and of what else is known of the collection.
+"""Archive of a snapshot: an uncompressed tar of the engine's files and a manifest of the collection.
 
-Holes in files are left out (GNU's sparse format 1.0): write-ahead logs are mostly holes. Nothing is decoded.
+Holes in files are left out (GNU sparse format 1.0), because write-ahead logs are mostly holes. File contents are not
+decoded.
 """
 
 import io
@@ -19,29 +20,29 @@ from qdrant_devserver.storage.shards import SUMMARY
 MANIFEST = "manifest.json"
 SHARD = "shard-0"
 _BLOCK_BYTES = 1 << 20
-# Of a tar: a header or a sparse map fills whole blocks of this.
+# Block size of a tar. A header or a sparse map fills whole blocks.
 _RECORD_BYTES = 512
-# Python has it from 3.11.4 on, and wants it named from 3.12 on.
+# Exists from Python 3.11.4 on; from 3.12 on it should be given explicitly.
 _FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 class ArchiveBroken(Exception):
-    """An archive is cut off, or none at all."""
+    """The file is truncated, or is not an archive."""
 
 
 def write_archive(path: pathlib.Path, manifest: Document, shard: pathlib.Path | None) -> None:
     """Write an archive.
 
     Args:
-        path: where it goes.
-        manifest: what is known of the collection besides its points.
-        shard: the engine's folder, which nobody may change meanwhile; None of a collection that never had points.
+        path: Target file.
+        manifest: Description of the collection without its points.
+        shard: The engine's folder, which must not change during the call; None for a collection that never had points.
 
     Raises:
-        OSError: the disk is full.
+        OSError: If the disk is full.
     """
     files = _files(shard) if shard else []
-    # Copies go by file descriptors of this size, not by tarfile's 16 KiB.
+    # Copies use buffers of this size instead of tarfile's 16 KiB.
     with tarfile.TarFile(path, "w", format=tarfile.PAX_FORMAT, copybufsize=_BLOCK_BYTES) as archive:
         content = orjson.dumps(manifest | {"files": len(files)})
         archive.addfile(_entry(MANIFEST, len(content)), io.BytesIO(content))
@@ -50,11 +51,11 @@ def write_archive(path: pathlib.Path, manifest: Document, shard: pathlib.Path | 
 
 
 def unpack_archive(path: pathlib.Path, folder: pathlib.Path) -> Document:
-    """Unpack an archive into a folder and return its manifest, which is not left there.
+    """Unpack an archive into a folder; return its manifest, which is removed from the folder.
 
     Raises:
-        ArchiveBroken: it is cut off, or no archive.
-        OSError: the disk is full.
+        ArchiveBroken: If the file is truncated, or is not an archive.
+        OSError: If the disk is full.
     """
     try:
         with tarfile.TarFile(path, "r", copybufsize=_BLOCK_BYTES) as archive:
@@ -66,13 +67,13 @@ def unpack_archive(path: pathlib.Path, folder: pathlib.Path) -> Document:
         raise ArchiveBroken(f"Failed to unpack snapshot archive {path.name}: {error}") from error
     found = len(_files(folder / SHARD))
     if found != manifest.get("files"):
-        # A tar that ends between two entries reads like a whole one.
+        # A tar that is truncated between two entries reads like a complete one.
         raise ArchiveBroken(f"Failed to unpack snapshot archive {path.name}: {found} files in it")
     return manifest
 
 
 def _check_members(archive: tarfile.TarFile) -> None:
-    """Pass where an archive has files and folders below its own folder alone, as ours have."""
+    """Raise unless all members are files or folders below the archive's own folder."""
     for member in archive.getmembers():
         path = pathlib.PurePosixPath(member.name)
         if not (member.isreg() or member.isdir()) or path.is_absolute() or ".." in path.parts:
@@ -115,23 +116,23 @@ def _sparse_map(ranges: list[tuple[int, int]]) -> bytes:
 
 
 class _Packed(io.RawIOBase):
-    """A file's sparse map and then its data, as one stream."""
+    """Stream of a file's sparse map, followed by its data."""
 
     def __init__(self, index: bytes, file: IO[bytes], ranges: list[tuple[int, int]]) -> None:
         self._chunks = _chunks(index, file, ranges)
         self._rest = b""
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes as asked for; fewer only at the end."""
-        parts, wanted = [], size
-        while wanted:
+        """Return `size` bytes; fewer only at the end."""
+        parts, remaining = [], size
+        while remaining:
             if not self._rest:
                 self._rest = next(self._chunks, b"")
             if not self._rest:
                 break
-            parts.append(self._rest[:wanted])
-            self._rest = self._rest[wanted:]
-            wanted -= len(parts[-1])
+            parts.append(self._rest[:remaining])
+            self._rest = self._rest[remaining:]
+            remaining -= len(parts[-1])
         return b"".join(parts)
 
 

@@ -1,7 +1,7 @@
-"""Make snapshots, and recover collections from them.
+"""Create snapshots, and recover collections from them.
 
-What is not whole yet lies in a folder that the next start sweeps, and a rename publishes it: a crash or a full disk
-leaves nothing of a snapshot or of a collection.
+Incomplete files are in a folder that is removed at the next start; a rename publishes the complete one. So neither a
+crash nor a full disk leaves a part of a snapshot or of a collection.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ from qdrant_devserver.storage.snapshot_files import hash_file, name_at
 
 
 async def create_snapshot(state: State, collection: ServedCollection, peer: Peer) -> Document:
-    """Make a snapshot of what a peer has of a collection and describe it; writers wait while files are copied.
+    """Create a snapshot of a peer's shards of a collection and describe it. Writers wait while files are copied.
 
     Raises:
-        ErrorAnswer: 404, the collection was deleted meanwhile; 500, the disk is full.
+        ErrorAnswer: 404 if the collection was deleted in the meantime; 500 if the disk is full.
     """
     name = name_at(datetime.now(UTC), collection.name, peer.number)
     return await _create(state, collection, peer, local_shards(collection.record, peer), (collection.name, name))
 
 
 async def create_shard_snapshot(state: State, collection: ServedCollection, shard: int, peer: Peer) -> Document:
-    """Make a snapshot of one shard and describe it.
+    """Create a snapshot of one shard and describe it.
 
     Raises:
-        ErrorAnswer: as `create_snapshot`; 404 and 400 for a shard that is not here.
+        ErrorAnswer: As `create_snapshot`; 404 or 400 if the peer does not have the shard.
     """
     check_local(collection, shard, peer)
     return await _create(
@@ -66,12 +66,12 @@ async def create_shard_snapshot(state: State, collection: ServedCollection, shar
 
 
 def room_of(collection: ServedCollection, shard: int) -> str:
-    """Where the snapshots of a shard lie."""
+    """Return the folder of a shard's snapshots, relative to the snapshot root."""
     return f"{collection.name}/shards/{shard}"
 
 
 async def _create(
-    state: State, collection: ServedCollection, peer: Peer, shards: tuple[int, ...], place: tuple[str, str]
+    state: State, collection: ServedCollection, peer: Peer, shards: tuple[int, ...], target: tuple[str, str]
 ) -> Document:
     unfinished = peer.files.unfinished()
     collection.snapshots += 1
@@ -82,7 +82,7 @@ async def _create(
             await write_part(state, collection, shards, unfinished)
         await state.faults.meet("create")
         sha256 = await asyncio.to_thread(hash_file, unfinished)
-        return peer.files.publish(unfinished, *place, sha256=sha256)
+        return peer.files.publish(unfinished, *target, sha256=sha256)
     except OSError as error:
         raise engine_failure(f"Failed to create snapshot of {collection.name}: {error}") from error
     finally:
@@ -94,7 +94,7 @@ async def _write_whole(state: State, collection: ServedCollection, target: pathl
     async with write_access(collection):
         record, shard = collection.record, None
         if record.generation is not None:
-            # Open, so that no reader opens it meanwhile: that changes its files.
+            # The shard must be open: a reader that opened it during the copy would change its files.
             state.shards.open(collection).flush()
             shard = collection.shard_folder(record.generation)
         manifest = manifest_of(state, record, range(shard_count(record)))
@@ -102,15 +102,16 @@ async def _write_whole(state: State, collection: ServedCollection, target: pathl
 
 
 async def recover_collection(state: State, name: str, archive: pathlib.Path, peer: Peer, sha256: str | None) -> None:
-    """Make a collection of an archive, or put the archive's points in the place of an existing one's.
+    """Create a collection from an archive, or replace the points of an existing one.
 
     Args:
-        name: a collection's or an alias; created from the archive when it is neither.
-        sha256: what the archive has to have, if that is known.
+        name: Name of a collection or an alias. If neither exists, the collection is created.
+        sha256: Expected checksum of the archive; None to skip the check.
 
     Raises:
-        ErrorAnswer: 400, another checksum, a snapshot of another version or another shape than the collection; 404, the
-            collection was deleted meanwhile; 500, a broken archive or a full disk. Whatever was there is as before.
+        ErrorAnswer: 400 for another checksum, another version, or a shape unlike the collection's; 404 if the
+            collection was deleted in the meantime; 500 for a broken archive or a full disk. An existing collection is
+            unchanged.
     """
     async with _unpacked(state, archive, sha256) as (building, manifest):
         with state.recovery(name) as is_deleted:
@@ -129,10 +130,10 @@ async def recover_collection(state: State, name: str, archive: pathlib.Path, pee
 async def recover_shard(
     state: State, collection: ServedCollection, shard: int, archive: pathlib.Path, peer: Peer, sha256: str | None
 ) -> None:
-    """Put an archive's points in the place of those of one shard; its replicas are active some time later.
+    """Replace the points of one shard by an archive's. Its replicas become active some time later.
 
     Raises:
-        ErrorAnswer: as `recover_collection`; 404 and 400 for a shard that is not here.
+        ErrorAnswer: As `recover_collection`; 404 or 400 if the peer does not have the shard.
     """
     check_local(collection, shard, peer)
     async with _unpacked(state, archive, sha256) as (building, manifest):
@@ -145,10 +146,10 @@ async def recover_shard(
 async def _unpacked(
     state: State, archive: pathlib.Path, sha256: str | None
 ) -> AsyncIterator[tuple[pathlib.Path, Document]]:
-    """Give a folder with what an archive holds, and its manifest; gone at the end unless it was taken.
+    """Yield a folder with the content of an archive, and its manifest; remove the rest of the folder at the end.
 
     Raises:
-        ErrorAnswer: as `recover_collection`.
+        ErrorAnswer: As `recover_collection`.
     """
     building = state.catalogue.new_folder()
     try:
@@ -165,7 +166,7 @@ async def _unpacked(
 
 
 async def _recover_local(state: State, name: str, building: pathlib.Path, peer: Peer, manifest: Document) -> None:
-    """Recover what one peer's snapshot holds on one peer, which becomes another replica where it was none."""
+    """Recover the shards of a snapshot on one peer. For a shard without a replica on the peer, add one."""
     record = Record(**manifest["record"])
     if not state.catalogue.exists(name):
         state.create(name, record.configuration)
@@ -178,7 +179,7 @@ async def _recover_local(state: State, name: str, building: pathlib.Path, peer: 
 
 
 async def check_sum(archive: pathlib.Path, expected: str | None) -> None:
-    """Pass where a file has the SHA-256 that is expected of it; any has where none is."""
+    """Raise unless the file has the expected SHA-256. With None any file passes."""
     if expected is None:
         return
     found = await asyncio.to_thread(hash_file, archive)
@@ -187,7 +188,10 @@ async def check_sum(archive: pathlib.Path, expected: str | None) -> None:
 
 
 def _check_version(made_by: str, running: str) -> None:
-    """Refuse what qdrant.tech/documentation/concepts/snapshots rules out: another minor, or a newer patch."""
+    """Raise for another minor version or a newer patch.
+
+    Source: qdrant.tech/documentation/concepts/snapshots.
+    """
     if minor_of(made_by) != minor_of(running) or _patch(made_by) > _patch(running):
         message = f"Snapshot of version {made_by} cannot be restored by {running}: same minor, and no newer patch"
         raise wrong_input(message)
@@ -202,7 +206,7 @@ def _adopt(state: State, name: str, building: pathlib.Path, record: Record, *, i
     if record.generation is not None:
         record.generation = 0
         if not is_known:
-            _try_out(building / SHARD)
+            _check_loads(building / SHARD)
     state.optimizations.wake(state.catalogue.adopt(building, record))
 
 
@@ -211,7 +215,7 @@ async def _replace(state: State, collection: ServedCollection, building: pathlib
     async with write_access(collection):
         await state.optimizations.forget(collection)
         if record.generation is not None:
-            _settle(building / SHARD, record, collection.record)
+            _match_indexes(building / SHARD, record, collection.record)
         state.shards.close(collection)
         own, before = collection.record, collection.record.generation
         own.generation = None
@@ -237,13 +241,13 @@ def _check_shape(collection: ServedCollection, record: Record) -> None:
             )
 
 
-def _try_out(folder: pathlib.Path) -> None:
+def _check_loads(folder: pathlib.Path) -> None:
     with engine_errors():
         edge.EdgeShard.load(str(folder), None).close()
 
 
-def _settle(folder: pathlib.Path, record: Record, own: Record) -> None:
-    """Give an unpacked shard the payload indexes and sparse vectors of the collection that it goes to."""
+def _match_indexes(folder: pathlib.Path, record: Record, own: Record) -> None:
+    """Give an unpacked shard the payload indexes and sparse vectors of its target collection."""
     operations = [
         edge.UpdateOperation.delete_field_index(field)
         for field, schema in record.payload_schema.items()

@@ -1,4 +1,4 @@
-"""Fetch a snapshot from where a request says it lies."""
+"""Fetch a snapshot from the location in a request."""
 
 import contextlib
 import pathlib
@@ -16,12 +16,11 @@ _BLOCK_BYTES = 1 << 20
 
 @contextlib.asynccontextmanager
 async def fetched(files: SnapshotFiles, location: str, api_key: str | None) -> AsyncIterator[pathlib.Path]:
-    """Give the file that a location names; of another server a copy, gone at the end.
+    """Yield the file at a location. A download is a temporary copy, deleted at the end.
 
     Raises:
-        ErrorAnswer: 400 where there is nothing, 403 for a file outside the folder of snapshots, 500 for a download that
-            breaks off.
-        OSError: the disk is full.
+        ErrorAnswer: 400 if there is no file; 403 for a file outside the snapshot folder; 500 for a failed download.
+        OSError: If the disk is full.
     """
     parts = urllib.parse.urlsplit(location)
     if parts.scheme == "file":
@@ -48,7 +47,7 @@ async def _download(files: SnapshotFiles, url: str, target: pathlib.Path, api_ke
                 status = f"{answer.status} {answer.reason}"
                 raise ErrorAnswer(400, f"Wrong input: Failed to download tar from {url}: status - {status}")
             if own := files.own(answer.headers.get(OWN_FILE, "")):
-                # Asked all the same: that is where the key and the name were checked.
+                # The request is sent all the same: the response proves that the API key and the name are valid.
                 return own
             with target.open("wb", buffering=0) as file:
                 async for piece in answer.content.iter_any():

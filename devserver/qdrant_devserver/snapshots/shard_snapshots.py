@@ -1,7 +1,9 @@
-"""Snapshots of some shards of a collection, and their recovery: slice by slice, so points are read and written here.
+"""Snapshots of individual shards, and their recovery.
 
-A recovered shard takes a while, as on a real cluster: its replicas pass through other states, and its points are there
-once all of them are active. A server that ends meanwhile leaves them dead: the shard has to be recovered again.
+A shard is a slice of ids within one engine shard, so its points are read and written here in batches.
+
+As on a real cluster, a recovery takes a while: the replicas pass through other states, and the points exist only when
+all replicas are active. If the server stops in between, the replicas stay Dead and the recovery must be repeated.
 """
 
 import asyncio
@@ -53,19 +55,22 @@ async def write_part(state: State, collection: ServedCollection, shards: Items[i
 
 
 def manifest_of(state: State, record: Record, shards: Items[int]) -> Document:
-    """What an archive says of its collection."""
+    """Build the manifest of an archive."""
     return {"version": state.features.version, "record": fields_of(record), "shards": sorted(shards)}
 
 
 def name_of_shard(collection: ServedCollection, shard: int) -> str:
-    """The name of a shard's snapshot made now."""
+    """Return the name of a shard's snapshot that is created now."""
     return f"{collection.name}-shard-{shard}-{datetime.now(UTC):%Y-%m-%d-%H-%M-%S}.snapshot"
 
 
 async def restore_shards(
     state: State, collection: ServedCollection, building: pathlib.Path, peer: Peer, shards: Items[int]
 ) -> None:
-    """Put the points of an unpacked archive in the place of those of some shards, on one peer first."""
+    """Replace the points of some shards by those of an unpacked archive.
+
+    The given peer's replicas become active first.
+    """
     async with write_access(collection):
         staged = None
         if (building / SHARD).exists():
@@ -84,7 +89,7 @@ async def restore_shards(
 
 
 def check_part(record: Record, manifest: Document, shard: int) -> None:
-    """Refuse an archive of another shard, or of another shape than the collection.
+    """Raise if an archive does not contain the shard, or has another shape than the collection.
 
     Raises:
         ErrorAnswer: 400.
@@ -105,7 +110,7 @@ async def _activate(
             return
         async with write_access(collection):
             if state_of_others == ACTIVE and staged is not None:
-                await _take_in(state, collection, staged, shards)
+                await _copy_points(state, collection, staged, shards)
             for shard in shards:
                 others = replicas_of(collection.record)[shard].keys() - {peer.number}
                 states = dict.fromkeys(others, state_of_others) | {peer.number: state_of_peer}
@@ -114,7 +119,7 @@ async def _activate(
     state.optimizations.wake(collection)
 
 
-async def _take_in(state: State, collection: ServedCollection, staged: pathlib.Path, shards: Items[int]) -> None:
+async def _copy_points(state: State, collection: ServedCollection, staged: pathlib.Path, shards: Items[int]) -> None:
     own = state.shards.open(collection)
     with engine_errors():
         source = edge.EdgeShard.load(str(staged), None)

@@ -1,1 +1,1 @@
-"""What lies in a data folder: collections, their configuration, the engine's shards, the files of snapshots."""
+"""Content of a data folder: collections, their configuration, the engine's shards, snapshot files."""

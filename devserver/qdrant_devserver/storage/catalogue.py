@@ -1,12 +1,12 @@
-"""The collections and aliases of a data folder.
+"""Collections and aliases of a data folder.
 
-    <data>/lock                          held by the one server that works on the folder
+    <data>/lock                          locked by the server that uses the folder
     <data>/aliases.json                  alias -> collection
-    <data>/collections/<id>/             one collection; the id has nothing to do with its name
+    <data>/collections/<id>/             one collection; the id is unrelated to its name
     <data>/collections/creating-<id>/    removed at the next start
     <data>/collections/deleting-<id>/    removed at the next start
 
-A rename makes a collection exist, another makes it gone: no crash leaves half of one.
+One rename creates a collection, another deletes it. So no crash leaves a part of one.
 """
 
 import pathlib
@@ -25,10 +25,10 @@ _CREATING, _DELETING = "creating-", "deleting-"
 
 
 def resolve(name: str, collections: Mapping[str, ServedCollection], aliases: Mapping[str, str]) -> ServedCollection:
-    """A collection by its name or one of its aliases.
+    """Return a collection by its name or one of its aliases.
 
     Raises:
-        ErrorAnswer: 404, neither is known.
+        ErrorAnswer: 404 if there is neither.
     """
     collection = collections.get(name) or collections.get(aliases.get(name, ""))
     if collection is None:
@@ -37,7 +37,7 @@ def resolve(name: str, collections: Mapping[str, ServedCollection], aliases: Map
 
 
 class Catalogue:
-    """Every collection and alias, in memory and on disk."""
+    """All collections and aliases, in memory and on disk."""
 
     def __init__(self, data_dir: pathlib.Path) -> None:
         self._collections_dir = data_dir / "collections"
@@ -46,7 +46,7 @@ class Catalogue:
         self.aliases: dict[str, str] = {}
 
     def load(self) -> None:
-        """Read the folder, finishing or undoing what a crash interrupted."""
+        """Read the folder; complete or undo creations, deletions and recoveries that a crash interrupted."""
         self._collections_dir.mkdir(parents=True, exist_ok=True)
         for folder in sorted(self._collections_dir.iterdir()):
             if folder.name.startswith((_CREATING, _DELETING)):
@@ -62,15 +62,15 @@ class Catalogue:
             self._save_aliases()
 
     def resolve(self, name: str) -> ServedCollection:
-        """A collection; raises as `resolve`."""
+        """Return a collection by name or alias. Raises: As `resolve`."""
         return resolve(name, self.collections, self.aliases)
 
     def exists(self, name: str) -> bool:
-        """Whether a name is a collection's or an alias."""
+        """Return whether a collection or an alias has the name."""
         return name in self.collections or name in self.aliases
 
     def check_free(self, name: str) -> None:
-        """Refuse a name that cannot become a collection's."""
+        """Raise if the name cannot become that of a collection."""
         if not 0 < len(name) <= MAX_NAME_LENGTH or has_unsafe_character(name):
             raise invalid("name", f"value {name!r} invalid, must have 1 to 255 characters that file names allow")
         if name in self.collections:
@@ -82,18 +82,18 @@ class Catalogue:
     def create(
         self, name: str, configuration: Document, replicas: dict[str, dict[str, str]] | None = None
     ) -> ServedCollection:
-        """Create a collection; the engine's files come with its first points request."""
+        """Create a collection. The engine's files are created by its first request for points."""
         self.check_free(name)
         return self.adopt(self.new_folder(), new_record(name, configuration, replicas or {}))
 
     def new_folder(self) -> pathlib.Path:
-        """A folder to build a collection in; unless it is adopted, the next start removes it."""
+        """Create a folder to build a collection in. The next start removes it unless it was adopted."""
         building = self._collections_dir / f"{_CREATING}{uuid.uuid4().hex}"
         building.mkdir()
         return building
 
     def adopt(self, building: pathlib.Path, record: Record) -> ServedCollection:
-        """Make a collection of what was built in a folder of `new_folder`."""
+        """Turn a folder of `new_folder` into a collection."""
         self.check_free(record.name)
         save_record(building, record)
         folder = building.with_name(building.name.removeprefix(_CREATING))
@@ -102,7 +102,7 @@ class Catalogue:
         return self.collections[record.name]
 
     def remove(self, collection: ServedCollection) -> pathlib.Path:
-        """Make a collection and its aliases gone; return the folder that is left to delete."""
+        """Delete a collection and its aliases; return the renamed folder, which the caller must delete."""
         doomed = self._collections_dir / f"{_DELETING}{collection.folder.name}"
         rename(collection.folder, doomed)
         collection.deleted = True
@@ -114,7 +114,7 @@ class Catalogue:
         return doomed
 
     def create_alias(self, alias: str, name: str) -> None:
-        """Point an alias at a collection, moving it when it exists."""
+        """Point an alias to a collection; move the alias if it exists."""
         if name not in self.collections:
             raise collection_missing(name)
         if alias in self.collections:
@@ -122,11 +122,11 @@ class Catalogue:
         self.aliases[alias] = name
 
     def delete_alias(self, alias: str) -> None:
-        """Forget an alias; an unknown one is no error."""
+        """Delete an alias; an unknown one is no error."""
         self.aliases.pop(alias, None)
 
     def rename_alias(self, old: str, new: str) -> None:
-        """Give an alias another name."""
+        """Rename an alias."""
         if old not in self.aliases:
             raise not_found(f"Alias {old} does not exists!")
         if new in self.collections:
@@ -134,7 +134,7 @@ class Catalogue:
         self.aliases[new] = self.aliases.pop(old)
 
     def save_aliases(self, before: dict[str, str]) -> None:
-        """Store the aliases if they differ from what they were."""
+        """Store the aliases if they differ from `before`."""
         if self.aliases != before:
             self._save_aliases()
 
@@ -151,9 +151,9 @@ def _remove_other_generations(collection: ServedCollection) -> None:
 
 
 def _end_recoveries(collection: ServedCollection) -> None:
-    """Leave the replicas dead that the server's end left half made.
+    """Mark replicas as Dead that were not active when the server stopped.
 
-    Where a recovery was cut off, the points of its shards are lost, and no replica of them is active.
+    After an interrupted recovery the points of its shards are lost, so none of their replicas stays active.
     """
     cut_off = list(collection.folder.glob("recovering-*"))
     for folder in cut_off:

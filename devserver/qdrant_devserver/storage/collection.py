@@ -1,4 +1,4 @@
-"""One collection: what is stored of it, and what is known of it while the server runs."""
+"""One collection: its stored record and its state in the running server."""
 
 import asyncio
 import pathlib
@@ -16,14 +16,14 @@ RECORD = "collection.json"
 
 @dataclass(slots=True)
 class Summary:
-    """What the engine last said of a collection's points.
+    """Statistics of a collection's points, as the engine last reported them.
 
     Attributes:
-        points: how many there are.
-        indexed: vectors that an index finds, sparse ones included: they are indexed as soon as they are stored.
-        sparse: sparse vectors, those of points deleted since the last optimization included.
-        segments: how many there are.
-        index_points: payload index -> points that have the field.
+        points: Number of points.
+        indexed: Number of indexed vectors. It includes all sparse vectors, which are indexed when they are stored.
+        sparse: Number of sparse vectors, including those of points deleted since the last optimization.
+        segments: Number of segments.
+        index_points: Number of points that have the field, for each payload index.
     """
 
     points: int = 0
@@ -34,24 +34,24 @@ class Summary:
 
     @property
     def indexed_dense(self) -> int:
-        """Dense vectors that an index finds."""
+        """Return the number of indexed dense vectors."""
         return max(0, self.indexed - self.sparse)
 
 
 @dataclass(slots=True)
 class Record:
-    """What is stored of a collection besides its points.
+    """Stored description of a collection, without its points.
 
     Attributes:
-        name: the collection's.
-        configuration: as `GET /collections/{name}` shows it.
+        name: Name of the collection.
+        configuration: As in the response of `GET /collections/{name}`.
         payload_schema: field -> `{"data_type", "params"?}`.
-        generation: number of the engine folder in force; none until the first points request.
-        built: what the segments were last built with, see `rebuilt_by`.
-        indexed_base: indexed dense vectors after the last optimization.
-        left_plain: points that the last optimization left unindexed on purpose.
-        unsettled: vector that the engine may not have, or still have, unlike the configuration.
-        replicas: shard -> peer -> state; empty of a server that is alone.
+        generation: Number of the current engine folder; None until the first request for points.
+        built: Configuration that the segments were last built with, see `rebuilt_by`.
+        indexed_base: Number of indexed dense vectors after the last optimization.
+        left_plain: Number of points that the last optimization left unindexed on purpose.
+        unsettled: Name of a vector for which the engine may differ from the configuration; None normally.
+        replicas: shard -> peer -> state; empty for a single server.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A shard on its way from peer to peer.
+    """A transfer of a shard from one peer to another.
 
     Attributes:
-        is_sync: the source keeps its replica.
-        method: as the API names it.
-        started_s: on the monotonic clock.
+        is_sync: True if the source keeps its replica.
+        method: Transfer method as the API names it.
+        started_s: Start on the monotonic clock, in seconds.
     """
 
     shard: int
@@ -87,16 +87,16 @@ class ServedCollection:
     """A collection of a running server.
 
     Attributes:
-        record: what is stored.
-        shard: the engine's handle while open.
-        summary: what the engine said when it was last closed; none when that is not known.
-        writing: held by the one writer.
-        journal: operations applied while an optimized copy is being built; they are repeated on it.
-        awake: whether an update came since the server started; until then nothing is optimized ("grey").
-        failure: why the last optimization failed.
-        deleted: true once the collection is gone.
-        transfers: of shards, under way.
-        snapshots: how many are being made.
+        record: Stored description.
+        shard: The engine's handle; None while closed.
+        summary: Statistics from the last closing of the shard; None if unknown.
+        writing: Lock of the single writer.
+        journal: Operations to replay on an optimized copy that is being built; None if no copy is being built.
+        awake: True after the first update since the server's start. Until then nothing is optimized ("grey").
+        failure: Error message of the last optimization; None if it succeeded.
+        deleted: True after the deletion of the collection.
+        transfers: Shard transfers in progress.
+        snapshots: Number of snapshots in progress.
     """
 
     def __init__(self, folder: pathlib.Path, record: Record, *, awake: bool) -> None:
@@ -115,22 +115,22 @@ class ServedCollection:
 
     @property
     def name(self) -> str:
-        """The collection's own name, whatever alias led here."""
+        """Return the collection's own name, not an alias."""
         return self.record.name
 
     @property
     def vectors(self) -> dict[str, Document]:
-        """The dense vectors by name."""
+        """Return the dense vectors by name."""
         return dense_vectors(self.record.configuration["params"])
 
     @property
     def sparse_vectors(self) -> dict[str, Document]:
-        """The sparse vectors by name."""
+        """Return the sparse vectors by name."""
         vectors: dict[str, Document] = self.record.configuration["params"].get("sparse_vectors", {})
         return vectors
 
     def shard_folder(self, generation: int) -> pathlib.Path:
-        """The folder of one generation of the engine's files."""
+        """Return the folder of one generation of the engine's files."""
         return self.folder / f"shard-{generation}"
 
     def save(self) -> None:
@@ -138,13 +138,13 @@ class ServedCollection:
         save_record(self.folder, self.record)
 
     def next_operation(self) -> int:
-        """The number of the next update."""
+        """Increment and return the number of updates."""
         self.operations += 1
         return self.operations
 
 
 def new_record(name: str, configuration: Document, replicas: dict[str, dict[str, str]]) -> Record:
-    """The record of a collection without points."""
+    """Build the record of a collection without points."""
     built = rebuilt_by(configuration, indexed=False)
     return Record(name=name, configuration=configuration, built=built, replicas=replicas)
 
@@ -155,10 +155,10 @@ def save_record(folder: pathlib.Path, record: Record) -> None:
 
 
 def fields_of(record: Record) -> Document:
-    """A record as a document."""
+    """Return the fields of a record as a JSON object."""
     return {name: getattr(record, name) for name in Record.__slots__}
 
 
 def load_record(folder: pathlib.Path) -> Record:
-    """The record that is stored in a collection's folder."""
+    """Read the record in a collection's folder."""
     return Record(**read_json(folder / RECORD))

@@ -1,7 +1,7 @@
-"""A collection's configuration: read from a creating body, materialised with the service's defaults, merged by PATCH.
+"""A collection's configuration: read from the creating request, completed with defaults, changed by PATCH.
 
-The configuration is kept in the shape that `GET /collections/{name}` answers under `config`, so that what is stored is
-what is shown. Source of defaults and ranges: Qdrant 1.18.3 (config.yaml, recorded exchanges).
+It is stored in the shape of `config` in the response of `GET /collections/{name}`. Source of defaults and ranges:
+Qdrant 1.18.3 (config.yaml, recorded exchanges).
 """
 
 import copy
@@ -114,10 +114,10 @@ DEFAULTS: Document = {
 
 
 def create_configuration(body: Document, features: Features) -> Document:
-    """The materialised configuration that a creating body asks for.
+    """Build the complete configuration of a creating request.
 
     Raises:
-        ErrorAnswer: 400 or 422, as the server answers; 501 for what is not built.
+        ErrorAnswer: 400 or 422 as on the server; 501 for unsupported features.
     """
     body = renamed(body, BODY_ALIASES)
     if body.get("sharding_method") == "custom":
@@ -139,7 +139,7 @@ def create_configuration(body: Document, features: Features) -> Document:
 
 
 def read_vectors(value: Json, features: Features) -> Document:
-    """The dense vectors of a creating body: one nameless, or a map by name."""
+    """Read the dense vectors of a creating request: one without a name, or a map by name."""
     if value is None:
         return {}
     vectors = read_object(value, "vectors")
@@ -149,7 +149,7 @@ def read_vectors(value: Json, features: Features) -> Document:
 
 
 def read_vector(value: Json, path: str, features: Features) -> Document:
-    """The parameters of one dense vector."""
+    """Read the parameters of one dense vector."""
     document = renamed(read_object(value, path), {"quantization": "quantization_config"})
     if document.get("multivector_config") is not None:
         raise not_built("multivectors (multivector_config)")
@@ -165,7 +165,7 @@ def read_vector(value: Json, path: str, features: Features) -> Document:
 
 
 def read_vector_options(document: Document, path: str, features: Features) -> Document:
-    """What a vector may say besides its size and distance."""
+    """Read the options of a vector other than its size and distance."""
     options: Document = {}
     if document.get("hnsw_config") is not None:
         options["hnsw_config"] = read_hnsw(document["hnsw_config"], features, path=f"{path}.hnsw_config")
@@ -182,17 +182,17 @@ def read_vector_options(document: Document, path: str, features: Features) -> Do
 
 
 def with_memory(structure: Structure, features: Features) -> Structure:
-    """The structure with the memory tier that 1.19 added, where the served version knows it."""
+    """Return the structure, with the memory tier if the served version has it (from 1.19 on)."""
     return {**structure, "memory": MEMORY} if features.memory_tiers else structure
 
 
 def read_hnsw(value: Json, features: Features, *, path: str = "hnsw_config") -> Document:
-    """The HNSW fields that are set."""
+    """Return the HNSW fields that are set."""
     return read_structure(value, with_memory(HNSW, features), path, aliases=HNSW_ALIASES)
 
 
 def read_optimizers(value: Json, _: Features) -> Document:
-    """The optimizer fields that are set; threads "auto" is the same as unset."""
+    """Return the optimizer fields that are set. Threads "auto" is the same as unset."""
     fields = read_structure(value, OPTIMIZERS, "optimizers_config", aliases=OPTIMIZERS_ALIASES)
     threads = fields.get("max_optimization_threads")
     if threads == "auto":
@@ -203,7 +203,7 @@ def read_optimizers(value: Json, _: Features) -> Document:
 
 
 def read_quantization(value: Json, features: Features, *, path: str = "quantization_config") -> Document:
-    """One quantization, of one of the known methods."""
+    """Read a quantization with one of the supported methods."""
     document = read_object(value, path)
     method = next((name for name in QUANTIZATION if isinstance(document.get(name), dict)), None)
     if method is None:
@@ -216,13 +216,13 @@ def read_quantization(value: Json, features: Features, *, path: str = "quantizat
 
 
 def read_sparse_vectors(value: Json, features: Features) -> Document:
-    """The sparse vectors by name."""
+    """Read the sparse vectors by name."""
     vectors = read_object(value, "sparse_vectors")
     return {name: read_sparse_vector(params, f"sparse_vectors.{name}", features) for name, params in vectors.items()}
 
 
 def read_sparse_vector(value: Json, path: str, features: Features) -> Document:
-    """The parameters of one sparse vector."""
+    """Read the parameters of one sparse vector."""
     document = read_object(value, path)
     vector = read_structure(document, {"modifier": MODIFIER}, path)
     if document.get("index") is not None:
@@ -231,22 +231,22 @@ def read_sparse_vector(value: Json, path: str, features: Features) -> Document:
 
 
 def read_metadata(value: Json, _: Features) -> Document:
-    """The metadata of a creating body."""
+    """Read the metadata of a creating request."""
     return read_object(value, "metadata")
 
 
 def read_limits(value: Json, _: Features) -> Document:
-    """The strict mode fields that are set."""
+    """Return the strict mode fields that are set."""
     return read_strict_mode(value)
 
 
 def read_wal(value: Json, _: Features) -> Document:
-    """The write-ahead log fields that are set."""
+    """Return the write-ahead log fields that are set."""
     return read_structure(value, WAL, "wal_config")
 
 
 def check_names(params: Document) -> None:
-    """Refuse vector names that the server refuses."""
+    """Raise for vector names that the server rejects."""
     dense, sparse = dense_vectors(params), params.get("sparse_vectors", {})
     if "" in sparse:
         raise wrong_input("Sparse vector name cannot be empty")
@@ -258,23 +258,23 @@ def check_names(params: Document) -> None:
 
 
 def has_unsafe_character(name: str) -> bool:
-    """Whether a name has a character that the server refuses in file names."""
+    """Return whether a name has a character that the server rejects in file names."""
     return any(character in '<>:"/\\|?*\0\x1f' for character in name)
 
 
 def dense_vectors(params: Document) -> dict[str, Document]:
-    """The dense vectors by name, the nameless one under the empty string."""
+    """Return the dense vectors by name. A vector without a name has the key ""."""
     vectors: Document = params["vectors"]
     return {"": vectors} if isinstance(vectors.get("size"), int) else vectors
 
 
 def merge_configuration(stored: Document, body: Document, features: Features) -> tuple[Document, ErrorAnswer | None]:
-    """The stored configuration with a PATCH merged in, and what stopped the merge half-way.
+    """Merge a PATCH into the stored configuration; return the result, and the error that stopped the merge or None.
 
-    The server applies the parts one after another and keeps those before a failing one.
+    Like the server, it applies the parts in order and keeps those before a failing one.
 
     Raises:
-        ErrorAnswer: the body itself is malformed; then nothing is merged.
+        ErrorAnswer: If the body itself is malformed; nothing is merged.
     """
     body = renamed(body, BODY_ALIASES)
     parts = [
@@ -290,7 +290,7 @@ def merge_configuration(stored: Document, body: Document, features: Features) ->
 
 
 def restarts_optimizers(body: Document) -> bool:
-    """Whether a PATCH makes the server look for optimizations again, even when it changes no value."""
+    """Return whether a PATCH makes the server check for optimizations, even if it changes no value."""
     waking = {"optimizers_config", "params", "hnsw_config", "vectors", "quantization_config", "sparse_vectors"}
     return any(body.get(name) is not None for name in renamed(body, BODY_ALIASES).keys() & waking)
 

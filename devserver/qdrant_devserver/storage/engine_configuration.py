@@ -1,4 +1,4 @@
-"""Translate a collection's configuration for the engine, and tell which changes make it rebuild segments."""
+"""Translate a collection's configuration for the engine, and determine which changes require rebuilt segments."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import qdrant_edge as edge
 from qdrant_devserver.fields import Document
 from qdrant_devserver.storage.configuration import dense_vectors
 
-# The engine refuses a shard without any vector, the server does not: such a shard gets one that no request can name.
+# The engine rejects a shard without vectors, but the server accepts it. The shard gets a vector that no request can
+# name.
 PLACEHOLDER_VECTOR = "\x1f"
 KIBIBYTE = 1024
 _DATATYPE_BYTES = {"float32": 4, "float16": 2, "uint8": 1}
@@ -50,7 +51,7 @@ _BITS = {
 
 
 def engine_configuration(configuration: Document) -> edge.EdgeConfig:
-    """The engine's form of a configuration, with one search thread for each shard."""
+    """Build the engine's form of a configuration, with one search thread per shard."""
     params = configuration["params"]
     vectors = {name: _vector(vector, configuration) for name, vector in dense_vectors(params).items()}
     sparse = {name: _sparse_vector(vector) for name, vector in params.get("sparse_vectors", {}).items()}
@@ -68,7 +69,7 @@ def engine_configuration(configuration: Document) -> edge.EdgeConfig:
 
 
 def settling_operations(configuration: Document, name: str) -> list[edge.UpdateOperation]:
-    """What makes the engine have, or no longer have, the vector `name` as configured, whatever it has now."""
+    """Build operations that make the engine's vector `name` match the configuration, from any current state."""
     dense, sparse = dense_vectors(configuration["params"]), configuration["params"].get("sparse_vectors", {})
     operations = [edge.UpdateOperation.delete_vector_name(name)]
     if not dense and not sparse:
@@ -87,11 +88,11 @@ def settling_operations(configuration: Document, name: str) -> list[edge.UpdateO
 
 
 def rebuilt_by(configuration: Document, *, indexed: bool) -> Document:
-    """The part of a configuration whose change makes the engine rebuild segments.
+    """Return the part of a configuration that requires a rebuild of segments when it changes.
 
     Args:
-        configuration: the collection's.
-        indexed: whether it has indexed segments; plain ones ignore HNSW and most quantization.
+        configuration: Configuration of the collection.
+        indexed: True if it has indexed segments. Plain segments ignore HNSW and most quantization.
     """
     params = configuration["params"]
     shape: Document = {
@@ -115,7 +116,7 @@ def rebuilt_by(configuration: Document, *, indexed: bool) -> Document:
 
 
 def largest_vector_bytes(configuration: Document) -> int:
-    """The bytes that the largest dense vector of a point takes."""
+    """Return the bytes of a point's largest dense vector."""
     vectors = dense_vectors(configuration["params"]).values()
     return max((vector["size"] * _DATATYPE_BYTES[vector.get("datatype", "float32")] for vector in vectors), default=0)
 
@@ -125,7 +126,7 @@ def _placement(vector: Document) -> list[Any]:
 
 
 def _appendable_quantization(quantization: Document | None) -> Document | None:
-    # Only these two methods work in segments that still take writes.
+    # Only these two methods work in segments that accept writes.
     return quantization if quantization and quantization.keys() & {"binary", "turbo"} else None
 
 
@@ -177,9 +178,9 @@ def _optimizers(optimizers: Document) -> edge.EdgeOptimizersConfig:
 
 
 def _payload_memory(params: Document) -> edge.Memory:
-    asked = params.get("payload", {}).get("memory")
-    if asked:
-        return _MEMORY[asked]
+    requested = params.get("payload", {}).get("memory")
+    if requested:
+        return _MEMORY[requested]
     return edge.Memory.Cold if params["on_disk_payload"] else edge.Memory.Cached
 
 

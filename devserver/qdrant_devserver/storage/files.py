@@ -1,4 +1,4 @@
-"""Write small files so that a crash leaves the old content or the new, never half of one."""
+"""Write small files atomically, and copy and remove folders."""
 
 import errno
 import os
@@ -12,14 +12,15 @@ import orjson
 from qdrant_devserver.fields import Json
 
 _BLOCK_BYTES = 1 << 20
-_LEFT_ALONE_WITHIN_S = 10.0
-_LOOK_AGAIN_S = 0.02
+_REMOVE_TIMEOUT_S = 10.0
+_RETRY_PAUSE_S = 0.02
 
 
 def write_json(path: pathlib.Path, document: Json) -> None:
     """Replace a file's content atomically: temporary file, fsync, rename.
 
-    The rename itself is not waited for: a power cut may bring back the old content, a killed process never does.
+    The rename itself is not synced. After a power failure the old content may be back; after a killed process it never
+    is.
     """
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
@@ -30,30 +31,32 @@ def write_json(path: pathlib.Path, document: Json) -> None:
 
 
 def read_json(path: pathlib.Path) -> Json:
-    """A file's JSON."""
+    """Read a JSON file."""
     return orjson.loads(path.read_bytes())
 
 
 def rename(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename a folder and wait until the new name is on disk."""
+    """Rename a folder and sync the new name to disk."""
     source.rename(target)
     sync_folder(target.parent)
 
 
 def remove_left(folder: pathlib.Path) -> None:
-    """Remove what a killed server left; a process that ends with it may write there for a moment longer.
+    """Remove the leftovers of a killed server.
+
+    One of its processes may still write there for a moment, so the removal is retried for up to 10 s.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: If the folder cannot be removed.
     """
-    until = time.monotonic() + _LEFT_ALONE_WITHIN_S
+    until = time.monotonic() + _REMOVE_TIMEOUT_S
     while folder.exists():
         try:
             shutil.rmtree(folder)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > until:
                 raise
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_RETRY_PAUSE_S)
 
 
 def sync_folder(path: pathlib.Path) -> None:
@@ -66,7 +69,7 @@ def sync_folder(path: pathlib.Path) -> None:
 
 
 def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy a folder; holes in files stay holes (write-ahead logs are mostly holes)."""
+    """Copy a folder and preserve holes in its files: write-ahead logs are mostly holes."""
     target.mkdir()
     with os.scandir(source) as entries:
         for entry in entries:
@@ -77,7 +80,7 @@ def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy a file's data and leave its holes out."""
+    """Copy a file's data and preserve its holes."""
     with source.open("rb", buffering=0) as reader, target.open("wb", buffering=0) as writer:
         size = os.fstat(reader.fileno()).st_size
         for start, end in data_ranges(reader.fileno(), size):
@@ -89,13 +92,13 @@ def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield where a file has data, from and to; what lies between is a hole."""
+    """Yield start and end of each data range of a file. Everything between is a hole."""
     position = 0
     while position < size:
         try:
             start = os.lseek(descriptor, position, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # only a hole is left
+            if error.errno == errno.ENXIO:  # Only a hole remains.
                 return
             raise
         position = os.lseek(descriptor, start, os.SEEK_HOLE)

@@ -1,4 +1,4 @@
-"""Payload indexes: their schema as the server reads and shows it, and as the engine takes it."""
+"""Payload indexes: the schema of the server's API and its translation for the engine."""
 
 from collections.abc import Callable
 from typing import Any
@@ -62,10 +62,10 @@ _MEMORY = {"cold": edge.Memory.Cold, "cached": edge.Memory.Cached, "pinned": edg
 
 
 def read_schema(value: Json, features: Features) -> Document:
-    """`{"data_type", "params"?}` of a requested index, as the collection's `payload_schema` shows it.
+    """Read `{"data_type", "params"?}` of a requested index, in the form of the collection's `payload_schema`.
 
     Raises:
-        ErrorAnswer: 400 for an unknown type; 422 for an index that can do nothing; 501 for what is not built.
+        ErrorAnswer: 400 for an unknown type; 422 for an index without capabilities; 501 for unsupported features.
     """
     if isinstance(value, str) and value in SCHEMAS:
         return {"data_type": value}
@@ -84,7 +84,7 @@ def read_schema(value: Json, features: Features) -> Document:
 
 
 def index_operation(field: str, schema: Document) -> edge.UpdateOperation:
-    """The engine's operation that builds an index."""
+    """Build the engine's operation that creates an index."""
     params = {name: value for name, value in schema.get("params", {}).items() if name != "type"}
     if "tokenizer" in params:
         params["tokenizer"] = TOKENIZERS[params["tokenizer"]]

@@ -1,4 +1,4 @@
-"""One server per data folder."""
+"""Lock that allows one server per data folder."""
 
 import fcntl
 import os
@@ -8,17 +8,17 @@ LOCK = "lock"
 
 
 class DataFolderBusy(OSError):
-    """Another server works on the data folder."""
+    """Another server uses the data folder."""
 
 
 class DataFolderLock:
-    """Holds a data folder; the operating system lets it go when the process ends, however it ends."""
+    """Lock on a data folder. The operating system releases it when the process ends, even if it is killed."""
 
     def __init__(self, data_dir: pathlib.Path) -> None:
-        """Take the folder.
+        """Acquire the lock.
 
         Raises:
-            DataFolderBusy: another process holds it.
+            DataFolderBusy: If another process holds it.
         """
         data_dir.mkdir(parents=True, exist_ok=True)
         path = data_dir / LOCK
@@ -36,5 +36,5 @@ class DataFolderLock:
         os.write(self._descriptor, str(os.getpid()).encode())
 
     def release(self) -> None:
-        """Let the folder go."""
+        """Release the lock."""
         os.close(self._descriptor)

@@ -1,13 +1,13 @@
-"""Indexing in the background: when a collection needs it, and how it happens beside reads and writes.
+"""Background indexing: when a collection needs it, and how it runs concurrently with reads and writes.
 
-The engine's `optimize` holds Python's global lock while it runs (14 s for 20,000 x 384), so it cannot run here:
+The engine's `optimize` holds Python's global lock while it runs (14 s for 20,000 x 384), so it runs in another process:
 
-1. under the write lock the shard's folder is copied; from then on every update is also kept in a journal;
-2. another process (`rebuilding`) loads the copy with the present configuration, optimizes and closes it;
-3. under the write lock the copy is opened, the journal repeated on it, the record names it as the generation in force,
-   and the old one is closed and deleted.
+1. Under the write lock, copy the shard's folder. From then on, add every update also to a journal.
+2. In another process (`rebuilding`), load the copy with the current configuration, optimize and close it.
+3. Under the write lock, open the copy, replay the journal on it and store a record with it as the current generation.
+   Then close and delete the old one.
 
-Until step 3's record is written, a crash leaves the old generation in force with every update in its log.
+Until the record of step 3 is stored, a crash leaves the old generation current, with every update in its log.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ from qdrant_devserver.storage.shards import Shards, summarise
 log = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-LONGEST_WAIT_S = 3.0
+MAX_WAIT_S = 3.0
 FLUSH_AFTER_S = 5.0
-# Points that an optimization left unindexed on purpose must grow by this before it is tried again.
+# Growth of the points that an optimization left unindexed on purpose, before another attempt.
 REGROWTH = 1.2
 JOURNAL_BATCH = 64
 
 
 @dataclass(slots=True)
 class Schedule:
-    """What is planned for a collection.
+    """Planned work for a collection.
 
     Attributes:
-        due: monotonic time at which to look whether it needs optimizing.
-        latest: time beyond which `due` is not put off.
-        queued: whether something to optimize was seen since the last look; a change taken back in between counts.
-        timer: fires at `due`.
-        flush: fires when the collection has been quiet for long enough to flush it.
-        run: the optimization under way.
-        started: wall clock time at which it began.
+        due: Monotonic time of the next check whether it needs optimizing.
+        latest: Latest value of `due`, even if updates continue.
+        queued: True if an optimization was needed at some time since the last check, even if a change was reverted.
+        timer: Calls the check at `due`.
+        flush: Flushes the collection after it has been quiet for long enough.
+        run: Optimization in progress.
+        started: Wall clock time at which it started.
     """
 
     due: float = 0.0
@@ -66,7 +66,7 @@ class Schedule:
 
 
 class Optimizations:
-    """Watches collections after updates and optimizes one at a time."""
+    """Schedules optimizations after updates, and runs one at a time."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
@@ -74,7 +74,7 @@ class Optimizations:
         self._one_at_a_time = asyncio.Semaphore(1)
 
     def wake(self, collection: ServedCollection) -> None:
-        """Note an update, or a PATCH that restarts optimizers: from now on the collection is looked after."""
+        """Schedule a check after an update, or after a PATCH that restarts optimizers."""
         if collection.deleted:
             return
         collection.awake = True
@@ -82,13 +82,13 @@ class Optimizations:
         schedule = self._schedules.setdefault(collection.folder, Schedule())
         now = loop.time()
         if schedule.timer is None:
-            schedule.latest = now + LONGEST_WAIT_S
-            schedule.timer = loop.call_at(now + QUIET_S, self._look, collection)
+            schedule.latest = now + MAX_WAIT_S
+            schedule.timer = loop.call_at(now + QUIET_S, self._check, collection)
         schedule.due = min(now + QUIET_S, schedule.latest)
         schedule.queued = schedule.queued or self.is_pending(collection)
 
     def status(self, collection: ServedCollection) -> str:
-        """The collection's status in the server's colours."""
+        """Return the collection's status as one of the server's colours."""
         schedule = self._schedules.get(collection.folder)
         if schedule is not None and (schedule.queued or schedule.run is not None):
             return "yellow"
@@ -99,16 +99,16 @@ class Optimizations:
         return "yellow" if collection.awake else "grey"
 
     def is_running(self, collection: ServedCollection) -> bool:
-        """Whether an optimization of the collection is under way."""
+        """Return whether an optimization of the collection is in progress."""
         schedule = self._schedules.get(collection.folder)
         return schedule is not None and schedule.run is not None
 
     def started(self, collection: ServedCollection) -> float:
-        """The wall clock time at which the running optimization began."""
+        """Return the wall clock time at which the running optimization started."""
         return self._schedules[collection.folder].started
 
     def is_pending(self, collection: ServedCollection) -> bool:
-        """Whether the segments differ from what the configuration asks for."""
+        """Return whether the segments differ from the configuration, or enough vectors are unindexed or deleted."""
         summary, record = self._shards.summary(collection), collection.record
         if record.built != rebuilt_by(record.configuration, indexed=record.indexed_base > 0):
             return True
@@ -124,7 +124,7 @@ class Optimizations:
         return bool(enough) and lost > allowed
 
     async def forget(self, collection: ServedCollection) -> None:
-        """Stop whatever is planned or running for a collection."""
+        """Cancel everything that is planned or running for a collection."""
         schedule = self._schedules.pop(collection.folder, None)
         if schedule is None:
             return
@@ -136,16 +136,16 @@ class Optimizations:
             await asyncio.gather(schedule.run, return_exceptions=True)
 
     async def close(self, collections: list[ServedCollection]) -> None:
-        """Stop everything."""
+        """Cancel everything."""
         for collection in collections:
             await self.forget(collection)
 
-    def _look(self, collection: ServedCollection) -> None:
-        """Start what the collection needs, or look again later while updates keep coming."""
+    def _check(self, collection: ServedCollection) -> None:
+        """Start an optimization if the collection needs one; check again later while updates continue."""
         loop = asyncio.get_running_loop()
         schedule = self._schedules[collection.folder]
         if loop.time() < schedule.due:
-            schedule.timer = loop.call_at(schedule.due, self._look, collection)
+            schedule.timer = loop.call_at(schedule.due, self._check, collection)
             return
         schedule.timer, schedule.queued = None, False
         if schedule.flush is None:
@@ -176,11 +176,11 @@ class Optimizations:
     async def _optimize(self, collection: ServedCollection) -> None:
         generation = collection.record.generation
         if generation is None:
-            # Nothing is stored yet: the engine's files will be made with the present configuration.
+            # Nothing is stored yet: the engine's files will be created with the current configuration.
             collection.record.built = rebuilt_by(collection.record.configuration, indexed=False)
             collection.save()
             return
-        # Its own name each time: a process that outlived a killed server must not write into another's copy.
+        # A unique name: a process that outlives a killed server must not write into another copy.
         building = collection.folder / f"shard-building-{uuid.uuid4().hex}"
         try:
             configuration = await self._copy(collection, building)
@@ -191,18 +191,18 @@ class Optimizations:
         await asyncio.to_thread(shutil.rmtree, collection.shard_folder(generation), ignore_errors=True)
 
     async def _copy(self, collection: ServedCollection, building: pathlib.Path) -> Document:
-        """Copy the shard's folder and keep later updates in a journal; return the configuration to build with."""
+        """Copy the shard's folder and start the journal; return the configuration to build with."""
         async with collection.writing:
-            # As a crash would leave it: what is not flushed yet is in the log, which the other process repeats.
+            # The copy equals the state after a crash: unflushed data is in the log, which the other process replays.
             generation = collection.record.generation or 0
-            await asyncio.to_thread(_copy_afresh, collection.shard_folder(generation), building)
+            await asyncio.to_thread(_copy_clean, collection.shard_folder(generation), building)
             collection.journal = []
             return collection.record.configuration
 
     async def _switch(
         self, collection: ServedCollection, building: pathlib.Path, *, configuration: Document, generation: int
     ) -> None:
-        """Put the optimized copy in force."""
+        """Replace the current generation by the optimized copy."""
         async with collection.writing:
             folder = collection.shard_folder(generation)
             rename(building, folder)
@@ -210,7 +210,7 @@ class Optimizations:
                 fresh = edge.EdgeShard.load(str(folder), None)
             built = summarise(fresh, collection)
             try:
-                await _repeat(collection.journal or [], fresh)
+                await _replay(collection.journal or [], fresh)
             except ErrorAnswer:
                 fresh.close()
                 shutil.rmtree(folder)
@@ -218,16 +218,16 @@ class Optimizations:
             record = collection.record
             record.generation = generation
             indexed = record.indexed_base = built.indexed_dense
-            # A PATCH that came meanwhile shows as a difference from what was built.
+            # A PATCH during the optimization shows as a difference from the built configuration.
             record.built = rebuilt_by(configuration, indexed=indexed > 0)
-            # Without the journal's points, which the optimizer has not seen.
+            # Without the points in the journal, which were not optimized.
             record.left_plain = max(0, built.points - _per_point(indexed, collection))
             collection.save()
             collection.journal = None
             self._shards.replace(collection, fresh)
 
 
-async def _repeat(journal: list[edge.UpdateOperation], shard: edge.EdgeShard) -> None:
+async def _replay(journal: list[edge.UpdateOperation], shard: edge.EdgeShard) -> None:
     for index, operation in enumerate(journal):
         with engine_errors():
             shard.update(operation)
@@ -236,7 +236,7 @@ async def _repeat(journal: list[edge.UpdateOperation], shard: edge.EdgeShard) ->
     shard.flush()
 
 
-def _copy_afresh(source: pathlib.Path, target: pathlib.Path) -> None:
+def _copy_clean(source: pathlib.Path, target: pathlib.Path) -> None:
     if target.exists():
         shutil.rmtree(target)
     copy_tree(source, target)
@@ -250,7 +250,7 @@ async def _rebuild(building: pathlib.Path, configuration: Document) -> None:
     """Optimize a copy in another process.
 
     Raises:
-        RuntimeError: it failed; the message is the engine's.
+        RuntimeError: If it failed, with the engine's message.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -1,4 +1,4 @@
-"""Optimize a copy of a shard; a process of its own, because the engine holds Python's global lock meanwhile.
+"""Optimize a copy of a shard in a process of its own, because the engine holds Python's global lock while it runs.
 
 python -m qdrant_devserver.storage.rebuilding FOLDER SERVER_PID < configuration.json
 """
@@ -14,18 +14,18 @@ import qdrant_edge as edge
 from qdrant_devserver.storage.engine_configuration import engine_configuration
 
 _PR_SET_PDEATHSIG = 1
-# Reads and writes come first.
+# Lower priority than reads and writes.
 NICENESS = 10
 
 
 def rebuild(folder: str, server_pid: int, configuration: bytes) -> None:
-    """Load a shard with a configuration, optimize and close it."""
+    """Load a shard with a configuration, optimize it and close it."""
     os.nice(NICENESS)
     if sys.platform == "linux":
-        # A killed server takes this process along: its copy is of no use to the next one.
+        # The kernel kills this process with the server: the copy is useless to the next server.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server_pid:
-        # It was killed before it could take this process along.
+        # The server was killed before the call above took effect.
         return
     shard = edge.EdgeShard.load(folder, engine_configuration(orjson.loads(configuration)))
     shard.optimize()

@@ -1,7 +1,7 @@
-"""The engine's shards: opened at the first use, the least recently used closed beyond a cap.
+"""The engine's shards: opened on first use; the least recently used ones are closed beyond a cap.
 
-Every call of the engine holds Python's global lock, so a thread pool would add its own cost and win nothing: calls run
-on the event loop. What takes long (indexing) runs in another process, see `optimizations`.
+Every call of the engine holds Python's global lock, so a thread pool would only add cost. Calls run on the event loop.
+Slow work (indexing) runs in another process, see `optimizations`.
 """
 
 import pathlib
@@ -15,13 +15,13 @@ from qdrant_devserver.storage.engine_configuration import engine_configuration, 
 from qdrant_devserver.storage.files import read_json, write_json
 from qdrant_devserver.storage.indexes import index_operation
 
-# Each is a thread, a file handle or two and some hundred memory maps (of 65,530 that Linux gives a process).
+# Each needs a thread, one or two file handles and some hundred memory maps, of the 65,530 that Linux allows a process.
 OPEN_SHARDS = 128
 SUMMARY = "summary.json"
 
 
 class Shards:
-    """The open shards of a server."""
+    """Open shards of a server."""
 
     def __init__(self, *, cap: int = OPEN_SHARDS) -> None:
         self._cap = cap
@@ -31,7 +31,7 @@ class Shards:
         return len(self._open)
 
     def open(self, collection: ServedCollection) -> edge.EdgeShard:
-        """A collection's shard, opening or creating it."""
+        """Return a collection's shard; open or create it if needed."""
         if collection.shard is None:
             self._make_room()
             collection.shard = _load(collection)
@@ -41,7 +41,7 @@ class Shards:
         return collection.shard
 
     def summary(self, collection: ServedCollection) -> Summary:
-        """What the engine says of a collection, without opening it when that is known."""
+        """Return a collection's statistics, without opening the shard if they are known."""
         if collection.shard is None and collection.summary is None:
             collection.summary = _stored_summary(collection)
         if collection.shard is None and collection.summary is not None:
@@ -62,7 +62,7 @@ class Shards:
             write_json(folder / SUMMARY, {name: getattr(collection.summary, name) for name in Summary.__slots__})
 
     def replace(self, collection: ServedCollection, shard: edge.EdgeShard) -> None:
-        """Put another shard in a collection's place; what the old one had not flushed yet is in the other."""
+        """Replace a collection's shard. Unflushed changes of the old one are already in the new one."""
         old, collection.shard = collection.shard, shard
         if old is not None:
             old.close()
@@ -74,8 +74,8 @@ class Shards:
             self.close(collection)
 
     def _make_room(self) -> None:
-        idle = [collection for collection in self._open.values() if _is_idle(collection)]
-        for collection in idle[: max(0, len(self._open) - self._cap + 1)]:
+        idle_collections = [collection for collection in self._open.values() if _is_idle(collection)]
+        for collection in idle_collections[: max(0, len(self._open) - self._cap + 1)]:
             self.close(collection)
 
 
@@ -87,7 +87,7 @@ def _load(collection: ServedCollection) -> edge.EdgeShard:
     if collection.record.generation is None:
         return _create(collection)
     folder = collection.shard_folder(collection.record.generation)
-    # What follows may change the points: the stored summary would be a lie after a crash.
+    # The points may change from here on. After a crash the stored summary would be wrong.
     (folder / SUMMARY).unlink(missing_ok=True)
     shard = edge.EdgeShard.load(str(folder), None)
     if collection.record.unsettled is not None:
@@ -119,7 +119,7 @@ def _stored_summary(collection: ServedCollection) -> Summary | None:
 
 
 def summarise(shard: edge.EdgeShard, collection: ServedCollection) -> Summary:
-    """What the engine says of a collection's points."""
+    """Read the statistics of a collection's points from the engine."""
     info = shard.info()
     return Summary(
         points=info.points_count,
@@ -131,5 +131,5 @@ def summarise(shard: edge.EdgeShard, collection: ServedCollection) -> Summary:
 
 
 def _estimate(shard: edge.EdgeShard, vector: str) -> int:
-    # Asked for after every update: an exact count visits every point.
+    # An exact count would visit every point, and this runs after every update.
     return shard.count(edge.CountRequest(exact=False, filter=edge.Filter(must=[edge.HasVectorCondition(vector)])))

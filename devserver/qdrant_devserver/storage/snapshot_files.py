@@ -1,4 +1,4 @@
-"""The files of snapshots, kept by the name of their collection, and beyond its deletion.
+"""Snapshot files, stored by the name of their collection. They remain after its deletion.
 
 <data>/snapshots/<collection>/<file>.snapshot           a snapshot
 <data>/snapshots/<collection>/<file>.snapshot.checksum  its SHA-256
@@ -16,13 +16,13 @@ from qdrant_devserver.error_answers import ErrorAnswer, not_found
 from qdrant_devserver.fields import Document
 
 SUFFIX = ".snapshot"
-# By this header of a download a server knows a file of its own, which it need not send itself.
+# Header of a download by which a server recognises its own file, which it then need not transfer.
 OWN_FILE = "x-development-file"
 _CHECKSUM = ".checksum"
 
 
 class SnapshotFiles:
-    """Every file of a snapshot; those of shards lie in `shards/N` below their collection's."""
+    """All snapshot files. Those of shards are in `shards/N` below the folder of their collection."""
 
     def __init__(self, data_dir: pathlib.Path) -> None:
         self.root = data_dir / "snapshots"
@@ -30,17 +30,17 @@ class SnapshotFiles:
         self._identity = uuid.uuid4().hex
 
     def load(self) -> None:
-        """Make the folders and sweep what a killed server left unfinished."""
+        """Create the folders and remove unfinished files of a killed server."""
         shutil.rmtree(self._unfinished, ignore_errors=True)
         self._unfinished.mkdir(parents=True)
         self.root.mkdir(exist_ok=True)
 
     def unfinished(self) -> pathlib.Path:
-        """The name of a new file for what is not whole yet."""
+        """Return the path of a new temporary file."""
         return self._unfinished / uuid.uuid4().hex
 
     def publish(self, unfinished: pathlib.Path, room: str, name: str, *, sha256: str) -> Document:
-        """Give a whole file its name, and describe it."""
+        """Move a complete temporary file to its final name, and describe it."""
         folder = self.root / room
         folder.mkdir(parents=True, exist_ok=True)
         checksum = self.unfinished()
@@ -50,23 +50,23 @@ class SnapshotFiles:
         return _describe(folder / name)
 
     def keep(self, received: pathlib.Path, room: str, name: str | None) -> pathlib.Path:
-        """Put a file that somebody sent where a collection's snapshots are; return where it lies now."""
+        """Move an uploaded file to a collection's snapshots; return its new path."""
         path = self.root / room / (name or uuid.uuid4().hex)
         path.parent.mkdir(parents=True, exist_ok=True)
         return received.replace(path)
 
     def list(self, room: str) -> list[Document]:
-        """What lies in a collection's or shard's room."""
+        """List the snapshots in a collection's or shard's folder."""
         folder = self.root / room
         if not folder.is_dir():
             return []
         return [_describe(path) for path in sorted(folder.iterdir()) if path.name.endswith(SUFFIX)]
 
     def find(self, room: str, name: str) -> pathlib.Path:
-        """Where a file lies.
+        """Return the path of a snapshot.
 
         Raises:
-            ErrorAnswer: 404, there is none of that name.
+            ErrorAnswer: 404 if there is none of that name.
         """
         path = self.root / room / name
         if not name.endswith(SUFFIX) or not path.is_file():
@@ -74,29 +74,29 @@ class SnapshotFiles:
         return path
 
     def delete(self, room: str, name: str) -> None:
-        """Delete a file.
+        """Delete a snapshot.
 
         Raises:
-            ErrorAnswer: 404, there is none of that name.
+            ErrorAnswer: 404 if there is none of that name.
         """
         path = self.find(room, name)
         path.unlink()
         path.with_name(name + _CHECKSUM).unlink(missing_ok=True)
 
     def mark(self, path: pathlib.Path) -> dict[str, str]:
-        """The header by which this server knows the file again."""
+        """Return the header by which this server recognises the file."""
         return {OWN_FILE: f"{self._identity}/{urllib.parse.quote(str(path.relative_to(self.root)))}"}
 
     def own(self, mark: str) -> pathlib.Path | None:
-        """The file that a header of `mark` names, none of another server's."""
+        """Return the file in a header of `mark`, or None if another server sent it."""
         identity, _, name = mark.partition("/")
         return self.root / urllib.parse.unquote(name) if identity == self._identity else None
 
     def local(self, path: pathlib.Path) -> pathlib.Path:
-        """A file that a `file://` location names.
+        """Return the file at a `file://` location.
 
         Raises:
-            ErrorAnswer: 403 outside the folder of snapshots, 400 where there is none.
+            ErrorAnswer: 403 if it is outside the snapshot folder; 400 if it does not exist.
         """
         resolved = path.resolve()
         if not resolved.is_relative_to(self.root.resolve()):
@@ -109,12 +109,12 @@ class SnapshotFiles:
 
 
 def name_at(now: datetime, subject: str, peer: int) -> str:
-    """The name of a snapshot of `subject`; two of one second have the same."""
+    """Return the name of a snapshot of `subject`. Snapshots of the same second have the same name."""
     return f"{subject}-{peer}-{now:%Y-%m-%d-%H-%M-%S}{SUFFIX}"
 
 
 def hash_file(path: pathlib.Path) -> str:
-    """A file's SHA-256."""
+    """Return a file's SHA-256."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,6 +1,6 @@
-"""A collection's strict mode: its limits, read, stored and enforced.
+"""A collection's strict mode: its limits are read, stored and enforced.
 
-Limits that this server does not enforce answer 501 when they are switched on, so that nobody trusts them.
+For a limit that this server does not enforce, the response is 501, so no test relies on it.
 """
 
 from qdrant_devserver.error_answers import forbidden_in_strict_mode, not_built
@@ -46,33 +46,35 @@ ENFORCED = frozenset(
 
 
 def read_strict_mode(value: Json) -> Document:
-    """The strict mode's fields that are set.
+    """Return the strict mode fields that are set.
 
     Raises:
-        ErrorAnswer: 501 when a limit is set that this server would not enforce.
+        ErrorAnswer: 501 for a limit that this server does not enforce.
     """
     fields = read_structure(value, STRICT_MODE, "strict_mode_config")
-    # A limit that allows everything needs no enforcing.
-    idle = {name for name in ("unindexed_filtering_retrieve", "unindexed_filtering_update") if fields.get(name) is True}
-    if ignored := sorted(fields.keys() - ENFORCED - idle):
+    # A limit that allows everything needs no enforcement.
+    harmless = {
+        name for name in ("unindexed_filtering_retrieve", "unindexed_filtering_update") if fields.get(name) is True
+    }
+    if ignored := sorted(fields.keys() - ENFORCED - harmless):
         raise not_built(f"the strict mode limit {ignored[0]}")
     return fields
 
 
 def limits_of(configuration: Document) -> Document:
-    """The limits in force, none when strict mode is off."""
+    """Return the limits in force; empty if strict mode is off."""
     strict: Document = configuration.get("strict_mode_config") or {}
     return strict if strict.get("enabled") else {}
 
 
 def check_limit(limits: Document, name: str, value: float | None, what: str) -> None:
-    """Refuse a value above the limit `name`.
+    """Raise if a value exceeds the limit `name`.
 
     Args:
-        limits: the limits in force.
-        name: the limit.
-        value: what the request asks for, if it says.
-        what: how the request calls it.
+        limits: Limits in force.
+        name: Name of the limit.
+        value: Value in the request; None if the request has none.
+        what: Name of the parameter in the request, for the message.
     """
     allowed = limits.get(name)
     if allowed is not None and value is not None and value > allowed:
@@ -81,13 +83,13 @@ def check_limit(limits: Document, name: str, value: float | None, what: str) -> 
 
 
 def check_search(limits: Document, params: Document) -> None:
-    """Refuse search parameters that strict mode forbids."""
+    """Raise for search parameters that strict mode forbids."""
     check_limit(limits, "search_max_hnsw_ef", params.get("hnsw_ef"), "hnsw_ef")
     check_limit(limits, "search_max_oversampling", params.get("quantization", {}).get("oversampling"), "oversampling")
     check_exact(limits, params.get("exact"))
 
 
 def check_exact(limits: Document, exact: bool | None) -> None:
-    """Refuse what is to be exact where strict mode forbids it: a search, a count, a facet."""
+    """Raise if strict mode forbids exact requests and the request (search, count or facet) is exact."""
     if limits.get("search_allow_exact") is False and exact:
         raise forbidden_in_strict_mode("Exact search disabled!", "Set exact=false.")

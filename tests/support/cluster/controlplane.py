@@ -1,8 +1,8 @@
 """A real etcd and kube-apiserver on loopback, for tests.
 
-There is no controller manager, unless a test starts one (`start_controllers`): without, namespaces do not finish
-terminating, nothing is garbage collected and no role is aggregated. No service account is made by itself in any case.
-Everything lives in one temporary folder and dies with the test process.
+Without a controller manager (a test may start one with `start_controllers`) namespaces do not finish terminating,
+nothing is garbage collected, and roles are not aggregated. Service accounts are never created automatically. All files
+are in one temporary folder, and the servers stop with the test process.
 """
 
 import atexit
@@ -37,11 +37,11 @@ P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 class ControlPlaneError(Exception):
-    """A server that did not start, with the end of its log."""
+    """A server did not start. The message contains the end of its log."""
 
 
 def signing_key() -> str:
-    """Return a fresh P-256 private key as PEM; the API server derives the public half from it (RFC 5915)."""
+    """Return a new P-256 private key as PEM. The API server derives the public key from it (RFC 5915)."""
     number = (1 + secrets.randbelow(P256_ORDER - 1)).to_bytes(32, "big")
     curve = bytes.fromhex("a00a06082a8648ce3d030107")
     der = b"\x30\x31\x02\x01\x01\x04\x20" + number + curve
@@ -49,9 +49,9 @@ def signing_key() -> str:
 
 
 class ControlPlane:
-    """etcd and kube-apiserver as processes, reached as the admin `system:masters`.
+    """etcd and kube-apiserver as processes; requests use an admin in `system:masters`.
 
-    Use as a context manager, or call `start` and `stop`. RBAC is on. The server's certificate is in `ca_file`.
+    Use it as a context manager, or call `start` and `stop`. RBAC is on. The server's certificate is in `ca_file`.
     """
 
     def __init__(self, assets: pathlib.Path) -> None:
@@ -68,7 +68,7 @@ class ControlPlane:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes by the name of their program."""
+        """Process ids by program name."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def __enter__(self) -> Self:
@@ -79,13 +79,13 @@ class ControlPlane:
 
     @property
     def http(self) -> httpx.Client:
-        """The admin's client; its base address is `url`."""
+        """HTTP client of the admin; its base URL is `url`."""
         if self._http is None:
             raise ControlPlaneError("the control plane is not started; call start() first")
         return self._http
 
     def start(self) -> Self:
-        """Start both servers and return when the API server is ready (about 3 s)."""
+        """Start both servers; return when the API server is ready (about 3 s)."""
         atexit.register(self.stop)
         try:
             self._write_files()
@@ -97,7 +97,7 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """Kill both servers and remove the folder; a second call does nothing."""
+        """Kill both servers and remove the folder. A second call does nothing."""
         atexit.unregister(self.stop)
         if self._http is not None:
             self._http.close()
@@ -107,7 +107,7 @@ class ControlPlane:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_apiserver(self) -> None:
-        """Start the API server over the data that etcd holds, at the same address as before."""
+        """Start the API server with etcd's data, at its previous address."""
         self._run(
             "kube-apiserver",
             f"--etcd-servers={self.etcd_url}",
@@ -115,7 +115,7 @@ class ControlPlane:
             f"--secure-port={self.port}",
             "--bind-address=127.0.0.1",
             "--authorization-mode=RBAC",
-            # As in every cluster with nodes, whose own pods need it: Pod Security refuses the others.
+            # Needed by privileged pods of a cluster's nodes; Pod Security rejects all others.
             "--allow-privileged=true",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -127,7 +127,10 @@ class ControlPlane:
         self._wait("kube-apiserver", self._is_ready)
 
     def start_controllers(self, assets: pathlib.Path) -> None:
-        """Start the controllers that end namespaces, collect garbage and aggregate roles; they take some seconds."""
+        """Start the controllers for namespace deletion, garbage collection and role aggregation.
+
+        They take some seconds.
+        """
         self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
@@ -138,16 +141,16 @@ class ControlPlane:
         )
 
     def kill_apiserver(self) -> None:
-        """Kill the API server as a crash does; etcd keeps the data."""
+        """Kill the API server as in a crash; etcd keeps the data."""
         self._kill("kube-apiserver")
 
     def restart_apiserver(self) -> None:
-        """Kill the API server and start it again with the same data and address."""
+        """Kill the API server and start it with the same data and address."""
         self.kill_apiserver()
         self.start_apiserver()
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as the admin; the caller looks at `returncode`, `stdout` and `stderr`."""
+        """Run kubectl as the admin. The caller checks `returncode`, `stdout` and `stderr`."""
         environment = os.environ | {
             "KUBECONFIG": str(self.kubeconfig),
             "KUBECACHEDIR": str(self.folder / "kubectl"),
@@ -157,28 +160,28 @@ class ControlPlane:
         return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, timeout=60)
 
     def apply(self, *documents: Document) -> subprocess.CompletedProcess[str]:
-        """Run `kubectl apply` on the documents."""
+        """Run `kubectl apply` with the documents."""
         return self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
 
     def apply_crds(self, folder: pathlib.Path) -> None:
-        """Apply every definition in a folder and return when all are served."""
+        """Apply all definitions in a folder; return when all are served."""
         applied = self.kubectl("apply", "-f", str(folder))
         if applied.returncode:
             raise ControlPlaneError(f"kubectl apply -f {folder}: {applied.stdout}{applied.stderr}")
         patience = Patience(ESTABLISHED_S)
-        # A definition without any condition yet is an error to `kubectl wait`, not something to wait for.
+        # `kubectl wait` fails, instead of waiting, for a definition that has no conditions yet.
         while (waited := self.kubectl("wait", "--for=condition=Established", "-f", str(folder))).returncode:
             if patience.is_over:
                 raise ControlPlaneError(f"{folder} is not served: {waited.stdout}{waited.stderr}")
             time.sleep(0.1)
 
     def create_namespace(self, prefix: str = "test-") -> str:
-        """Create a namespace with a name of its own and return the name."""
+        """Create a namespace with a unique name; return the name."""
         answer = self.http.post("/api/v1/namespaces", json={"metadata": {"generateName": prefix}})
         return str(well(answer).json()["metadata"]["name"])
 
     def log_tail(self, name: str) -> str:
-        """Return the end of a server's log: `etcd`, `kube-apiserver` or `kube-controller-manager`."""
+        """Return the end of the log of `etcd`, `kube-apiserver` or `kube-controller-manager`."""
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace")[-LOG_TAIL_CHARS:] if path.exists() else "(no log)"
 

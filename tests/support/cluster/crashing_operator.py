@@ -1,10 +1,14 @@
-"""The operator's own parts, composed so that the process kills itself at a chosen step; run as a module.
+"""The operator's components, assembled so that the process kills itself at a chosen step. Run it as a module.
 
-A step lies before and after each call of one AgentMemory that changes something, in Qdrant or in Kubernetes; payload
-indexes are created one by one, a step each. It also lets a test shorten the waiting times and set the wall clock.
+There is a step before and after each call for one AgentMemory that changes something in Qdrant or Kubernetes. Payload
+indexes are created one by one, with steps for each. A test can also shorten the periods and set the wall clock.
 
-Each line of standard input is an `Order` as JSON. An operator is forked for it, its process id is printed, and when it
-has ended its exit code; then the next line is read. The imports are paid once: a start takes a tenth of a second.
+Each line of standard input is an `Order` as JSON:
+1. An operator is forked for it and its process id is printed.
+2. When it has ended, its exit code is printed.
+3. The next line is read.
+
+The modules are imported only once, so a start takes 0.1 s.
 """
 
 import asyncio
@@ -65,9 +69,9 @@ from agentmemory_operator.zones.rules.shards import Shard
 from tests.support.forked import ask_to_die_with_parent
 
 DAY_S = 86_400
-# No API relies on a reading here, and a restore is begun anew after each kill.
+# No API relies on a lease here, and a restore starts again after each kill.
 Announcing.__init__.__kwdefaults__["announce_s"] = 0.1
-# What is done once is counted with the agent that it is for.
+# Steps of one-off jobs are counted with those of the agent.
 VICTIMS = (AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 OF_SNAPSHOTS = frozenset({"create", "delete_file", "create_placeholder", "recover", "upload", "write_metadata"})
 OF_POINTS = frozenset({"upsert", "set_payload", "batch", "delete"})
@@ -75,15 +79,15 @@ OF_POINTS = frozenset({"upsert", "set_payload", "batch", "delete"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One run.
+    """One run of the operator.
 
     Attributes:
-        victim: slug, and namespace, of the AgentMemory whose steps are counted.
-        crash_at: the step at which the process kills itself; 0 is never.
-        crash_in: the step of a rebuild from whose beginning on steps are counted; empty counts them from the start.
-        lease_namespace: where the lease lies; empty works without one.
-        zone_keys_namespace: where data keys of privacy zones lie; empty is nowhere.
-        periods: fields of `Periods`.
+        victim: Slug, and also namespace, of the AgentMemory for which steps are counted.
+        crash_at: Number of the step at which the process kills itself; 0 for never.
+        crash_in: Step of a rebuild from which on steps are counted; empty to count from the start.
+        lease_namespace: Namespace of the lease; empty to run without one.
+        zone_keys_namespace: Namespace for data keys of privacy zones; empty for none.
+        periods: Fields of `Periods`.
     """
 
     victim: str = ""
@@ -95,7 +99,7 @@ class Order:
 
 
 class Steps:
-    """Counts the steps of one AgentMemory, and ends the process at one of them."""
+    """Counts the steps of one AgentMemory, and kills the process at one of them."""
 
     def __init__(self, order: "Order") -> None:
         self._alias = alias_of(order.victim)
@@ -105,35 +109,35 @@ class Steps:
         self._waits_for = order.crash_in
 
     def hear(self, metadata: Any) -> None:
-        """Hear of what is written into a collection's metadata: steps of a rebuild are told there."""
+        """Inspect metadata that is written to a collection: it contains the step of a rebuild."""
         record = metadata.get(REBUILD_KEY) if isinstance(metadata, Mapping) else None
         if record and record.get("step") == self._waits_for:
             self._waits_for = ""
 
     def take(self) -> None:
-        """Come to the next step."""
+        """Count a step, and kill the process if it is the chosen one."""
         self._passed += not self._waits_for
         if self._passed == self._crash_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def for_collection(self, physical: str) -> Callable[[], None]:
-        """Return what a call on a collection runs before and after."""
+        """Return the callback to run before and after each call for a collection."""
         return self.take if physical.partition("__")[0] == self._alias else _pass
 
     def for_object(self, kind: str, metadata: Metadata) -> Callable[[], None]:
-        """Return what a call on an object runs before and after."""
+        """Return the callback to run before and after each call for an object."""
         return self.take if kind in VICTIMS and metadata.namespace == self._victim else _pass
 
 
 class CrashingCollections:
-    """Passes the calls of ports.CollectionStore on."""
+    """Forwards the calls of ports.CollectionStore, with steps around changes."""
 
     def __init__(self, store: CollectionStore, steps: Steps) -> None:
         self._store = store
         self._steps = steps
 
     def __getattr__(self, name: str) -> Any:
-        """Pass what changes nothing on."""
+        """Forward calls that change nothing."""
         return getattr(self._store, name)
 
     async def apply(self, physical: str, change: Change) -> None:
@@ -154,7 +158,7 @@ class CrashingCollections:
 
 
 class CrashingCalls:
-    """Passes the calls of a port on; those that change a collection, named by the first argument, have steps."""
+    """Forwards the calls of a port. Calls that change the collection in the first argument have steps."""
 
     def __init__(self, store: object, steps: Steps, changes: frozenset[str]) -> None:
         self._store = store
@@ -179,7 +183,7 @@ class CrashingCalls:
 
 
 class CrashingCluster:
-    """Implements ports.Cluster."""
+    """Implements ports.Cluster, with steps around changes."""
 
     def __init__(self, cluster: KubernetesCluster, steps: Steps) -> None:
         self._cluster = cluster
@@ -228,7 +232,7 @@ class CrashingCluster:
 
 
 class CrashingHandover:
-    """Implements ports.HandoverStore."""
+    """Implements ports.HandoverStore, with steps around changes."""
 
     def __init__(self, store: HandoverStore, steps: Steps) -> None:
         self._store = store
@@ -254,14 +258,14 @@ class CrashingHandover:
 
 
 class CrashingKeyShards:
-    """Passes the calls of ports.KeyShards on; a write and a deletion have steps."""
+    """Forwards the calls of ports.KeyShards, with steps around a write and a deletion."""
 
     def __init__(self, shards: KeyShards, steps: Steps) -> None:
         self._shards = shards
         self._steps = steps
 
     def __getattr__(self, name: str) -> Any:
-        """Pass what changes nothing on."""
+        """Forward calls that change nothing."""
         return getattr(self._shards, name)
 
     async def write(self, shard: Shard) -> str:
@@ -279,25 +283,25 @@ class CrashingKeyShards:
 
 
 def _pass() -> None:
-    """Do nothing: the call is another object's."""
+    """Do nothing: the call belongs to another object."""
 
 
 def open_shards(transport: KubernetesTransport, order: Order, steps: Steps) -> KeyShards | None:
-    """Return where data keys lie, None where that is nowhere."""
+    """Open the store of data keys; None if the order has no namespace for them."""
     if not order.zone_keys_namespace:
         return None
     return cast(KeyShards, CrashingKeyShards(KubernetesKeyShards(transport, order.zone_keys_namespace), steps))
 
 
 class WallClock:
-    """The wall clock of this process, which jumps a day ahead at SIGUSR1 and a day back at SIGUSR2."""
+    """Wall clock of this process. SIGUSR1 sets it a day ahead, SIGUSR2 a day back."""
 
     def __init__(self) -> None:
         self._real_s, self._real_ns = time.time, time.time_ns
         self._ahead_s = 0
 
     def install(self) -> None:
-        """Take the place of what the process reads."""
+        """Replace the clock functions of the `time` module."""
         time.time = lambda: self._real_s() + self._ahead_s
         time.time_ns = lambda: self._real_ns() + self._ahead_s * 1_000_000_000
         loop = asyncio.get_running_loop()
@@ -309,7 +313,7 @@ class WallClock:
 
 
 async def main(order: Order) -> None:
-    """Run the operator as `main.run_operator` does."""
+    """Run the operator like `main.run_operator`."""
     WallClock().install()
     steps, settings = Steps(order), Settings.from_env(os.environ)
     configuration = await load_configuration(OPERATOR)
@@ -333,7 +337,7 @@ async def main(order: Order) -> None:
         transport = KubernetesTransport(configuration)
         stack.push_async_callback(transport.close)
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
-        # Kept apart from the steps that are counted; tests/unit/collections/test_claims.py has its own interruptions.
+        # Without steps: tests/unit/collections/test_claims.py covers interruptions of claims.
         claims = KubernetesTransport(configuration, before_write=before_write)
         stack.push_async_callback(claims.close)
         ports = OperatorPorts(
@@ -355,7 +359,7 @@ async def main(order: Order) -> None:
 
 
 def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
-    """Return the server with the steps of the victim counted."""
+    """Return the server with steps around the victim's changes."""
     snapshots = cast(SnapshotStore, CrashingCalls(server.snapshots, steps, OF_SNAPSHOTS))
     points = cast(PointStore, CrashingCalls(server.points, steps, OF_POINTS))
     collections = cast(CollectionStore, CrashingCollections(server.collections, steps))
@@ -363,7 +367,7 @@ def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
 
 
 async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:
-    """Return the leadership by the lease that the order names."""
+    """Open the leadership on the lease of the order; None if it names no namespace."""
     if not order.lease_namespace:
         return None
     lease = KubernetesLease(configuration, order.lease_namespace)
@@ -373,7 +377,7 @@ async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack
 
 def nurse() -> None:
     """Fork an operator for each order, one at a time."""
-    # `operate` imports it late; here kopf is to be paid for once.
+    # `operate` imports this module, and with it kopf, late. Importing it here saves the time in each fork.
     importlib.import_module("agentmemory_operator.entrypoints.operator.handlers")
     for line in sys.stdin:
         order = Order(**json.loads(line))

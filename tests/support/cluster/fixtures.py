@@ -1,4 +1,4 @@
-"""Fixtures that need a cluster, for the folders whose conftest imports them."""
+"""Fixtures that need a cluster. The conftest of a folder imports them."""
 
 import pathlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def _is_served(control_plane: ControlPlane, path: str) -> bool:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """A real API server with the project's kinds; one for each test process."""
+    """A real API server with the project's CRDs; one per test process."""
     with ControlPlane(built()) as started:
         started.apply_crds(CRDS)
         for plural in PLURALS.values():
@@ -35,13 +35,13 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module", autouse=True)
 def cleared(control_plane: ControlPlane) -> None:
-    """No object of an earlier module is left: a dead connection would hold up the first set of claims."""
+    """Remove the objects of earlier modules. A dead connection would delay the first set of claims."""
     remove_objects(control_plane)
 
 
 @pytest.fixture(scope="session")
 def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A development Qdrant server; one for each test process."""
+    """A development Qdrant server; one per test process."""
     program, url = start_qdrant(tmp_path_factory.mktemp("qdrant"))
     with running(program):
         yield url
@@ -49,13 +49,13 @@ def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> str:
-    """A namespace no other test has seen; it stays, because nothing here would finish its deletion."""
+    """A new namespace. It is not deleted, because no controller would complete the deletion."""
     return control_plane.create_namespace()
 
 
 @pytest.fixture
 def workspace(control_plane: ControlPlane, namespace: str, qdrant_url: str) -> Iterator[Workspace]:
-    """The namespace and the Qdrant server; the namespace's objects go with the test."""
+    """The namespace with the Qdrant server. Its objects are removed after the test."""
     made = Workspace(control_plane, namespace, qdrant_url)
     yield made
     made.clean()
@@ -63,17 +63,17 @@ def workspace(control_plane: ControlPlane, namespace: str, qdrant_url: str) -> I
 
 @pytest.fixture
 def proxy(qdrant_url: str) -> Iterator[Proxy]:
-    """A proxy in front of the Qdrant server that writes down the calls."""
+    """A proxy in front of the Qdrant server that records the calls."""
     with proxying(qdrant_url) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """`agentmemory operator` as people run it; one for each module, because it watches the whole cluster."""
+    """`agentmemory operator` as users run it; one per module, because it watches the whole cluster."""
     with running(start_operator(control_plane, tmp_path_factory.mktemp("operator"))) as program:
         yield program
-        # In good order, so that the next module's need not wait for the end of the lease.
+        # A regular stop releases the lease, so the next module need not wait until it expires.
         program.stop()
 
 
@@ -87,13 +87,13 @@ def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def quick_operator(nursery: Nursery, request: pytest.FixtureRequest) -> ForkedOperator:
-    """The operator, looking again after the module's `PERIODS`, where people wait half a minute."""
+    """The operator with the module's `PERIODS`, which are shorter than the defaults."""
     return nursery.start(periods=request.module.PERIODS)
 
 
 @pytest.fixture(scope="module")
 def api_program(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """`agentmemory api` on the cluster; whoever calls may do everything."""
+    """`agentmemory api` on the cluster, without authentication."""
     program, _ = start_api(control_plane, tmp_path_factory.mktemp("api"))
     with running(program):
         yield program
@@ -101,6 +101,6 @@ def api_program(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def api(api_program: Program) -> Iterator[httpx.Client]:
-    """A client of it."""
+    """An HTTP client of that API."""
     with httpx.Client(base_url=api_program.wait_for(SERVING)[1], timeout=30) as client:
         yield client

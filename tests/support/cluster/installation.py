@@ -1,4 +1,4 @@
-"""The manifests of examples/install on a control plane: apply, log in as their accounts, run their containers."""
+"""Manifests of examples/install on a control plane: apply them, log in with their accounts, run their containers."""
 
 import base64
 import contextlib
@@ -25,16 +25,16 @@ from tests.support.web.http_server import well
 MANIFESTS = ROOT / "examples" / "install"
 NAMESPACE = "agentmemory-system"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-# What the pod's own namespace says in a cluster.
+# In a cluster these values come from the pod's own namespace.
 API_HERE = ("--lease-namespace", NAMESPACE, "--api-namespace", NAMESPACE)
 OPERATOR_HERE = API_HERE
-# What stands in for the cluster's Services is on this machine, and in a pod that would be the pod itself.
+# The substitutes of the cluster's Services run on this machine. In a pod, loopback would be the pod itself.
 ON_LOOPBACK = {"AGENTMEMORY_ALLOWED_HOSTS": "0.0.0.0/0,::/0,127.0.0.1"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """One verb on one resource for one account, and the role that gives it."""
+    """One verb on one resource for one account, and the role that grants it."""
 
     account: str
     verb: str
@@ -46,19 +46,19 @@ class Right:
 
 
 def documents(kind: str = "") -> list[Document]:
-    """Return the installed objects, of one kind where it is named."""
+    """Return the installed objects; of one kind if given."""
     return [copy.deepcopy(found) for found in _manifests() if kind in ("", found["kind"])]
 
 
 @functools.cache
 def _manifests() -> tuple[Document, ...]:
-    """Read them once: tests are made of them, so every test process asks for them often while it collects."""
+    """Cached, because parametrised tests read the manifests often while they are collected."""
     files = sorted(MANIFESTS.glob("*.yaml"))
     return tuple(found for path in files for found in yaml.load_all(path.read_text(), Loader=LOADER))
 
 
 def rights() -> list[Right]:
-    """Return every right that the manifests give, one for each verb and resource."""
+    """Return all rights that the manifests grant, one for each verb and resource."""
     return sorted(
         Right(subject["name"], verb, resource, binding["roleRef"]["name"])
         for binding in (*documents("ClusterRoleBinding"), *documents("RoleBinding"))
@@ -75,7 +75,7 @@ def _role(name: str) -> Document:
 
 @contextlib.contextmanager
 def without(control_plane: ControlPlane, right: Right) -> Iterator[None]:
-    """Take one right away while the context is open."""
+    """Remove one right inside the context."""
     role = _role(right.role)
     path = f"{RBAC}/clusterroles" if role["kind"] == "ClusterRole" else f"{RBAC}/namespaces/{NAMESPACE}/roles"
     path = f"{path}/{right.role}"
@@ -94,13 +94,13 @@ def without(control_plane: ControlPlane, right: Right) -> Iterator[None]:
 
 
 def install(control_plane: ControlPlane) -> str:
-    """Install as docs/install.md says; return what the last command said."""
+    """Install as described in docs/install.md; return the output of the last command."""
     *_, last = [shell(control_plane, command) for command in commands_of("install.md", "Apply")]
     return last
 
 
 def shell(control_plane: ControlPlane, command: str) -> str:
-    """Run a command line of the documentation as the admin; return what it said."""
+    """Run a command line of the documentation as the admin; return its output."""
     environment = clean_environment() | {
         "KUBECONFIG": str(control_plane.kubeconfig),
         "KUBECACHEDIR": str(control_plane.folder / "kubectl"),
@@ -114,7 +114,7 @@ def shell(control_plane: ControlPlane, command: str) -> str:
 
 
 def kubeconfig_of(control_plane: ControlPlane, account: str, folder: pathlib.Path) -> pathlib.Path:
-    """Write a kubeconfig with a fresh token of an installed ServiceAccount."""
+    """Write a kubeconfig with a new token of an installed ServiceAccount."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
     answer = well(control_plane.http.post(path, json={"spec": {"expirationSeconds": 3600}})).json()
     config = yaml.safe_load(control_plane.kubeconfig.read_text())
@@ -137,7 +137,7 @@ class Container:
 
     @property
     def spec(self) -> Document:
-        """The container as it stands in the manifest."""
+        """The container in the manifest."""
         (found,) = self._pod["containers"]
         return dict(found)
 
@@ -153,17 +153,17 @@ class Container:
         ports: Mapping[int, int] | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Program:
-        """Run its command as a process that thinks it is in the cluster, with its account's token.
+        """Run its command as a process that finds itself in the cluster, with its account's token.
 
         Args:
-            options: stand for what Kubernetes would mount.
-            ports: declared port: the one to listen on instead.
-            more: variables on top of the manifest's.
+            options: Options that replace files which Kubernetes would mount.
+            ports: Declared port -> port to listen on instead.
+            more: Variables in addition to those of the manifest.
         """
         swapped = {str(declared): str(port) for declared, port in (ports or {}).items()}
         arguments = [swapped.get(argument, argument) for argument in self.spec["args"]]
         environment = self.environment(control_plane)
-        # The host alone tells the settings "in a cluster"; without the port the login goes by the kubeconfig.
+        # The host variable tells the settings "in a cluster". Without the port variable, the login uses the kubeconfig.
         in_a_pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
         environment = ON_LOOPBACK | environment | in_a_pod | dict(more or {})
         kubeconfig = kubeconfig_of(control_plane, self.account, folder)
@@ -171,7 +171,7 @@ class Container:
         return Program(log, *AGENTMEMORY, *arguments, *options, KUBECONFIG=str(kubeconfig), **environment)
 
     def environment(self, control_plane: ControlPlane) -> dict[str, str]:
-        """Return its variables; those from a Secret are read as the kubelet would."""
+        """Return its variables; those from a Secret are resolved like in the kubelet."""
         return {variable["name"]: _value_of(control_plane, variable) for variable in self.spec.get("env", ())}
 
     def free_ports(self) -> dict[int, int]:
@@ -179,7 +179,7 @@ class Container:
         return {port["containerPort"]: free_port() for port in self.spec.get("ports", ())}
 
     def probe_urls(self, ports: Mapping[int, int]) -> dict[str, str]:
-        """Return probe: URL, with the ports that `start` was given."""
+        """Return the URL of each probe, with the ports given to `start`."""
         named = {port["name"]: ports[port["containerPort"]] for port in self.spec.get("ports", ())}
         probes = {name: probe for name, probe in self.spec.items() if name.endswith("Probe")}
         return {
@@ -203,7 +203,7 @@ def _value_of(control_plane: ControlPlane, variable: Document) -> str:
 
 
 def found_after_storing(url: str, token: str) -> list[str]:
-    """Store a memory of an agent and search for it as a caller with the token does; return what was found."""
+    """Store a memory and search for it with the token; return the contents found."""
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30) as caller:
         wait_until(lambda: caller.get(url).status_code == 200, seconds=20, what="the agent in the API")
         well(caller.post(f"{url}/memories", json={"user_id": "u", "content": "the printer is broken"}))
@@ -212,7 +212,7 @@ def found_after_storing(url: str, token: str) -> list[str]:
 
 
 def stop_in_good_order(*programs: Program) -> None:
-    """End them as Kubernetes does; nothing was refused to them meanwhile."""
+    """Stop programs like Kubernetes does, and check that no request of theirs was refused."""
     for program in programs:
         program.stop()
         assert program.returncode == 0, program.log[-1500:]

@@ -25,10 +25,10 @@ def start_operator(
     ready: str = LEADING,
     **environment: str,
 ) -> Program:
-    """Start `agentmemory operator` and return when it works, which takes until the lease of a killed one has ended.
+    """Start `agentmemory operator`; return when it works. After a kill, that takes until the old lease has expired.
 
     Args:
-        ready: what to wait for in its log.
+        ready: Pattern in its log to wait for.
     """
     kubeconfig = str(control_plane.kubeconfig)
     command = (*AGENTMEMORY, "operator", *options)
@@ -40,14 +40,14 @@ def start_operator(
 def run_command(
     control_plane: ControlPlane, *arguments: str, kubeconfig: pathlib.Path | None = None
 ) -> tuple[int, str, str]:
-    """Run a command of ours against the cluster; return its exit status, output and errors."""
+    """Run an `agentmemory` command against the cluster; return its exit status, output and errors."""
     environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or control_plane.kubeconfig)}
     done = run_agentmemory(*arguments, env=environment)
     return done.returncode, done.stdout, done.stderr
 
 
 class Nursery:
-    """Runs operators composed for a test, one at a time: `tests/support/cluster/crashing_operator.py`."""
+    """Runs operators assembled for a test, one at a time: `tests/support/cluster/crashing_operator.py`."""
 
     def __init__(self, control_plane: ControlPlane, folder: pathlib.Path) -> None:
         self._log = folder / "operators.log"
@@ -63,7 +63,7 @@ class Nursery:
 
     @property
     def log(self) -> str:
-        """Everything its operators wrote."""
+        """Combined output of its operators."""
         return self._log.read_text(errors="replace")
 
     def start(
@@ -76,15 +76,15 @@ class Nursery:
         zone_keys_namespace: str = "",
         periods: dict[str, float] | None = None,
     ) -> "ForkedOperator":
-        """Start an operator; the one before has to have ended.
+        """Start an operator. The previous one must have ended.
 
         Args:
-            victim: slug, and namespace, of the AgentMemory whose steps are counted.
-            crash_at: the step at which the process kills itself; 0 is never.
-            crash_in: the step of a rebuild from whose beginning on they are counted.
-            lease_namespace: where its lease lies; empty works without one.
-            zone_keys_namespace: where data keys of privacy zones lie; empty is nowhere.
-            periods: fields of `controllers.agent_memory.Periods`.
+            victim: Slug, and also namespace, of the AgentMemory for which steps are counted.
+            crash_at: Number of the step at which the process kills itself; 0 for never.
+            crash_in: Step of a rebuild from which on steps are counted; empty to count from the start.
+            lease_namespace: Namespace of the lease; empty to run without one.
+            zone_keys_namespace: Namespace for data keys of privacy zones; empty for none.
+            periods: Fields of `controllers.periods.Periods`.
         """
         order = {"victim": victim, "crash_at": crash_at, "crash_in": crash_in, "periods": periods or {}}
         order |= {"lease_namespace": lease_namespace, "zone_keys_namespace": zone_keys_namespace}
@@ -93,15 +93,15 @@ class Nursery:
         return ForkedOperator(self, int(self.read_line()))
 
     def has_line(self) -> bool:
-        """Tell whether there is something to read."""
+        """Return whether there is output to read."""
         return bool(select.select([self._answers], [], [], 0)[0])
 
     def read_line(self) -> str:
-        """Return the next line; waits for it."""
+        """Wait for the next line of output and return it."""
         return self._answers.readline()
 
     def close(self) -> None:
-        """Kill everything that runs."""
+        """Kill all processes."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         self._orders.close()
@@ -125,26 +125,26 @@ class ForkedOperator:
 
     @property
     def log(self) -> str:
-        """Everything the nursery's operators wrote."""
+        """Combined output of the nursery's operators."""
         return self._nursery.log
 
     def pause(self) -> None:
-        """Stop the process where it is, until `go_on`."""
+        """Pause the process until `go_on`."""
         os.kill(self._pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a paused process run again."""
+        """Resume a paused process."""
         os.kill(self._pid, signal.SIGCONT)
 
     def jump(self, days: int) -> None:
-        """Set its wall clock ahead, or back where `days` is negative."""
+        """Set its wall clock ahead, or back if `days` is negative."""
         for _ in range(abs(days)):
             os.kill(self._pid, signal.SIGUSR1 if days > 0 else signal.SIGUSR2)
-            # Signals of one kind that wait together are one.
+            # Pending signals of one kind are merged into one.
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """End it as a crash does; one that has ended is no error."""
+        """Kill it as in a crash. If it has ended already, do nothing."""
         if self.returncode is None:
             os.kill(self._pid, signal.SIGKILL)
             self._code = int(self._nursery.read_line())
@@ -153,10 +153,10 @@ class ForkedOperator:
 def start_api(
     control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = "none", **environment: str
 ) -> tuple[Program, str]:
-    """Start `agentmemory api` on the objects of the cluster; return it and its URL when it serves.
+    """Start `agentmemory api` on the cluster's objects; return the process and its URL when it serves.
 
     Args:
-        auth: who may call.
+        auth: Value of AGENTMEMORY_AUTH.
     """
     program = Program(
         folder / "api.log",

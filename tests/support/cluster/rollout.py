@@ -1,4 +1,4 @@
-"""Operator and API of one version after the other, replaced as Kubernetes does it: the new one is ready first."""
+"""Operator and API in successive versions, replaced like in Kubernetes: start the new process, stop the old one."""
 
 import contextlib
 import os
@@ -17,16 +17,16 @@ from tests.support.programs import AGENTMEMORY, ROOT, Program, free_port
 from tests.support.web.cluster_service import ClusterService, cluster_service
 
 REPLICAS = 2
-# `preStop` of the chart has 5 s, until every node has heard; this Service hears at once.
+# The chart's `preStop` waits 5 s until all nodes have updated their endpoints. This Service updates at once.
 PRE_STOP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ProductVersion:
-    """A version of the product, run from a checkout with the packages of the present.
+    """A version of the product, run from a checkout with the currently installed packages.
 
     Attributes:
-        name: shown where it does not start.
+        name: Name for messages.
     """
 
     name: str
@@ -34,12 +34,12 @@ class ProductVersion:
 
     @property
     def crds(self) -> pathlib.Path:
-        """Its definitions."""
+        """Folder of its CRDs."""
         return self.sources / "crds"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What has `python -m agentmemory_operator` run it."""
+        """Environment that makes `python -m agentmemory_operator` run this version."""
         return {"PYTHONPATH": os.pathsep.join(str(self.sources / part) for part in ("operator", "client", "devserver"))}
 
 
@@ -48,10 +48,10 @@ PRESENT = ProductVersion(__version__, ROOT)
 
 @dataclass(slots=True)
 class Rollout:
-    """The processes of an installation.
+    """Processes of an installation.
 
     Attributes:
-        service: where callers find the API.
+        service: Service through which callers reach the API.
     """
 
     control_plane: ControlPlane
@@ -63,7 +63,7 @@ class Rollout:
     _settings: dict[str, str] = field(default_factory=dict)
 
     def install(self, version: ProductVersion, **settings: str) -> None:
-        """Apply the definitions, and start a leader and the API's replicas, all with the settings."""
+        """Apply the CRDs; start a leading operator and the API's replicas with the settings."""
         self._settings = settings
         self.control_plane.apply_crds(version.crds)
         self._operator = self._start_operator(version, ready=LEADING)
@@ -71,7 +71,7 @@ class Rollout:
             self._add_api(version)
 
     def go_over(self, version: ProductVersion) -> None:
-        """Bring another version: the definitions first, then the pods, one for one."""
+        """Upgrade to another version: the CRDs first, then the pods one by one."""
         self.control_plane.apply_crds(version.crds)
         for port, program in list(self._apis.items()):
             self._add_api(version)
@@ -88,13 +88,12 @@ class Rollout:
         self._operator.wait_for(LEADING)
 
     def kill(self) -> None:
-        """End every process."""
         for program in (*self._apis.values(), *filter(None, [self._operator])):
             program.kill()
 
     @property
     def logs(self) -> str:
-        """The ends of all logs."""
+        """Ends of all logs."""
         programs = (*self._apis.values(), *filter(None, [self._operator]))
         return "\n".join(program.log[-1500:] for program in programs)
 
@@ -105,7 +104,7 @@ class Rollout:
         return start_operator(self.control_plane, self.folder, name=name, ready=ready, **settings)
 
     def _add_api(self, version: ProductVersion) -> None:
-        """Start one, and let it be called once it is ready."""
+        """Start an API process; add it to the Service once it is ready."""
         port = free_port()
         command = (*AGENTMEMORY, "api", "--source", "kubernetes", "--port", str(port))
         settings = {"KUBECONFIG": str(self.control_plane.kubeconfig), "AGENTMEMORY_AUTH": "none"}
@@ -120,7 +119,7 @@ class Rollout:
 
 @contextlib.contextmanager
 def rollout(control_plane: ControlPlane, folder: pathlib.Path) -> Iterator[Rollout]:
-    """An installation without any process yet; they end with the context."""
+    """Open an installation without processes. Those that are started end with the context."""
     with cluster_service() as service:
         made = Rollout(control_plane, folder, service)
         try:

@@ -1,4 +1,4 @@
-"""A platform as shipped, and tenants in it: each asks the API server and the retrieval API under its own account."""
+"""A platform as shipped, with tenants. Each tenant calls the API server and the retrieval API with its own account."""
 
 import contextlib
 import pathlib
@@ -24,16 +24,16 @@ from tests.support.programs import Program, running, start_qdrant
 from tests.support.spec.documents import Document
 from tests.support.web.http_server import well
 
-# What a tenant has in its namespace: the shipped role, or what careless people give: every kind, and every status.
+# Rights of a tenant in its namespace: the shipped role, or, carelessly, all kinds with their statuses.
 Rights = Literal["edit", "everything"]
 BOTH: tuple[Rights, ...] = ("edit", "everything")
 GROUP = API_VERSION.partition("/")[0]
 EVERYTHING = [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]}]
 APPLY = {"content-type": "application/apply-patch+yaml"}
-# Whom the API server takes a token from.
+# Audience of tokens for the API server.
 KUBERNETES = "https://kubernetes.default.svc"
 SERVED_WITHIN_S, BOUND_WITHIN_S = 10.0, 5.0
-# Of this test process alone, so that it can be told from anything else wherever it is told.
+# Unique per test process, so a leak is unambiguous.
 QDRANT_KEY = f"{secrets.token_hex(16)}-of-the-platform"
 KEY_REF = {"name": "qdrant-key", "key": "api-key"}
 VECTOR = [1.0] * SIZE
@@ -42,7 +42,7 @@ UNVERIFIED: Options = {"verify_signature": False}
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A ServiceAccount that exists."""
+    """An existing ServiceAccount."""
 
     control_plane: ControlPlane
     namespace: str
@@ -50,25 +50,25 @@ class Account:
 
     @classmethod
     def create(cls, control_plane: ControlPlane, namespace: str, name: str) -> "Account":
-        """Create it; one that is there is no error."""
+        """Create the account, if it does not exist."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         answer = control_plane.http.post(path, json={"metadata": {"name": name}})
         assert answer.status_code in (201, 409), answer.text
         return cls(control_plane, namespace, name)
 
     def subject(self, *verbs: str) -> dict[str, Any]:
-        """Return its entry in `spec.access.subjects`."""
+        """Build its entry in `spec.access.subjects`."""
         return {"kind": "ServiceAccount", "namespace": self.namespace, "name": self.name, "verbs": [*verbs]}
 
     def token(self, *audiences: str) -> str:
-        """Return a fresh token for the API, or for other audiences."""
+        """Return a new token for the API, or for other audiences."""
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{self.name}/token"
         spec = {"expirationSeconds": 600, "audiences": [*audiences] or [AUDIENCE]}
         answer = well(self.control_plane.http.post(path, json={"spec": spec}))
         return str(answer.json()["status"]["token"])
 
     def token_for(self, *, seconds: int) -> str:
-        """Return a token, signed as the API server signs, that ends so many seconds from now."""
+        """Return a token that expires `seconds` from now, signed with the API server's key."""
         now, token = int(time.time()), self.token()
         claims = jwt.decode(token, options=UNVERIFIED)
         claims |= {"iat": now - 3600, "nbf": now - 3600, "exp": now + seconds}
@@ -76,17 +76,17 @@ class Account:
         return jwt.encode(claims, key, algorithm="ES256", headers={"kid": jwt.get_unverified_header(token)["kid"]})
 
     def forged_by(self, other: "Account") -> str:
-        """Return this account's claims over the other's signature."""
+        """Return this account's claims with the other account's signature."""
         head, claims, _ = self.token().split(".")
         return ".".join((head, claims, other.token().rsplit(".", 1)[1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """Operator and API under the accounts of examples/install, and a Qdrant server that asks for a key.
+    """Operator and API with the accounts of examples/install, and a Qdrant server that requires a key.
 
     Attributes:
-        ports: the container's port: the one that the process listens on; 8080 is the API's, 8081 the operator's.
+        ports: Port of the container -> port of the process; 8080 is the API's, 8081 the operator's.
     """
 
     control_plane: ControlPlane
@@ -109,10 +109,10 @@ class Platform:
 def running_platform(
     control_plane: ControlPlane, folder: pathlib.Path, *, more: Mapping[str, str] | None = None
 ) -> Iterator[Platform]:
-    """Install as docs/install.md says and run it; about 6 s.
+    """Install as described in docs/install.md and run it; about 6 s.
 
     Args:
-        more: variables of operator and API on top of the manifests'.
+        more: Variables of operator and API in addition to those of the manifests.
     """
     install(control_plane)
     operator, api = container_of("agentmemory-operator"), container_of("agentmemory-api")
@@ -134,12 +134,12 @@ def running_platform(
         )
         wait_until(lambda: httpx.get(f"{made.api_url}/readyz").status_code == 200, seconds=20, what="the API")
         yield made
-        # In good order, so that the next module's need not wait for the end of the lease.
+        # A regular stop releases the lease, so the next module need not wait until it expires.
         operating.stop()
 
 
 def create_infra(platform: Platform) -> Workspace:
-    """Return the platform's namespace: connection `main`, open to all namespaces, and its key."""
+    """Create the platform's namespace with the connection `main`, open to all namespaces, and its key."""
     made = Workspace(platform.control_plane, platform.control_plane.create_namespace("infra-"), platform.qdrant_url)
     made.qdrant.headers["api-key"] = QDRANT_KEY
     create_secret(made, KEY_REF["name"], **{KEY_REF["key"]: QDRANT_KEY})
@@ -151,7 +151,7 @@ def create_secret(workspace: Workspace, name: str, *, hosts: str = "127.0.0.1", 
     """Create a Secret as the admin.
 
     Args:
-        hosts: where its values may be sent.
+        hosts: Hosts to which its values may be sent.
     """
     metadata = {"name": name, "annotations": {"agentmemory.dev/hosts": hosts}}
     path = f"/api/v1/namespaces/{workspace.namespace}/secrets"
@@ -161,7 +161,7 @@ def create_secret(workspace: Workspace, name: str, *, hosts: str = "127.0.0.1", 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who calls the retrieval API with the token of a ServiceAccount."""
+    """A caller of the retrieval API with the token of a ServiceAccount."""
 
     account: Account
     http: httpx.Client
@@ -173,19 +173,19 @@ class Caller:
         return cls(account, httpx.Client(base_url=f"{platform.api_url}/v1/agents/", headers=head, timeout=30))
 
     def subject(self, *verbs: str) -> Document:
-        """Return its entry in `spec.access.subjects`; without verbs it has each."""
+        """Build its entry in `spec.access.subjects`; without verbs it gets all."""
         return self.account.subject(*(verbs or ("read", "write", "admin", "impersonate", "delegate")))
 
     def answer_of(self, slug: str) -> int:
-        """Return the status of a look at the agent."""
+        """Return the status of a GET of the agent."""
         return self.http.get(slug).status_code
 
     def wait_agent(self, slug: str) -> None:
-        """Wait until the API knows the agent."""
+        """Wait until the API finds the agent."""
         wait_until(lambda: self.answer_of(slug) == 200, seconds=SERVED_WITHIN_S, what=f"{slug} in the API")
 
     def wait_served(self, slug: str) -> None:
-        """Wait until the API serves the agent to this caller, search included."""
+        """Wait until the API serves the agent to this caller, including searches."""
         wait_until(lambda: self.search(slug).status_code == 200, seconds=SERVED_WITHIN_S, what=f"{slug} in the API")
 
     def store(self, slug: str, content: str, *, user: str = "u", **more: Any) -> httpx.Response:
@@ -194,11 +194,11 @@ class Caller:
         return self.http.post(f"{slug}/memories", json=body)
 
     def search(self, slug: str, *, user: str = "u") -> httpx.Response:
-        """Try a search that finds every memory of a user."""
+        """Try a search that matches every memory of a user."""
         return self.http.post(f"{slug}/search", json={"user_id": user, "vector": VECTOR})
 
     def found(self, slug: str, *, user: str = "u") -> set[str]:
-        """Return the contents that a search finds; it has to be answered."""
+        """Return the contents that a search finds. The search must succeed."""
         answer = self.search(slug, user=user)
         assert answer.status_code == 200, answer.text
         return {result["content"] for result in answer.json()["results"]}
@@ -206,13 +206,13 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A team with one namespace: what it does goes through its own account, and only that.
+    """A team with one namespace. It acts only through its own account.
 
     Attributes:
-        seen: its namespace as the admin sees it: to wait, to look, and to do what a tenant may not.
-        account: under which it asks the API server.
-        bot: its program, as the retrieval API knows it; `agent_spec` lets it in.
-        http: the API server under the tenant's token.
+        seen: Its namespace with admin rights: to wait, to inspect, and for actions that a tenant may not do.
+        account: Account for the API server.
+        bot: Its program as a caller of the retrieval API; `agent_spec` grants it access.
+        http: Client of the API server with the tenant's token.
     """
 
     platform: Platform
@@ -223,10 +223,10 @@ class Tenant:
 
     @classmethod
     def create(cls, platform: Platform, name: str, rights: Rights | None = "edit") -> "Tenant":
-        """Create a namespace whose name begins so, and an account with rights in it; return once they act.
+        """Create a namespace with the name as prefix, and an account with rights in it; return once they are effective.
 
         Args:
-            rights: None gives none yet.
+            rights: None to grant no rights.
         """
         control_plane = platform.control_plane
         seen = Workspace(control_plane, control_plane.create_namespace(f"{name}-"), platform.qdrant_url)
@@ -249,7 +249,7 @@ class Tenant:
         return self.seen.namespace
 
     def give(self, rights: Rights) -> None:
-        """Bind the account to the shipped role, or to everything of the group, in its namespace alone."""
+        """Bind the account to the shipped role, or to all rights on the API group, in its own namespace only."""
         if rights == "edit":
             bind(self.account, "agentmemory-edit")
             wait_until(lambda: self.may("create", "agentmemories"), seconds=BOUND_WITHIN_S, what="the shipped role")
@@ -261,11 +261,11 @@ class Tenant:
         wait_until(lambda: self.may("patch", "agentmemories/status"), seconds=BOUND_WITHIN_S, what="all rights")
 
     def may(self, verb: str, resource: str, *, group: str = GROUP, namespace: str | None = None) -> bool:
-        """Ask the API server what the tenant may do.
+        """Ask the API server whether the tenant has a right.
 
         Args:
-            resource: with `/status` for that.
-            namespace: None is its own; empty is the cluster.
+            resource: Plural name, with `/status` for the status.
+            namespace: None for its own namespace, empty for cluster scope.
         """
         plural, _, subresource = resource.partition("/")
         asked = {"verb": verb, "resource": plural, "subresource": subresource, "group": group}
@@ -275,7 +275,7 @@ class Tenant:
         return bool(well(answer).json()["status"]["allowed"])
 
     def agent_spec(self, infra: Workspace, slug: str, **spec: Any) -> Document:
-        """Return the spec of an agent on the platform's connection; callers send vectors, the bot may do everything."""
+        """Build the spec of an agent on the platform's connection. Callers send vectors, and the bot has all verbs."""
         return {
             "connectionRef": {"name": CONNECTION, "namespace": infra.namespace},
             "agent": slug,
@@ -286,19 +286,19 @@ class Tenant:
         } | spec
 
     def apply(self, kind: str, name: str, spec: Document, *, annotations: Mapping[str, str] | None = None) -> Document:
-        """Apply an object as the tenant; it has to be let in."""
+        """Apply an object as the tenant. It must be admitted."""
         answer = self.send_apply(kind, name, spec, annotations=annotations)
         assert answer.is_success, answer.text
         return dict(answer.json())
 
     def try_apply(self, kind: str, name: str, spec: Document, *, annotations: Mapping[str, str] | None = None) -> str:
-        """Try to apply an object; return the refusal, empty where it was let in."""
+        """Try to apply an object; return the refusal, or '' if it was admitted."""
         return refusal_of(self.send_apply(kind, name, spec, annotations=annotations))
 
     def send_apply(
         self, kind: str, name: str, spec: Document, *, annotations: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """Send what `kubectl apply --server-side` would."""
+        """Send the request of `kubectl apply --server-side`."""
         metadata = {"name": name, "namespace": self.namespace, "annotations": dict(annotations or {})}
         body = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         asked = {"fieldManager": "tenant", "force": "true", "fieldValidation": "Strict"}
@@ -313,47 +313,47 @@ class Tenant:
         annotations: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Document:
-        """Apply an AgentMemory that asks for a slug."""
+        """Apply an AgentMemory with a slug."""
         return self.apply("AgentMemory", name, self.agent_spec(infra, slug, **spec), annotations=annotations)
 
     def annotate(self, name: str = AGENT, *, of: str = "AgentMemory", **annotations: str | None) -> None:
-        """Set annotations of ours as the tenant; None removes one."""
+        """Set annotations of the product as the tenant; None removes one."""
         named = {f"agentmemory.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
         answer = self._patch(of, name, {"metadata": {"annotations": named}})
         assert answer.is_success, answer.text
 
     def patch_status(self, kind: str, name: str, status: Document) -> None:
-        """Merge into a status as the tenant; it has to be let in."""
+        """Merge into a status as the tenant. It must be admitted."""
         refused = self.try_patch_status(kind, name, status)
         assert not refused, refused
 
     def try_patch_status(self, kind: str, name: str, status: Document) -> str:
-        """Try to merge into a status; return the refusal, empty where it was let in."""
+        """Try to merge into a status; return the refusal, or '' if it was admitted."""
         return refusal_of(self._patch(kind, f"{name}/status", {"status": status}))
 
     def delete(self, name: str = AGENT, kind: str = "AgentMemory") -> None:
-        """Ask for the deletion of an object as the tenant; it has to be let in."""
+        """Delete an object as the tenant. The request must be admitted."""
         answer = self.http.delete(self.seen.path(kind, name))
         assert answer.is_success, answer.text
 
     def read(self, kind: str, name: str) -> Document:
-        """Return what the tenant sees of an object."""
+        """Return an object as the tenant reads it."""
         answer = self.http.get(self.seen.path(kind, name))
         assert answer.is_success, answer.text
         return dict(answer.json())
 
     def wait_ready(self, name: str = AGENT, *, seconds: float = 15) -> Document:
-        """Return the AgentMemory once its last generation is Ready and in sync."""
+        """Return the AgentMemory once its latest generation is Ready and in sync."""
         return self.seen.wait_ready(name, seconds=seconds)
 
     def wait_condition(
         self, kind: str, wanted: str, *, name: str = AGENT, of: str = "AgentMemory", seconds: float = 15
     ) -> Document:
-        """Return the condition once the last generation's is `STATUS/Reason`."""
+        """Return the condition once it is `STATUS/Reason` for the latest generation."""
         return self.seen.wait_condition(kind, wanted, name=name, of=of, seconds=seconds)
 
     def create_served(self, infra: Workspace, slug: str, *contents: str, **spec: Any) -> Document:
-        """Return a Ready AgentMemory which the API serves to the bot, with these memories of the user `u`."""
+        """Return a Ready AgentMemory that the API serves to the bot, with these memories of the user `u`."""
         self.claim(infra, slug, **spec)
         made = self.wait_ready()
         self.bot.wait_served(slug)
@@ -384,10 +384,10 @@ def bind(account: Account, role: str, *, kind: str = "ClusterRole") -> None:
 
 
 def refusal_of(answer: httpx.Response) -> str:
-    """Return the status and the API server's words, empty where it said yes."""
+    """Return the status and the API server's message, or '' on success."""
     return "" if answer.is_success else f"{answer.status_code}: {answer.json()['message']}"
 
 
 def handed_over(platform: Platform, slug: str) -> httpx.Response:
-    """Return the Secret in which the operator hands over what the API needs for an agent."""
+    """Return the Secret through which the operator gives the API the keys of an agent."""
     return platform.control_plane.http.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/agentmemory-agent-{slug}")

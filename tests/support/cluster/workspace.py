@@ -1,4 +1,4 @@
-"""One namespace of a real API server and one Qdrant server, as a test sees them; collections left to other owners."""
+"""One namespace of a real API server and one Qdrant server, for a test. Also leaves collections with other owners."""
 
 import contextlib
 import datetime
@@ -27,11 +27,11 @@ SIZE = 8
 
 
 def remove_objects(control_plane: ControlPlane, *, namespace: str = "") -> None:
-    """Remove every object of ours, whatever waits for it: of a namespace, or of the whole cluster."""
+    """Remove all objects of the product and their finalizers, in a namespace or in the whole cluster."""
     within = f"/namespaces/{namespace}" if namespace else ""
     for plural in PLURALS.values():
         path = f"/apis/{API_VERSION}{within}/{plural}"
-        # Right after a kind was changed its list is refused for a moment.
+        # Right after a change of a CRD the API server refuses its list for a moment.
         listed = lambda path=path: answer if (answer := control_plane.http.get(path)).is_success else None  # noqa: E731
         for found in wait_until(listed, seconds=20, what=path).json()["items"]:
             where = f"/apis/{API_VERSION}/namespaces/{found['metadata']['namespace']}"
@@ -42,10 +42,10 @@ def remove_objects(control_plane: ControlPlane, *, namespace: str = "") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Objects of one namespace; the agent's slug is the namespace's name, so that no other test claims it.
+    """Objects of one namespace. The agent's slug is the name of the namespace, so no other test claims it.
 
     Args:
-        claims: another slug for the agent.
+        claims: Another slug for the agent.
     """
 
     control_plane: ControlPlane
@@ -75,7 +75,7 @@ class Workspace:
         self._create("QdrantConnection", name, {"url": url or self.qdrant_url} | spec)
 
     def create(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
-        """Create an AgentMemory whose callers send vectors, unless `spec` says otherwise."""
+        """Create an AgentMemory. Its callers send vectors, unless `spec` sets an embedding."""
         base = {"connectionRef": {"name": CONNECTION}, "agent": self.slug, "preset": "cortex"}
         base |= {"embedding": {"provider": "none", "dimensions": SIZE}}
         self._create("AgentMemory", name, base | spec, annotations=annotations)
@@ -98,7 +98,7 @@ class Workspace:
         return self.wait_ready(name)
 
     def get(self, name: str = AGENT, kind: str = "AgentMemory") -> Document | None:
-        """Return the object, None when there is none."""
+        """Return the object, or None if it does not exist."""
         answer = self.control_plane.http.get(self.path(kind, name))
         if answer.status_code == 404:
             return None
@@ -111,42 +111,42 @@ class Workspace:
         return sorted(item["metadata"]["name"] for item in found)
 
     def must_get(self, name: str = AGENT, kind: str = "AgentMemory") -> Document:
-        """Return the object, which must be there."""
+        """Return the object, which must exist."""
         found = self.get(name, kind)
         assert found is not None, f"{kind} {name} is gone"
         return found
 
     def status(self, name: str = AGENT, kind: str = "AgentMemory") -> Document:
-        """Return the object's status, empty before the first pass."""
+        """Return the object's status; empty before the first pass."""
         return self.must_get(name, kind).get("status") or {}
 
     def patch(self, name: str = AGENT, *, kind: str = "AgentMemory", **spec: Any) -> None:
-        """Merge `spec` into the object's."""
+        """Merge `spec` into the object's spec."""
         self._patch(kind, name, {"spec": spec})
 
     def change(self, kind: str, name: str, body: Document) -> None:
-        """Merge into an object."""
+        """Merge a document into an object."""
         self._patch(kind, name, body)
 
     def patch_status(self, status: Document, name: str = AGENT, *, kind: str = "AgentMemory") -> None:
-        """Merge into the object's status, as another operator would have written it."""
+        """Merge into the object's status, as another operator would."""
         path = f"{self.path(kind, name)}/status"
         well(self.control_plane.http.patch(path, json={"status": status}, headers=MERGE))
 
     def annotate(self, name: str = AGENT, *, of: str = "AgentMemory", **annotations: str | None) -> None:
-        """Set annotations of ours on an object of kind `of`; None removes one."""
+        """Set annotations of the product on an object of kind `of`; None removes one."""
         named = {f"agentmemory.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
         self._patch(of, name, {"metadata": {"annotations": named}})
 
     def look(self, name: str = AGENT, *, seconds: float = 20) -> None:
-        """Ask for a pass, and wait until one that saw it has ended, whatever it came to."""
+        """Request a pass; wait until one that has seen the request has ended, with any result."""
         stamp = self.request_pass(name)
         wait_until(
             lambda: self.status(name).get("lastHandledReconcileAt") == stamp, seconds=seconds, what=f"a pass of {name}"
         )
 
     def request_pass(self, name: str = AGENT) -> str:
-        """Ask for a pass as people do; return what the status acknowledges it by."""
+        """Request a pass like a user; return the value by which the status acknowledges it."""
         stamp = datetime.datetime.now(datetime.UTC).isoformat()
         self._patch("AgentMemory", name, {"metadata": {"annotations": {RECONCILE_REQUESTED_AT: stamp}}})
         return stamp
@@ -157,15 +157,15 @@ class Workspace:
         self._patch("AgentMemory", name, {"metadata": {"finalizers": [*finalizers, finalizer]}})
 
     def delete(self, name: str = AGENT, kind: str = "AgentMemory") -> None:
-        """Ask for the deletion of an object."""
+        """Request the deletion of an object."""
         self.control_plane.http.delete(self.path(kind, name))
 
     def wait_gone(self, name: str = AGENT, *, seconds: float = 10) -> None:
-        """Wait until there is no such AgentMemory."""
+        """Wait until the AgentMemory does not exist."""
         wait_until(lambda: self.get(name) is None, seconds=seconds, what=f"the end of {name}")
 
     def wait_ready(self, name: str = AGENT, *, seconds: float = READY_WITHIN_S) -> Document:
-        """Return the object once its last generation is Ready and in sync."""
+        """Return the object once its latest generation is Ready and in sync."""
 
         def ready() -> Document | None:
             found = self.must_get(name)
@@ -179,7 +179,7 @@ class Workspace:
     def wait_condition(
         self, kind: str, wanted: str, *, name: str = AGENT, of: str = "AgentMemory", seconds: float = 8
     ) -> Document:
-        """Return the condition once the last generation's is `STATUS/Reason`."""
+        """Return the condition once it is `STATUS/Reason` for the latest generation."""
 
         def holds() -> bool:
             found = self.get(name, of)
@@ -192,7 +192,7 @@ class Workspace:
         return next(item for item in self.status(name, of)["conditions"] if item["type"] == kind)
 
     def events(self, name: str = AGENT, *, kind: str = "Warning") -> dict[str, str]:
-        """Return reason: messages of the object's events."""
+        """Return the messages of the object's events by reason."""
         answer = self.control_plane.http.get(f"/api/v1/namespaces/{self.namespace}/events").json()
         told: dict[str, str] = {}
         for item in answer["items"]:
@@ -201,12 +201,11 @@ class Workspace:
         return told
 
     def server_time(self) -> str:
-        """Return the API server's time as it stands in objects."""
+        """Return the API server's time in the format of object timestamps."""
         sent = self.control_plane.http.get("/readyz").headers["date"]
         return email.utils.parsedate_to_datetime(sent).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def create_secret(self, name: str, **values: str) -> None:
-        """Create a Secret."""
         body = {"metadata": {"name": name}, "stringData": values}
         well(self.control_plane.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=body))
 
@@ -216,7 +215,7 @@ class Workspace:
         well(self.control_plane.http.patch(path, json={"stringData": values}, headers=MERGE))
 
     def collection(self, name: str | None = None) -> Document | None:
-        """Return what Qdrant tells of the alias, or of a collection; None when there is none."""
+        """Return Qdrant's description of the alias or of a collection; None if it does not exist."""
         answer = self.qdrant.get(f"/collections/{name or self.alias}")
         if answer.status_code == 404:
             return None
@@ -224,14 +223,14 @@ class Workspace:
         return found
 
     def config(self) -> Document:
-        """Return the configuration behind the alias."""
+        """Return the configuration of the alias's collection."""
         found = self.collection()
         assert found is not None, f"there is no {self.alias}"
         config: Document = found["config"]
         return config
 
     def aliases(self) -> dict[str, str]:
-        """Return alias: physical name of this workspace's collections."""
+        """Return the aliases of this workspace's collections with their targets."""
         found = self.qdrant.get("/aliases").json()["result"]["aliases"]
         named = {item["alias_name"]: item["collection_name"] for item in found}
         return {alias: physical for alias, physical in named.items() if physical.startswith(self.alias)}
@@ -242,7 +241,7 @@ class Workspace:
         return sorted(item["name"] for item in found if item["name"].startswith(self.alias))
 
     def store_points(self, count: int, collection: str | None = None) -> None:
-        """Store points as a client of Qdrant would."""
+        """Store points directly in Qdrant."""
         points = [{"id": number, "vector": [1.0] * SIZE, "payload": {"n": number}} for number in range(1, count + 1)]
         path = f"/collections/{collection or self.alias}/points"
         well(self.qdrant.put(path, params={"wait": "true"}, json={"points": points}))
@@ -256,14 +255,14 @@ class Workspace:
     def check_whole(
         self, *, physical: str | None = None, indexes: Set[tuple[str, str]] = frozenset(RETRIEVAL_INDEXES)
     ) -> None:
-        """Fail unless there is one collection, marked, with all indexes, and the alias leads to it or is its own name.
+        """Fail unless exactly one collection exists, complete with marker and indexes, and the alias resolves to it.
 
         Args:
-            physical: its name; None is the first that is made for the alias.
-            indexes: the payload indexes that there are.
+            physical: Name of the collection; None for the first one that is created for the alias.
+            indexes: Expected payload indexes.
         """
         physical = physical or self.physical
-        # Without those of an agent whose name begins with this one's.
+        # Exclude collections of an agent with this agent's name as prefix.
         physicals = [name for name in self.physicals() if name.partition("__")[0] == self.alias]
         aliases = {alias: name for alias, name in self.aliases().items() if name in physicals}
         assert physicals == [physical]
@@ -274,9 +273,9 @@ class Workspace:
         assert {(field, index["data_type"]) for field, index in found["payload_schema"].items()} == indexes
 
     def clean(self) -> None:
-        """Remove every object of the namespace, and its collections: nothing else would."""
+        """Remove all objects of the namespace and its collections; no controller would do it."""
         remove_objects(self.control_plane, namespace=self.namespace)
-        # Each one left would cost the server of all tests its share of time and memory.
+        # Leftover collections would cost the tests' shared server time and memory.
         with contextlib.suppress(httpx.TransportError):
             for physical in self.physicals():
                 self.qdrant.delete(f"/collections/{physical}")
@@ -292,17 +291,17 @@ class Workspace:
         well(self.control_plane.http.patch(self.path(kind, name), json=body, headers=MERGE))
 
     def path(self, kind: str, name: str = "") -> str:
-        """Return where the API server has an object, or all of a kind."""
+        """Return the API path of an object, or of all objects of a kind."""
         return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURALS[kind]}/{name}".rstrip("/")
 
 
 def confirm_delete(alias: str) -> dict[str, str]:
-    """Return the annotation that lets a collection with memories be deleted."""
+    """Return the annotation that permits the deletion of a collection with memories."""
     return {CONFIRM_DELETE: alias}
 
 
 def is_ready(document: Document | None) -> bool:
-    """Tell whether the object's last generation is Ready and in sync."""
+    """Return whether the object's latest generation is Ready and in sync."""
     if document is None or not is_observed(document):
         return False
     has = conditions_of(document)
@@ -310,19 +309,19 @@ def is_ready(document: Document | None) -> bool:
 
 
 def conditions_of(document: Document) -> dict[str, str]:
-    """Return type: STATUS/Reason."""
+    """Return `STATUS/Reason` by condition type."""
     conditions = (document.get("status") or {}).get("conditions") or []
     return {item["type"]: f"{item['status']}/{item['reason']}" for item in conditions}
 
 
 def is_observed(document: Document) -> bool:
-    """Tell whether the status is about the object's last generation."""
+    """Return whether the status belongs to the object's latest generation."""
     observed = (document.get("status") or {}).get("observedGeneration")
     return bool(observed == document["metadata"]["generation"])
 
 
 def leave_behind(workspace: Workspace, **owner: str) -> None:
-    """Leave the workspace's collection with three memories to another owner, and its object gone."""
+    """Leave the workspace's collection with three memories to another owner; delete its object."""
     workspace.create_ready()
     workspace.store_points(3)
     workspace.delete()
@@ -343,7 +342,7 @@ def marker_of(workspace: Workspace) -> dict[str, Any]:
 
 
 def wait_asked(workspace: Workspace) -> None:
-    """Wait until the owner of the connection sees that the object is refused."""
+    """Wait until the connection's status contains the takeover request of the refused object."""
     workspace.wait_condition("Stalled", "True/CollectionNotOwned")
     requests = lambda: workspace.status(CONNECTION, "QdrantConnection").get("takeoverRequests")  # noqa: E731
     wait_until(requests, seconds=10, what="the request")

@@ -1,4 +1,4 @@
-"""Data keys of privacy zones in a real cluster, as a test puts them there and reads them."""
+"""Data keys of privacy zones in a real cluster: helpers to store and read them."""
 
 import asyncio
 import base64
@@ -17,16 +17,16 @@ from tests.support.zones import FakeKeyShards, FakeWrapping, agent_keys, keyring
 
 
 def wrapping_of(value: str) -> WrappingKeys:
-    """Return the wrapping key that a Secret's value is."""
+    """Return the wrapping key for a Secret's value."""
     return wrapping_keys(value, None, secret="a test's", key="key")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKeys:
-    """The data keys of one agent.
+    """Data keys of one agent.
 
     Args:
-        folder: the namespace that they lie in.
+        folder: Namespace of their Secrets.
     """
 
     control_plane: ControlPlane
@@ -34,10 +34,10 @@ class StoredKeys:
     ring: Ring
 
     def make(self, wrapping: str, users: Sequence[str]) -> None:
-        """Put a key for each user there, as the API makes them.
+        """Create a key for each user, like the API does.
 
         Args:
-            wrapping: the value of a Secret.
+            wrapping: Value of the Secret with the wrapping key.
         """
         shards = FakeKeyShards()
 
@@ -51,19 +51,19 @@ class StoredKeys:
             self._create(self.ring, name, text)
 
     def copy_to(self, ring: Ring) -> None:
-        """Give another agent the keys that there are now, as an administrator does who moves its memories."""
+        """Copy the current keys to another agent, as an administrator does to move its memories."""
         for secret in self.secrets():
             name, text = secret["metadata"]["labels"][SHARD], base64.b64decode(secret["data"][KEY]).decode()
             self._create(ring, name, text)
 
     def secrets(self) -> list[Document]:
-        """Return the Secrets, in the order of their names."""
+        """Return the Secrets, sorted by name."""
         selector = f"{NAMESPACE}={self.ring.namespace},{AGENT}={self.ring.agent}"
         found = well(self.control_plane.http.get(self._path, params={"labelSelector": selector})).json()["items"]
         return sorted(found, key=lambda secret: str(secret["metadata"]["name"]))
 
     def entries(self) -> dict[str, KeyEntry]:
-        """Return every key, as it is kept."""
+        """Return all keys in their stored, wrapped form."""
         entries: dict[str, KeyEntry] = {}
         for secret in self.secrets():
             name, text = secret["metadata"]["labels"][SHARD], base64.b64decode(secret["data"][KEY]).decode()
@@ -71,10 +71,10 @@ class StoredKeys:
         return entries
 
     def opened(self, wrapping: str) -> Mapping[str, bytes]:
-        """Return what every key is.
+        """Return all keys unwrapped.
 
         Args:
-            wrapping: the value of the Secret that opens them.
+            wrapping: Value of the Secret with the wrapping key.
         """
         keys = wrapping_of(wrapping)
         return {key_id: keys.unwrap(key_id, entry) for key_id, entry in self.entries().items()}

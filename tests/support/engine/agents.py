@@ -1,4 +1,4 @@
-"""Agents over a real engine, without the HTTP layer: their collection, their store, an embedder, the use cases."""
+"""Agents on a real engine, without the HTTP layer: collection, store, embedder, use cases."""
 
 import asyncio
 import contextlib
@@ -68,18 +68,18 @@ _SELECTED = frozenset(part.name for part in fields(Selection))
 
 
 def vector_of(seed: object, size: int = SIZE) -> list[float]:
-    """Return a vector that depends on the seed alone."""
+    """Return a vector that depends only on the seed."""
     generator = random.Random(str(seed))
     return [generator.gauss(0, 1) for _ in range(size)]
 
 
 def search_request(user_id: str = "u", **more: Any) -> SearchRequest:
-    """Return a search; what of `more` belongs to the selection goes there."""
+    """Build a search. Fields of `Selection` in `more` go into the selection."""
     return SearchRequest(**_selected(more | {"user_id": user_id}))
 
 
 def list_request(user_id: str = "u", **more: Any) -> ListRequest:
-    """Return a list; what of `more` belongs to the selection goes there."""
+    """Build a list request. Fields of `Selection` in `more` go into the selection."""
     return ListRequest(**_selected(more | {"user_id": user_id}))
 
 
@@ -103,14 +103,14 @@ def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, g
 
 
 def every_right(settings: AgentSettings) -> AgentRights:
-    """The rights of whoever calls where there are no identities."""
+    """Return the rights of a caller if authentication is off."""
     return AgentRights(ANYBODY, settings, scopes_of(ANYBODY, ()), frozenset(Verb))
 
 
 def agent_of(
     settings: AgentSettings, store: PointStore, *, distance: str = "Cosine", keyword: KeywordSource | None = None
 ) -> Agent:
-    """Return an agent whose callers send vectors."""
+    """Build an agent to which callers send vectors."""
     size = settings.embedding.dimensions
     return Agent(
         settings=settings,
@@ -126,7 +126,7 @@ def agent_of(
 
 @dataclass(slots=True)
 class World:
-    """One agent and what can be done with it, at a time that tests decide."""
+    """One agent with its use cases, and a clock that tests control."""
 
     agent: Agent
     clock: FakeClock = field(default_factory=FakeClock)
@@ -151,7 +151,7 @@ class World:
     forgetting: Forgetting = field(init=False)
 
     def dying(self, at: int, moment: Moment = "before") -> "World":
-        """Return the agent in another process, which dies at a call of the store."""
+        """Return the agent in another process, which dies at call `at` of the store."""
         store: Any = CrashingStore(self.agent.store, at, moment)
         return World(replace(self.agent, store=store), clock=self.clock)
 
@@ -168,12 +168,12 @@ class World:
         self.agent = replace(self.agent, settings=replace(self.agent.settings, ranking=ranking))
 
     def embed_by(self, embedder: Embedder) -> None:
-        """Let the agent embed content itself."""
+        """Let the agent embed texts itself."""
         source = EmbeddingSource(provider="fake", model=None, dimensions=embedder.dimensions)
         self.agent = replace(self.agent, embedder=embedder, source=source)
 
     async def add(self, content: str, *, user_id: str = "u", **more: Any) -> str:
-        """Store one memory, its vector drawn from its content; return its id."""
+        """Store one memory with a vector derived from its content; return its id."""
         outcome = await self.try_add(content, user_id=user_id, **more)
         if isinstance(outcome, AgentMemoryError):
             raise outcome
@@ -185,11 +185,11 @@ class World:
         return (await self.remember.store(self.agent, [memory]))[0]
 
     async def heads(self, user_id: str = "u") -> list[str]:
-        """Return the contents that answer, newest first."""
+        """Return the contents of visible memories, newest first."""
         return [record.content for record in await self.rows(user_id)]
 
     async def heads_at(self, time_ms: int, user_id: str = "u") -> list[str]:
-        """Return the contents that were true at a time."""
+        """Return the contents that were valid at a time."""
         filter_ = visible(Selection(user_id=user_id, at_time=time_ms), self.clock.now_ms())
         points, _ = await self.agent.store.scroll(self.agent.alias, {"filter": filter_, "with_payload": True})
         return [point["payload"]["content"] for point in points]
@@ -201,7 +201,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def churning(world: World, user_id: str, *, writers: int) -> AsyncIterator[None]:
-    """Let writers store memories of a session of a user, and delete any of the user's, until the block ends."""
+    """While the block runs, let writers store memories of a user's session, and delete random ones of the user."""
     done = asyncio.Event()
 
     async def write(seed: int) -> None:
@@ -233,7 +233,7 @@ async def open_world(
     distance: str = "Cosine",
     keyword: KeywordSource | None = None,
 ) -> AsyncIterator[World]:
-    """Make a collection of a name of its own behind an alias, and remove it in the end."""
+    """Create a collection with a unique name behind an alias; delete it at the end."""
     settings = settings_of(f"t-{uuid.uuid4().hex[:12]}", ranking=ranking, size=size)
     async with QdrantPoints(url) as store:
         await create_collection(url, settings, distance=distance)
@@ -241,7 +241,7 @@ async def open_world(
             await add_keyword(url, settings, keyword)
         try:
             yield World(agent_of(settings, store, distance=distance, keyword=keyword))
-            # It may be gone by now.
+            # The test may have deleted the collection.
             with contextlib.suppress(StoreUnavailable):
                 assert await unerased(store, settings.alias) == [], "tombstones have vectors"
         finally:
@@ -251,10 +251,10 @@ async def open_world(
 async def outcome_of_crash(
     world: World, at: int, moment: Moment, action: Callable[[World], Awaitable[object]], *, calls: int
 ) -> object:
-    """Carry out `action` in a process that dies at a call; return its outcome, or the error it ended in.
+    """Run `action` in a process that dies at a call; return its result, or the error that ended it.
 
     Args:
-        calls: one more than the longest protocol has; checked where the last one is tried.
+        calls: Number of calls of the longest protocol plus one. It is checked when `at` is the last one.
     """
     doomed = world.dying(at, moment)
     store: Any = doomed.agent.store
@@ -267,7 +267,7 @@ async def outcome_of_crash(
 
 
 async def create_collection(url: str, settings: AgentSettings, *, distance: str = "Cosine") -> None:
-    """Make the collection that the operator would make, as far as retrieval needs it."""
+    """Create the collection that the operator would create, as far as retrieval needs it."""
     physical, size = f"{settings.alias}__1", settings.embedding.dimensions
     marker = marker_for(settings.name, embedding={"provider": "none", "model": None, "dimensions": size})
     body = {"vectors": {"size": size, "distance": distance}, "metadata": {METADATA_KEY: marker}}
@@ -281,10 +281,10 @@ async def create_collection(url: str, settings: AgentSettings, *, distance: str 
 async def create_copy(
     url: str, settings: AgentSettings, *, keyword: KeywordSource | None, number: int = 2, **vectors: Any
 ) -> str:
-    """Make another collection of the agent, as a restore or a rebuild would; return its name.
+    """Create another collection of the agent, like a restore or a rebuild; return its name.
 
     Args:
-        vectors: of its dense ones, in the words of the engine; the others are as the agent has them.
+        vectors: Parameters of the dense vectors, in the engine's terms. The rest is as for the agent.
     """
     physical, size = f"{settings.alias}__{number}", settings.embedding.dimensions
     shape = {"size": size, "distance": "Cosine"} | vectors
@@ -303,7 +303,7 @@ async def unerased(store: PointStore, collection: str) -> list[str]:
     """Return the ids of tombstones that have vectors."""
     has_vector = [{"has_vector": name} for name in ("", KEYWORD_VECTOR)]
     filter_ = {"must": [{"key": "deletedAt", "range": {"gte": 0}}], "should": has_vector}
-    # No more in a page than the strictest limit of the tests allows.
+    # Within the lowest page limit that tests set.
     body, found = {"filter": filter_, "limit": 7, "with_payload": False}, list[str]()
     while True:
         points, following = await store.scroll(collection, body)
@@ -314,13 +314,13 @@ async def unerased(store: PointStore, collection: str) -> list[str]:
 
 
 async def move_alias(url: str, settings: AgentSettings, physical: str) -> None:
-    """Let the agent be served by another of its collections."""
+    """Point the agent's alias to another of its collections."""
     action = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
     await _call(url, "POST", "/collections/aliases", {"actions": [action]})
 
 
 async def add_keyword(url: str, settings: AgentSettings, keyword: KeywordSource) -> None:
-    """Give the collection what the operator gives it for keywords."""
+    """Add the vector and the indexes for keyword search to the collection."""
     physical = f"{settings.alias}__1"
     await _call(url, "PUT", f"/collections/{physical}/vectors/{KEYWORD_VECTOR}", {"sparse": {"modifier": "idf"}})
     for name, schema in _keyword_indexes(keyword):
@@ -345,12 +345,12 @@ async def _call(url: str, method: str, path: str, body: Any = None) -> None:
 
 
 class FakeEmbedder:
-    """Draws a vector from a text, as the tests draw those of callers.
+    """Embedder that derives a vector from each text, as tests do for callers.
 
     Attributes:
-        refused: what it refuses for good.
-        is_away: it does not answer.
-        texts: what it was asked for, call by call.
+        refused: Text that it rejects permanently; None for none.
+        is_away: True to fail as unavailable.
+        texts: All embedded texts, in order.
     """
 
     def __init__(self, *, size: int = SIZE, refused: str | None = None) -> None:
@@ -371,6 +371,6 @@ class FakeEmbedder:
 
 
 def collection_of(*, size: int = SIZE, keyword: KeywordSource | None = None, provider: str = "none") -> Collection:
-    """Return a collection of an agent, with its marker."""
+    """Build the collection of an agent, with its marker."""
     marker = marker_of(dimensions=size, provider=provider, config_hash="", keyword=keyword)
     return Collection(size=size, distance="Cosine", has_keyword=keyword is not None, marker=marker)

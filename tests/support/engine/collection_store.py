@@ -1,4 +1,4 @@
-"""A collection store in memory that really changes, and replicas in small form.
+"""An in-memory collection store that applies changes, and a compact notation for replicas.
 
 In `placed(3, "12", "2-3")` shard 1 is active on peer 2 and dead on peer 3.
 """
@@ -29,22 +29,22 @@ class FakeCollectionStore(Plantable):
     """Implements ports.CollectionStore in memory.
 
     Attributes:
-        collections: by physical name.
+        collections: Collections by physical name.
         aliases: alias -> physical name.
-        points: exact numbers by physical name.
-        types: numbers of memories by type by physical name.
-        records: of rebuilds, by the physical name of their targets.
-        lengths: characters of the contents by physical name.
-        states: by physical name; a collection that is not named is green, or yellow where everything `is_busy`.
-        error: raised by every call while it is set.
-        fails_after: number of changes after which every further one raises `error_on_change`.
-        ignored: types of changes that are accepted and not carried out.
-        calls: what was asked, as (method, detail).
-        placements: by physical name; a collection that is not named is of a server that is alone.
-        has_replica_calls: whether replicas can be moved, which is done at once.
-        moves: of replicas, in order.
-        told_process: what the server says of its process.
-        tenants: whose a collection is, by physical name, where its marker does not say it.
+        points: Exact numbers of points by physical name.
+        types: Numbers of memories by type, by physical name.
+        records: Rebuild records by the physical name of the target.
+        lengths: Characters of contents by physical name.
+        states: Colours by physical name. The default is green, or yellow if `is_busy`.
+        error: Raised by every call; None for none.
+        fails_after: Number of changes after which further ones raise `error_on_change`; None for never.
+        ignored: Types of changes that are accepted but not applied.
+        calls: Received calls as (method, detail).
+        placements: Replicas by physical name. A collection without an entry is on a single server.
+        has_replica_calls: True if replicas can be moved; moves complete at once.
+        moves: Moves of replicas, in order.
+        told_process: Figures of the process that the server reports.
+        tenants: Owners by physical name, for collections without an owner in the marker.
     """
 
     PLANTABLE = ("error", "fails_after", "ignored")
@@ -144,7 +144,7 @@ class FakeCollectionStore(Plantable):
             raise StoreRejected(400, f"there is an alias {physical}")
         known = self.collections.setdefault(physical, collection)
         ours, theirs = collection.marker, known.marker
-        # One that an attempt made whose answer was lost is no error.
+        # Not an error if an earlier attempt created it and its response was lost.
         if known is not collection and (ours is None or theirs is None or not theirs.is_same_object(ours)):
             raise StoreRejected(409, f"there is a collection {physical}")
 
@@ -211,7 +211,7 @@ class FakeCollectionStore(Plantable):
 
     @property
     def changes(self) -> list[str]:
-        """Names of the changes carried out, in order."""
+        """Types of the applied changes, in order."""
         return [detail for method, detail in self.calls if method == "apply"]
 
     def _called(self, method: str, detail: str) -> None:
@@ -222,12 +222,15 @@ class FakeCollectionStore(Plantable):
 
 
 def placed(peers: int, *shards: str) -> Placement:
-    """Return the placement of shards on so many peers; a digit is the peer of an active replica, after a dash dead."""
+    """Build a placement of shards on `peers` peers.
+
+    Each digit is a peer with an active replica; a preceding dash means dead.
+    """
     return Placement(peers=tuple(range(1, peers + 1)), shards=dict(enumerate(map(_states, shards))))
 
 
 def shown(placement: Placement) -> tuple[str, ...]:
-    """Return the shards in small form."""
+    """Return the shards in compact notation."""
     return tuple(
         "".join(f"{'' if state == ACTIVE else '-'}{peer}" for peer, state in sorted(states.items()))
         for _, states in sorted(placement.shards.items())
@@ -235,7 +238,7 @@ def shown(placement: Placement) -> tuple[str, ...]:
 
 
 def moved(placement: Placement, move: Move, *, state: str = ACTIVE) -> Placement:
-    """Return the placement once a move is carried out; a new replica is in `state`."""
+    """Return the placement after a move; a new replica has the given state."""
     states = dict(placement.shards[move.shard])
     if isinstance(move, CopyReplica):
         states[move.target] = state

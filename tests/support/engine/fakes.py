@@ -1,4 +1,4 @@
-"""Fakes behind our own ports: clocks, a cluster, claims, Secrets and a reranker that remember."""
+"""Fakes of ports that record calls: clock, cluster, claims, Secrets, handover store, reranker."""
 
 import asyncio
 import functools
@@ -33,7 +33,7 @@ class FakeClock:
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only while everybody waits, and then at once."""
+    """An event loop with virtual time: it advances only when all tasks wait, and then at once."""
 
     def __init__(self) -> None:
         super().__init__(_SkippingSelector(self))
@@ -56,7 +56,7 @@ class _SkippingSelector(selectors.DefaultSelector):
 
 
 def in_no_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test on a `SkippingLoop`: for what waits for timers alone, and not for a thread or a process."""
+    """Run a test on a `SkippingLoop`. It may wait for timers, but not for threads or processes."""
 
     @functools.wraps(test)
     def run() -> None:
@@ -68,12 +68,12 @@ def in_no_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], No
 
 @dataclass(slots=True)
 class FakeCluster(Plantable):
-    """Implements ports.Cluster: remembers every write.
+    """Implements ports.Cluster, and records every write.
 
     Attributes:
-        namespaces: labels by namespace.
-        label_reads: how often labels were read.
-        error: raised by every write while it is set.
+        namespaces: Labels by namespace.
+        label_reads: Number of reads of labels.
+        error: Raised by every write; None for none.
     """
 
     identity: str = "cluster-1"
@@ -128,7 +128,7 @@ class FakeCluster(Plantable):
 
     @property
     def writes(self) -> int:
-        """How often anything was written."""
+        """Number of writes."""
         return len(self.statuses) + len(self.finalizers) + len(self.events)
 
     def _check(self) -> None:
@@ -142,8 +142,8 @@ class FakeClaimStore(Plantable):
     """Implements ports.ClaimStore in memory.
 
     Attributes:
-        saves: what was stored, in order.
-        errors: raised by the next saves, one each.
+        saves: Stored claims, in order.
+        errors: Raised by the next saves, one each.
     """
 
     PLANTABLE = ("errors",)
@@ -166,12 +166,12 @@ class FakeClaimStore(Plantable):
 
 @dataclass(slots=True)
 class FakeSecrets:
-    """Implements ports.SecretSource, and ports.Secrets as it is where nothing is demanded, on (namespace, name, key).
+    """Implements ports.SecretSource, and ports.Secrets without restrictions of destinations; by (namespace, name, key).
 
     Attributes:
-        hosts: annotations by (namespace, name).
-        reads: how often a value was asked for.
-        sent_to: where each went.
+        hosts: Annotations by (namespace, name).
+        reads: Number of reads.
+        sent_to: Destination of each read.
     """
 
     values: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class FakeSecrets:
 
 @dataclass(slots=True)
 class FakeHandoverStore:
-    """Implements ports.HandoverStore in memory; the version of what it has rises with every write."""
+    """Implements ports.HandoverStore in memory. Each write increments the version."""
 
     given: dict[str, HandedOver] = field(default_factory=dict)
     writes: int = 0
@@ -220,10 +220,10 @@ class FakeHandoverStore:
 
 @dataclass(slots=True)
 class FakeReranker(Plantable):
-    """Implements ports.Reranker: the later in the alphabet, the better; remembers what it read.
+    """Implements ports.Reranker: texts later in the alphabet score higher. Records its calls.
 
     Attributes:
-        error: raised instead.
+        error: Raised by every call; None for none.
     """
 
     PLANTABLE = ("error",)

@@ -1,4 +1,4 @@
-"""Language models by script behind our own port."""
+"""Scripted language models behind the product's port."""
 
 import json
 import re
@@ -17,11 +17,11 @@ _MATERIAL = re.compile(r"<material (\w+)>\n(.*)\n</material \1>", re.DOTALL)
 
 @dataclass
 class SaidModel:
-    """Answers what a function says of the rows that it is shown.
+    """A model that responds with the result of a function of the rows in its prompt.
 
     Attributes:
-        answers: raises, or returns what is answered.
-        rows: of every call.
+        answers: Returns the response, or raises.
+        rows: Rows of each call.
     """
 
     answers: Callable[[list[Row]], Said] = lambda rows: {}
@@ -31,7 +31,7 @@ class SaidModel:
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        """Answer, if the answer is what the schema says."""
+        """Return the scripted response if it matches the schema."""
         found = _MATERIAL.fullmatch(material)
         assert found, "no material"
         rows: list[Row] = json.loads(found[2])
@@ -44,7 +44,7 @@ class SaidModel:
 
 
 def merging(rows: Sequence[Row]) -> Said:
-    """Merge all that begins with the same word."""
+    """Merge all rows with the same first word."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row["content"].split()[0], []).append(row)

@@ -1,4 +1,4 @@
-"""Stores with something at a chosen call: somebody else acts, once, and the call goes on; or the process dies."""
+"""Stores that act at a chosen call: another client acts once and the call continues, or the process dies."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ Moment = Literal["before", "after"]
 WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
 
 Calls = Callable[[str, tuple[Any, ...]], bool]
-"""Tells whether a call, by name and positional arguments, is the one that is meant."""
+"""Returns whether a call, by name and positional arguments, is the chosen one."""
 
 
 class CrashingStore:
-    """Passes calls on until call number `at` (from 0), where the process dies."""
+    """Forwards calls up to number `at` (from 0); then the process dies."""
 
     def __init__(self, store: PointStore, at: int, moment: Moment = "before") -> None:
         self._store = store
@@ -39,18 +39,18 @@ class CrashingStore:
 
 
 def writes(name: str, arguments: tuple[Any, ...]) -> bool:
-    """Mean the first call that changes points, by whatever name."""
+    """Match any call that changes points."""
     return name in WRITES
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What others do at a call.
+    """An action of other clients at a call.
 
     Attributes:
-        at: the call that is meant.
-        act: what happens.
-        after: it happens once the call was carried out, and before its caller has the answer.
+        at: Matches the call.
+        act: The action.
+        after: True to act after the call was carried out and before its caller receives the result.
     """
 
     at: Calls
@@ -59,7 +59,7 @@ class Event:
 
 
 class Meanwhile:
-    """Passes calls on. Events happen in their order, each at the first call it means."""
+    """Forwards calls. Events happen in order, each at the first call that matches."""
 
     def __init__(self, store: object, *events: Event) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class Meanwhile:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything happened: a test that met no such call has shown nothing."""
+        """True if all events happened. Otherwise the test has proven nothing."""
         return not self._events
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -88,7 +88,10 @@ class Meanwhile:
 
 
 class Torn(Meanwhile):
-    """Reads the points of a call one after the other, the last first, as the engine may: an event comes between."""
+    """Reads the points of a call one by one in reverse order, as the engine may do.
+
+    An event happens between two reads.
+    """
 
     _store: PointStore
 

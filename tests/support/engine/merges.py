@@ -1,4 +1,4 @@
-"""Merging memories in tests, as a consolidation does."""
+"""Merge memories in tests, like a consolidation does."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.support.engine.agents import World, vector_of
 
 
 async def merged(world: World, content: str, *ids: str, **more: Any) -> str | None:
-    """Merge memories into one; return its id, None where it was given up."""
+    """Merge memories into one; return its id, or None if the merge was abandoned."""
     said: dict[str, Any] = {"user_id": "u", "vector": vector_of(content), "idempotency_key": content} | more
     (draft,) = await drafts_of(world.agent, await clean(world.agent, [IncomingMemory(content=content, **said)]))
     assert isinstance(draft, MemoryDraft)

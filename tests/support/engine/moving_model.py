@@ -1,7 +1,7 @@
-"""A model of a rebuild under writers: an engine of two collections, processes that step one call at a time and die.
+"""Model of a rebuild with concurrent writers: an engine with two collections, and processes that step call by call.
 
-What the processes run is the real thing: use cases behind the API's fence, and the operator's steps. Time passes only
-where a test lets it; each process has a clock of its own.
+The processes run the real code: use cases behind the API's fence, and the operator's steps. A process may die at each
+call. Time passes only when a test advances it, and each process has its own clock.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
 
 @dataclass(slots=True)
 class Time:
-    """Seconds since the beginning, told by the test."""
+    """Seconds since the start, set by the test."""
 
     now_s: float = 0.0
 
@@ -55,7 +55,7 @@ class Time:
 
 
 class ProcessClock(FakeClock):
-    """Wall clock of one process, off by some seconds."""
+    """Wall clock of one process, with a constant offset."""
 
     def __init__(self, time: Time, *, off_s: float = 0) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ProcessClock(FakeClock):
 
 @dataclass(slots=True)
 class Engine:
-    """Two collections of an agent, and where its alias leads; each call takes effect at once."""
+    """Two collections of an agent, and the target of its alias. Each call takes effect at once."""
 
     slug: str
     alias: str
@@ -88,15 +88,15 @@ class Engine:
         return self.behind if collection == self.alias else collection
 
     def least_epoch_at(self, seconds: float) -> int:
-        """Return what the claim of the slug said then."""
+        """Return the minimum epoch in the slug's claim at a time."""
         return [least for at_s, least in self.claimed if at_s <= seconds][-1]
 
     def snapshot(self, name: str) -> tuple[Json, Json]:
-        """Return the points and the metadata of a collection as they are."""
+        """Copy the points and the metadata of a collection."""
         return deepcopy(self.collections[name].payloads), deepcopy(self.metadata[name])
 
     def recover(self, name: str, snapshot: tuple[Json, Json]) -> None:
-        """Put a snapshot in the place of a collection, metadata included."""
+        """Replace a collection by a snapshot, including the metadata."""
         self.collections[name].payloads, self.metadata[name] = deepcopy(snapshot[0]), deepcopy(snapshot[1])
 
     @property
@@ -136,10 +136,10 @@ class Engine:
 
 @dataclass(slots=True)
 class Turn:
-    """Where one process waits.
+    """Synchronisation point of one process.
 
     Attributes:
-        in_flight_s: since when it has made a call that writes; None where it has not.
+        in_flight_s: Time at which the pending write was sent; None if no write is pending.
     """
 
     time: Time
@@ -162,10 +162,9 @@ class Turn:
 
 
 class Stepping:
-    """Passes calls to the engine on when their process is let go on.
+    """Forwards a call to the engine when the process is released.
 
-    A write knows the collection behind the alias a step before it lands there, and lands within the time that a call
-    may take.
+    A write resolves the alias one step before it takes effect, and takes effect within the maximum duration of a call.
     """
 
     def __init__(self, engine: Engine, turn: Turn) -> None:
@@ -189,7 +188,7 @@ class Stepping:
 
 
 class Control:
-    """Passes control calls on when the operator is let go on."""
+    """Forwards a control call when the operator is released."""
 
     def __init__(self, engine: Engine, turn: Turn) -> None:
         self._engine, self._turn = engine, turn
@@ -208,7 +207,7 @@ class Control:
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """Somebody whose next call waits until he is let go on."""
+    """A process that waits before each call until it is released."""
 
     turn: Turn
     task: "asyncio.Task[Any]"
@@ -219,7 +218,7 @@ class Process:
 
 
 class ApiProcess:
-    """A process of the API: one request at a time, and what it remembers from one to the next."""
+    """An API process: one request at a time, and the state that it keeps between requests."""
 
     def __init__(
         self, engine: Engine, settings: AgentSettings, time: Time, *, off_s: float, lag_s: float = 0.0
@@ -231,25 +230,25 @@ class ApiProcess:
         self._fence = Fence(settings.slug, self._read, times)
 
     async def _read(self) -> Facts:
-        facts = await read_facts(self._store, self._settings, cluster_id)  # type: ignore[arg-type] # what it uses of it
-        # News of claims come late, but for those that a process begins with.
+        facts = await read_facts(self._store, self._settings, cluster_id)  # type: ignore[arg-type] # the used part fits
+        # Updates of claims arrive late, except for those at the start of the process.
         heard_s = max(self._begun_s, self._time.now_s - self._lag_s)
         check_epoch(facts, self._settings.slug, self._engine.least_epoch_at(heard_s))
         return facts
 
     async def open(self) -> World:
-        """Return the agent for one use, as the directory does."""
+        """Open the agent for one use, like the directory."""
         facts = self._fence.facts or await self._fence.read()
         store = FencedStore(self._store, self._fence, facts, clock=self.clock, write_s=60)  # type: ignore[arg-type]
         return World(agent_of(self._settings, store), clock=self.clock)
 
     def forget(self) -> None:
-        """Forget what the collection said: it is another one."""
+        """Drop the facts that were read from the collection: the alias has another target."""
         self._fence.facts = None
 
 
 def operator_of(engine: Engine, turn: Turn, time: Time, *, kind: RebuildKind, names: Sequence[str]) -> Awaitable[None]:
-    """Return the work of an operator: go on with what is on record in the target, or begin it."""
+    """Return the work of an operator: continue the rebuild recorded in the target, or start it."""
     return _operate(engine, turn, ProcessClock(time), kind=kind, names=names)
 
 
@@ -276,7 +275,7 @@ async def _operate(engine: Engine, turn: Turn, clock: ProcessClock, *, kind: Reb
     )
     if live.physical == source:
         move = Move(AliasLocks(), lambda _: False, monotonic=turn.time.monotonic, sleep=turn.sleep)
-        # One way is announced before all are compared, the other afterwards.
+        # A rebuild is announced during the comparison, a rollback after it.
         await (move.announced_beside(catch_up) if kind is RebuildKind.REBUILD else catch_up)(task)
         await move(task)
     await Drain(monotonic=turn.time.monotonic, sleep=turn.sleep)(task)
@@ -299,8 +298,8 @@ def _begun(last: RebuildRecord | None, now_ms: int, *, kind: RebuildKind, names:
 
 
 async def _pass() -> None:
-    """It is wanted."""
+    """Do nothing: the rebuild may continue."""
 
 
 async def _show(record: RebuildRecord, message: str) -> None:
-    """Nobody looks."""
+    """Do nothing."""

@@ -1,4 +1,4 @@
-"""Passes over objects with everything that they work with: real parts over fakes, whose own queues nobody runs."""
+"""Passes over objects, with real components over fakes. The queues of other components do not run."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ from tests.support.job.schedule_world import NothingToRemove
 
 
 class NoFiles:
-    """What a deletion asks of ports.SnapshotStore, where no collection has a snapshot."""
+    """Implements ports.SnapshotStore for deletions; no collection has a snapshot."""
 
     def __init__(self, store: FakeCollectionStore) -> None:
         self._store = store
 
     async def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
     async def collections(self) -> list[str]:
         return [*self._store.collections]
@@ -48,11 +48,11 @@ class NoFiles:
         return []
 
     async def create_placeholder(self, physical: str, owner: object = None) -> None:
-        """Keep nothing in reach: nothing is there."""
+        """Do nothing."""
 
 
 def servers_over(table: ObjectTable, cluster: Cluster, store: FakeCollectionStore | None = None) -> Servers:
-    """Return whole servers; none does anything where no store is given."""
+    """Return servers over the store. Without a store no server may be opened."""
 
     def open_server(endpoint: Endpoint) -> Server:
         assert store is not None, "nothing here asks a whole server"
@@ -74,7 +74,7 @@ def passes_over(
     handover: Handover | None = None,
     servers: Servers | None = None,
 ) -> Passes:
-    """Return the passes of an operator."""
+    """Build the passes of an operator."""
     servers, locks = servers or servers_over(table, cluster), AliasLocks()
     claims, reports = (
         Claims(FakeClaimStore(), table, connections, cluster.cluster_id, request),

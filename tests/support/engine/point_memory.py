@@ -1,7 +1,7 @@
-"""Points in memory, behind our own port: calls come to what they come to in the engine (tests/golden/points.yaml).
+"""Points in memory, behind the product's port. Calls have the same results as in the engine (tests/golden/points.yaml).
 
-A call on one point is atomic, one on many is not: a process that steps call by call sets `BETWEEN`, and lets others go
-on between two points of its own.
+A call for one point is atomic, a call for several is not. A process that steps call by call sets `BETWEEN`, so that
+other processes can run between two points of its call.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 from agentmemory_operator.ports.base import Json
 
 BETWEEN: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("BETWEEN", default=None)
-"""Waits between two points of one call; None goes on at once."""
+"""Called between two points of one call; None for no pause."""
 
 COMPARED = {
     "gt": lambda value, bound: value > bound,
@@ -27,10 +27,10 @@ COMPARED = {
 def matches(
     condition: Mapping[str, Any], point_id: str, payload: Mapping[str, Any], vectors: Collection[str] = ()
 ) -> bool:
-    """Tell whether a point meets a condition or a filter; one that is not known here is an error.
+    """Return whether a point matches a condition or a filter. An unknown condition fails an assertion.
 
     Args:
-        vectors: the names of its vectors.
+        vectors: Names of the point's vectors.
     """
     match condition:
         case {"has_vector": name}:
@@ -64,10 +64,10 @@ def values_at(payload: Mapping[str, Any], key: str) -> list[Any]:
 
 
 class _Pauses:
-    """The pauses of one call. Who is killed in one is gone; what he has asked for is carried out all the same.
+    """Pauses of one call. If the process is killed in a pause, the call still completes, as in a real server.
 
     Args:
-        is_begun: there is one before the first point too.
+        is_begun: True to pause before the first point too.
     """
 
     def __init__(self, *, is_begun: bool = False) -> None:
@@ -97,15 +97,16 @@ class _Pauses:
 
 @dataclass(slots=True)
 class PointMemory:
-    """Implements of ports.PointStore what writers use, for one collection.
+    """Implements the methods of ports.PointStore that writers use, for one collection.
 
     Attributes:
-        payloads: by id.
-        lists_by_id: as the engine; else by when they came: ids are random, and a model must not depend on them.
-        reads_backwards: the points of one `retrieve` are read in the other order.
-        vectors: by id, then by name; the nameless one's is empty.
-        keeps_vectors: a point that is written again keeps the vectors that the new one leaves out.
-        emptying: the filters of the points whose vectors calls that are under way have yet to delete.
+        payloads: Payloads by id.
+        lists_by_id: True to list by id like the engine; False to list by arrival. Ids are random, and a model must not
+            depend on them.
+        reads_backwards: True to read the points of one `retrieve` in reverse order.
+        vectors: Vectors by id and name; the name is '' for the unnamed one.
+        keeps_vectors: True if an upsert keeps the old vectors that the new point lacks.
+        emptying: Filters of calls in progress that will delete vectors.
     """
 
     payloads: dict[str, Json] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class PointMemory:
             found = [id_ for id_ in found if self._place(id_) >= self._place(offset)]
         limit = body.get("limit", 10)
         keys = body.get("with_payload", True)
-        # What is told of a point is read after it was found: it may be there no more, or match no more.
+        # Payloads are read after the search for points. A point may be deleted or changed in between.
         pauses = _Pauses(is_begun=True)
         excluded = set(keys["exclude"]) if isinstance(keys, dict) else set()
         page = await self._told(found[:limit], None if keys is True or excluded else keys or (), pauses)
@@ -231,13 +232,13 @@ class PointMemory:
         self.vectors[id_] = before | (vector if isinstance(vector, dict) else {"": vector})
 
     def _place(self, id_: str) -> tuple[int, str]:
-        """Return where a point stands in a list; one that is gone keeps its place."""
+        """Return the sort key of a point; a deleted point keeps its place."""
         for known in self.payloads:
             self._came.setdefault(known, len(self._came))
         return (0, id_) if self.lists_by_id else (self._came.get(id_, 0), "")
 
     def unerased(self) -> set[str]:
-        """Return the tombstones that have vectors, and of which no call under way deletes them."""
+        """Return the tombstones that have vectors which no call in progress deletes."""
         found = {id_ for id_, row in self.payloads.items() if "deletedAt" in row and self._vectors(id_)}
         return {id_ for id_ in found if not any(self._meets(filter_, id_) for filter_ in self.emptying)}
 
@@ -251,7 +252,7 @@ _OPERATIONS: dict[str, Callable[[PointMemory, Json, _Pauses], Awaitable[None]]] 
 
 
 def _kept(payload: Json, keys: Sequence[str] | None) -> Json:
-    """Return of a payload what was asked for; a key may be a path."""
+    """Return the requested keys of a payload; a key may be a path."""
     if keys is None:
         return payload
     kept: Json = {}

@@ -1,4 +1,4 @@
-"""Processes over a store in memory that step one call at a time and may die at each: a state machine for hypothesis."""
+"""Processes over an in-memory store that step call by call and may die at each: a state machine for hypothesis."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,13 +12,13 @@ from tests.support.engine.agents import World, agent_of
 from tests.support.engine.point_memory import BETWEEN
 
 MAX_ALIVE = 4
-# More calls than any protocol has, whatever the others do meanwhile.
+# More calls than any protocol needs with concurrent processes.
 MAX_CALLS = 3_000
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """Somebody whose next call to the engine waits until he is let go on."""
+    """A process that waits before each call to the engine until it is released."""
 
     task: "asyncio.Task[Any]"
     turn: "Turn"
@@ -31,7 +31,7 @@ class Process:
 
 @dataclass(slots=True)
 class Turn:
-    """Where a process waits."""
+    """Synchronisation point of a process."""
 
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     let_go: "asyncio.Future[None] | None" = None
@@ -43,7 +43,7 @@ class Turn:
 
 
 class SteppingStore:
-    """Passes a call on when its process is let go on; between two points of one call it waits too."""
+    """Forwards a call when its process is released. It also waits between two points of one call."""
 
     def __init__(self, store: Any, turn: Turn) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class SteppingStore:
 
 
 class Stepping(RuleBasedStateMachine):
-    """Processes over the store of one agent; what they do, and when one goes on or dies, are rules of subclasses."""
+    """Processes over the store of one agent. Subclasses define rules: actions, steps and kills."""
 
     def __init__(self, settings: AgentSettings, store: Any) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Stepping(RuleBasedStateMachine):
         self.processes: list[Process] = []
 
     def note_end(self, process: Process) -> None:
-        """Hear of a process that has come to its end."""
+        """Handle the end of a process."""
         raise NotImplementedError
 
     @property
@@ -79,7 +79,7 @@ class Stepping(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)  # type: ignore[arg-type]
 
     def start(self, action: Callable[[World], Awaitable[Any]], content: str = "") -> Process:
-        """Begin what somebody does, up to its first call."""
+        """Start an action in a process, up to its first call."""
         turn = Turn()
         stepping: Any = SteppingStore(self.world.agent.store, turn)
         world = World(replace(self.world.agent, store=stepping), clock=self.world.clock)
@@ -93,14 +93,14 @@ class Stepping(RuleBasedStateMachine):
         return started
 
     def step(self, process: Process) -> None:
-        """Let one call be done."""
+        """Release one call of a process."""
         assert process.turn.let_go is not None
         process.turn.arrived.clear()
         process.turn.let_go.set_result(None)
         self.run(self._settle(process))
 
     def advance(self, choice: int, calls: int) -> None:
-        """Let one of them do some calls."""
+        """Release several calls of one process."""
         self.world.clock.move(ms=1)
         process = self.processes[choice % len(self.processes)]
         for _ in range(calls):
@@ -108,14 +108,14 @@ class Stepping(RuleBasedStateMachine):
                 self.step(process)
 
     def kill(self, choice: int) -> Process:
-        """End one of them where it is."""
+        """Kill one process at its current call."""
         process = self.processes.pop(choice % len(self.processes))
         process.task.cancel()
         self.run(asyncio.wait({process.task}))
         return process
 
     def finish_all(self, check: Callable[[], None] = lambda: None) -> None:
-        """Let everybody come to his end, a call of each in turn; check after each."""
+        """Run all processes to their end, one call each in turn; run `check` after each call."""
         for _ in range(MAX_CALLS):
             if not self.processes:
                 break
@@ -125,7 +125,7 @@ class Stepping(RuleBasedStateMachine):
         assert not self.processes
 
     def end(self) -> None:
-        """Come to the end, and look at what there is."""
+        """Check the final state."""
         raise NotImplementedError
 
     def teardown(self) -> None:
@@ -135,7 +135,7 @@ class Stepping(RuleBasedStateMachine):
             self.loop.close()
 
     async def _settle(self, process: Process) -> None:
-        """Wait until a process waits again, or has ended."""
+        """Wait until a process waits again or has ended."""
         arrived = asyncio.create_task(process.turn.arrived.wait())
         await asyncio.wait({process.task, arrived}, return_when=asyncio.FIRST_COMPLETED)
         arrived.cancel()

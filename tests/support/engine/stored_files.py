@@ -1,4 +1,4 @@
-"""Files in memory, behind our own ports: a server's snapshots, and a bucket's objects."""
+"""In-memory files behind the product's ports: snapshots of a server, and objects of a bucket."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,16 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class FileServer:
-    """Implements those calls of ports.SnapshotStore.
+    """Implements the methods of ports.SnapshotStore for file contents.
 
     Attributes:
-        content: of its one file.
-        breaks_at: a download fails there, as often as `breaks` says.
-        stalls_at: a download gives nothing from there on; 0 gives all.
-        stalled: set then.
-        downloads: how many were begun.
-        recovered: what was made of uploads, by collection.
+        content: Content of its single file.
+        breaks_at: Offset at which downloads fail.
+        breaks: Number of downloads that fail.
+        stalls_at: Offset at which downloads stall; 0 for never.
+        stalled: Set when a download stalls.
+        downloads: Number of started downloads.
+        recovered: Uploaded contents by collection.
     """
 
     content: bytes
@@ -35,12 +36,11 @@ class FileServer:
 
     @contextlib.asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the file."""
         self.downloads += 1
         yield self._chunks()
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Make a collection, unless the bytes are others; raises what ends them."""
+        """Store an upload if its checksum matches. Errors of its content are raised."""
         whole = b"".join([chunk async for chunk in content])
         if hashlib.sha256(whole).hexdigest() != sha256:
             raise StoreRejected(400, "checksum mismatch")
@@ -62,9 +62,9 @@ class MemoryObjects:
     """Implements ports.objects.ObjectStore.
 
     Attributes:
-        objects: bytes and metadata by key.
-        unfinished: keys of uploads that nobody ended, and when they began.
-        now_ms: the storage's time.
+        objects: Content and metadata by key.
+        unfinished: Keys of incomplete uploads with their start times.
+        now_ms: The storage's time.
     """
 
     objects: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class MemoryObjects:
         """Do nothing."""
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Keep the whole of the content."""
+        """Store the complete content."""
         whole = b"".join([chunk async for chunk in content])
         sha256 = hashlib.sha256(whole).hexdigest()
         told = {"sha256": sha256, "size": str(len(whole))}
@@ -86,7 +86,7 @@ class MemoryObjects:
         return StoredObject(key, len(whole), sha256)
 
     async def head(self, key: str) -> StoredObject | None:
-        """Return what is known of an object."""
+        """Return the description of an object, or None."""
         if key not in self.objects:
             return None
         whole, metadata = self.objects[key]
@@ -94,7 +94,7 @@ class MemoryObjects:
 
     @contextlib.asynccontextmanager
     async def get(self, key: str, *, offset: int = 0) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open an object's bytes, seven at a time."""
+        """Open an object's content, seven bytes at a time."""
         if key not in self.objects:
             raise NotFound(f"no object {key!r}")
         whole = self.objects[key][0]
@@ -106,11 +106,10 @@ class MemoryObjects:
         yield chunks()
 
     async def delete(self, key: str) -> None:
-        """Forget an object."""
         self.objects.pop(key, None)
 
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
-        """Yield the objects whose keys begin so."""
+        """Yield the objects with a key prefix."""
         for key, (whole, _) in sorted(self.objects.items()):
             if key.startswith(prefix):
                 yield StoredObject(key, len(whole), None, self.now_ms)
@@ -118,7 +117,7 @@ class MemoryObjects:
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
     ) -> int:
-        """Forget unfinished uploads."""
+        """Delete incomplete uploads that are old enough; return their number."""
         old = [
             key
             for key, began_ms in self.unfinished.items()

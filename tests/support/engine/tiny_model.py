@@ -1,4 +1,4 @@
-"""ONNX models of a few bytes, written field by field: they look each word up in a table."""
+"""Tiny ONNX models, encoded field by field, which look words up in a table."""
 
 import json
 import math
@@ -10,22 +10,22 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-# A name that fastembed knows, and takes the mean of the words' vectors for.
+# A name that fastembed supports, with mean pooling.
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 VECTORS = {"[PAD]": (0.0, 0.0, 0.0), "[UNK]": (0.0, 0.0, 1.0), "red": (1.0, 0.0, 0.0), "blue": (0.0, 1.0, 0.0)}
 SIZE = 3
 
-# A cross-encoder that fastembed knows.
+# A cross-encoder that fastembed supports.
 CROSS_ENCODER = "Xenova/ms-marco-MiniLM-L-6-v2"
 WEIGHTS = {"[PAD]": 0.0, "[UNK]": 0.0, "red": 1.0, "blue": 2.0, "huge": math.inf}
 
 FLOAT, INT64 = 1, 7
-# The type of an attribute.
+# Type of an integer attribute.
 INTEGER = 2
 
 
 def write_model(folder: pathlib.Path) -> pathlib.Path:
-    """Write the model and its tokenizer where a folder of models has them; return the folder."""
+    """Write the model and its tokenizer in the layout of a model folder; return the folder."""
     home = folder / NAME
     home.mkdir(parents=True)
     (home / "model.onnx").write_bytes(_model())
@@ -34,7 +34,7 @@ def write_model(folder: pathlib.Path) -> pathlib.Path:
 
 
 def write_cross_encoder(folder: pathlib.Path) -> pathlib.Path:
-    """Write the cross-encoder as `write_model` does; its number is the sum of the weights of both texts' words."""
+    """Write the cross-encoder like `write_model`. Its score is the sum of the weights of all words in both texts."""
     home = folder / CROSS_ENCODER
     (home / "onnx").mkdir(parents=True)
     (home / "onnx" / "model.onnx").write_bytes(_cross_encoder())

@@ -1,4 +1,4 @@
-"""A folder of manifests with one agent, on which commands work and whose other side a test plays."""
+"""A folder of manifests with one agent. Commands run on it, and a test plays the operator."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ class JobFolder:
     """A folder that `agentmemory dev` would watch.
 
     Args:
-        agents: AgentMemories that it declares.
+        agents: Names of the AgentMemories in it.
     """
 
     def __init__(self, path: Path, *, agents: tuple[str, ...] = ("bot",)) -> None:
@@ -35,7 +35,7 @@ class JobFolder:
         self.stack = ManifestFolder(path)
 
     def declare(self, kind: str, name: str, spec: dict[str, Any]) -> None:
-        """Write a manifest, as a person would."""
+        """Write a manifest, like a user."""
         metadata = {"name": name, "namespace": NAMESPACE}
         document = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         (self.path / f"{kind}-{name}.yaml").write_text(yaml.safe_dump(document))
@@ -45,12 +45,12 @@ class JobFolder:
         return CliRunner().invoke(command_line(open_jobs=open_jobs), [*arguments, "--manifests", str(self.path)])
 
     def report(self, kind: str, name: str, **status: Any) -> None:
-        """Take in what is new and give an object a status."""
+        """Scan the folder, and write the status of an object."""
         self.stack.scan()
         asyncio.run(self.stack.write_status(kind, Metadata(name=name, namespace=NAMESPACE), status))
 
     def label(self, kind: str, name: str, **labels: str) -> None:
-        """Give an object that a command has written labels, as the operator gives its own."""
+        """Set the labels of an object that a command has written, like the operator does for its own objects."""
         path = self.path / f"{NAMESPACE}.{name}.{kind.lower()}.yaml"
         document = yaml.safe_load(path.read_text())
         document["metadata"]["labels"] = labels
@@ -58,14 +58,14 @@ class JobFolder:
         self.stack.scan()
 
     def written(self, kind: str) -> dict[str, Any]:
-        """Return the one object of a kind that a command has written."""
+        """Return the only object of a kind that a command has written."""
         (path,) = self.path.glob(f"*.{kind.lower()}.yaml")
         found: dict[str, Any] = yaml.safe_load(path.read_text())
         return found
 
     @contextmanager
     def answering(self, kind: str, *statuses: dict[str, Any]) -> Iterator[None]:
-        """Wait for an object of a kind that a command creates, and write these statuses one after the other."""
+        """Wait until a command creates an object of a kind; write these statuses to it one after another."""
         ended = threading.Event()
 
         def play() -> None:
@@ -86,5 +86,5 @@ class JobFolder:
 
 
 def condition(kind: str, status: str, reason: str = "Because", message: str = "told") -> dict[str, Any]:
-    """Return a condition."""
+    """Build a condition."""
     return {"type": kind, "status": status, "reason": reason, "message": message}

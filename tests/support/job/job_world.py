@@ -1,4 +1,4 @@
-"""Snapshots and restores over a real engine without Kubernetes: objects in a table, as the watch would keep them."""
+"""Snapshots and restores on a real engine without Kubernetes. Objects are in a table, as after a watch."""
 
 import asyncio
 import contextlib
@@ -38,11 +38,11 @@ EMBEDDING = {"provider": "none", "dimensions": SIZE}
 
 @dataclass(slots=True)
 class TableCluster(FakeCluster):
-    """A cluster whose writes come back at once.
+    """A cluster whose writes appear in the object table at once.
 
     Attributes:
-        creation_error: raised by every creation of an object while it is set.
-        ahead: objects as they stand where the watch has not told of it yet; None is gone.
+        creation_error: Raised by every creation of an object; None for none.
+        ahead: Objects in a state that the watch has not delivered yet; None for a deleted one.
     """
 
     PLANTABLE = (*FakeCluster.PLANTABLE, "creation_error")
@@ -87,18 +87,18 @@ class TableCluster(FakeCluster):
 
 
 class JobWorld:
-    """One agent with a collection of its own on a server, and what passes over jobs need."""
+    """One agent with its own collection on a server, and the dependencies of passes over jobs."""
 
     def __init__(self, url: str, *, nodes: Sequence[str] = ()) -> None:
         self.url, self.agent = url, f"j-{uuid.uuid4().hex[:10]}"
         self.alias = f"agent_memory_{self.agent}"
         self.physical = f"{self.alias}__1"
         self.table, self.clock = ObjectTable(), FakeClock()
-        # It outlives the agent: its snapshots do.
+        # The claim outlives the agent, like its snapshots.
         self.table.claims = ClaimSet(
             claims={self.agent: SlugClaim(namespace=NAMESPACE, uid=f"uid-{self.agent}")}, is_complete=True
         )
-        # Of its own: tests beside this one share a server, and each drops what its cluster has left there.
+        # A separate cluster id: other tests share the server, and each removes leftovers with its own cluster id.
         self.cluster = TableCluster(table=self.table, identity=f"cluster-of-{self.agent}")
         self.http = httpx.Client(base_url=url, timeout=30)
         self.table.put(connection_document(url=url, **({"nodes": list(nodes)} if nodes else {})))
@@ -123,11 +123,11 @@ class JobWorld:
         return Key("QdrantConnection", NAMESPACE, "main")
 
     async def with_server(self, work: Callable[[Server], Awaitable[T]]) -> T:
-        """Do what a test does by its own hand: it may touch everything."""
+        """Run a test's own action on the server, without authorisation."""
         return await self.servers.survey(self.connection, work)
 
     async def create_agent(self, points: int = 10, **spec: Any) -> None:
-        """Apply the AgentMemory, bring its collection about, and store points."""
+        """Apply the AgentMemory, create its collection, and store points."""
         document = memory_document(self.agent, embedding=EMBEDDING, **spec)
         desired = desired_collection(parse_agent_memory(document), cluster_id=self.cluster.identity)
         collections = QdrantCollections(self.url)
@@ -153,7 +153,7 @@ class JobWorld:
         return key_of(document)
 
     def delete(self, key: Key) -> None:
-        """Delete an object as the API server does: finalizers first."""
+        """Delete an object like the API server does: after its finalizers are removed."""
         document = self.must_get(key)
         if not document["metadata"].get("finalizers"):
             self.table.remove(key)
@@ -170,12 +170,12 @@ class JobWorld:
         return dict(self.must_get(key).get("status") or {})
 
     def condition(self, key: Key, kind: str) -> str:
-        """Return a condition as STATUS/Reason, empty where it does not stand."""
+        """Return a condition as STATUS/Reason, or '' if it does not exist."""
         found = [item for item in self.status(key).get("conditions") or [] if item["type"] == kind]
         return f"{found[0]['status']}/{found[0]['reason']}" if found else ""
 
     def collections(self) -> list[str]:
-        """Return the agent's collections, and every scratch one of its cluster."""
+        """Return the agent's collections and all scratch collections of its cluster."""
         names = [item["name"] for item in self.http.get("/collections").json()["result"]["collections"]]
         scratch = scratch_prefix(self.cluster.identity)
         return sorted(name for name in names if self.agent in name or name.startswith(scratch))
@@ -188,7 +188,7 @@ class JobWorld:
         return [event.reason for event in self.cluster.events]
 
     async def close(self) -> None:
-        """Leave nothing on a server that is not ours."""
+        """Remove everything from the server, which other tests share."""
         for name in self.collections():
             for file in self.files(name):
                 self.http.delete(f"/collections/{name}/snapshots/{file}")
@@ -199,10 +199,10 @@ class JobWorld:
 
 @contextlib.asynccontextmanager
 async def open_server(url: str, *, deadline_s: float = 30) -> AsyncIterator[Server]:
-    """Open everything of one server.
+    """Open all clients of one server.
 
     Args:
-        deadline_s: of what a snapshot's calls wait for.
+        deadline_s: Timeout of snapshot calls.
     """
     snapshots = QdrantSnapshots(url, deadline_s=deadline_s)
     server = Server(Endpoint(url, None, 10), QdrantCollections(url), snapshots, QdrantPoints(url))

@@ -1,4 +1,4 @@
-"""A rebuild of an agent's collection between two that are there, step by step, over a real engine."""
+"""A rebuild of an agent's collection between two existing ones, step by step, on a real engine."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -31,10 +31,10 @@ TIMEOUT_S = 10
 
 @dataclass(slots=True)
 class RebuildTask:
-    """The agent, its task, and what the operator was asked.
+    """The agent and its rebuild task.
 
     Attributes:
-        checks: called by each check of the task; what it raises ends the step.
+        checks: Called by each check of the task. An exception ends the step.
     """
 
     world: World
@@ -56,7 +56,7 @@ class RebuildTask:
     async def begin(
         self, *, kind: RebuildKind = RebuildKind.REBUILD, source: int = 1, target: int = 2, **record: Any
     ) -> RebuildRun:
-        """Begin a rebuild, or go on with one as a new operator would."""
+        """Start a rebuild, or continue a recorded one like a new operator."""
         names = [f"{self.world.agent.alias}__{number}" for number in (source, target)]
         live, desired = await self.observe(names[0]), await self.observe(names[1])
         now_ms = self.world.clock.now_ms()
@@ -92,7 +92,7 @@ class RebuildTask:
         self.checks()
 
     async def show(self, record: RebuildRecord, message: str) -> None:
-        """Nobody looks."""
+        """Do nothing."""
 
     async def metadata(self, physical: str) -> Json:
         return await self.server.snapshots.metadata(physical) or {}
@@ -115,14 +115,14 @@ class RebuildTask:
         return {point["id"]: point["vector"] for point in points}
 
     async def alias(self) -> str:
-        """Return what the agent's alias leads to."""
+        """Return the target of the agent's alias."""
         alias = self.world.agent.alias
         found = await self.server.collections.observe(alias, self.source)
         assert found is not None
         return found.physical
 
     def writing_to(self, physical: str) -> World:
-        """Return the agent over a collection by its own name, as a late writer has it."""
+        """Return the agent with a collection addressed by its own name, like a late writer."""
         return World(replace(self.world.agent, physical=physical), clock=self.world.clock)
 
 
@@ -136,10 +136,10 @@ async def open_rebuild(
     timeout_s: int = TIMEOUT_S,
     **vectors: Any,
 ) -> AsyncIterator[RebuildTask]:
-    """Make an agent, and the empty collection that its own is to be rebuilt as.
+    """Create an agent, and an empty collection as the target of its rebuild.
 
     Args:
-        vectors: the other's dense ones, in the words of the engine.
+        vectors: Parameters of the target's dense vectors, in the engine's terms.
     """
     async with open_world(url, keyword=keyword) as world, QdrantPoints(url, timeout_s=timeout_s) as points:
         endpoint = Endpoint(url, None, timeout_s)
@@ -147,7 +147,7 @@ async def open_rebuild(
         await create_copy(url, world.agent.settings, keyword=other_keyword or keyword, **vectors)
         rebuild = RebuildTask(world, server, url, embedder)
         if keyword:
-            # As the operator does, which writes what the vectors are made of into the marker.
+            # The operator records the source of the vectors in the marker.
             marker = (await rebuild.metadata(rebuild.source))[METADATA_KEY] | {"keyword": asdict(keyword)}
             await server.snapshots.write_metadata(rebuild.source, {METADATA_KEY: marker})
         try:

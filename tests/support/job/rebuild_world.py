@@ -1,4 +1,4 @@
-"""An agent whose collection is rebuilt, over a real engine; its operator may be killed at every call."""
+"""An agent with a rebuild of its collection, on a real engine. The operator may be killed at every call."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ TIMEOUT_S = 10
 
 
 async def copy_raw(task: RebuildRun) -> str:
-    """Copy every point as it is: what a test needs that is about something else."""
+    """Copy every point unchanged, for tests of other steps."""
     body = {"limit": 1000, "with_payload": True, "with_vector": True}
     points, _ = await task.server.points.scroll(task.source_name, body)
     await task.server.points.upsert(task.target_name, points, insert_only=True)
@@ -43,7 +43,7 @@ async def copy_raw(task: RebuildRun) -> str:
 
 
 async def move_at_once(task: RebuildRun) -> str:
-    """Point the alias at the target."""
+    """Point the alias to the target."""
     await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
     await task.note(moved_ms=task.clock.now_ms())
     return "moved"
@@ -61,10 +61,10 @@ BARE_STEPS: Mapping[RebuildStep, StepWork] = dict.fromkeys(tuple(RebuildStep)[:-
 
 
 class RebuildWorld(RestoreWorld):
-    """The agent, and what rebuilds its collection.
+    """The agent, and the component that rebuilds its collection.
 
     Args:
-        steps: what each step does.
+        steps: Implementation of each step.
     """
 
     def __init__(self, url: str, steps: Mapping[RebuildStep, StepWork] = BARE_STEPS) -> None:
@@ -74,7 +74,7 @@ class RebuildWorld(RestoreWorld):
         self.rebuilds = self.operator()
 
     def operator(self) -> Rebuilds:
-        """Return what a new operator would work with."""
+        """Build the rebuild component of a new operator."""
         cluster: Any = Watched(self.cluster, self)
         return Rebuilds(
             table=self.table,
@@ -93,20 +93,20 @@ class RebuildWorld(RestoreWorld):
         return self.embedders[source.model]
 
     async def abandon(self, server: Server, record: RebuildRecord) -> None:
-        """Nothing was done to the source."""
+        """Do nothing: the source is unchanged."""
 
     async def rebuild(self, *, passes: int = 5) -> None:
-        """Bring the rebuild on until it has nothing to do soon."""
+        """Run passes until the next one is more than 10 s away."""
         for _ in range(passes):
             due_s = await self.rebuilds.run(self.memory)
             if due_s is None or due_s > 10:
                 return
 
     async def rebuild_killed_at(self, moment: int, between: Callable[[], None] = lambda: None) -> bool:
-        """Rebuild with an operator that dies at a call, then with the next one; tell whether it came to that.
+        """Rebuild with an operator that dies at a call, then with a new one; return whether that call was reached.
 
         Args:
-            between: done while there is no operator.
+            between: Called while no operator runs.
         """
         self.calls, self.crash_at = 0, moment
         try:
@@ -119,12 +119,12 @@ class RebuildWorld(RestoreWorld):
 
     @property
     def told(self) -> Json:
-        """What the status says of the rebuild."""
+        """Rebuild in the object's status."""
         return dict(self.status(self.memory).get("rebuild") or {})
 
 
 class FullWorld(RebuildWorld):
-    """The agent, and an operator that waits for nothing longer than it must here."""
+    """The agent, and an operator with minimal waiting times."""
 
     def __init__(self, url: str, *, verify: StepWork | None = None) -> None:
         locks, converge = AliasLocks(), Convergence(look_s=0.02)
@@ -133,7 +133,7 @@ class FullWorld(RebuildWorld):
             RebuildStep.CONVERGE: converge,
             RebuildStep.VERIFY: move.announced_beside(verify or RebuildVerification(converge)),
             RebuildStep.MOVE: move,
-            # Requests are over at the second look.
+            # The clock jumps at each read, so requests in progress are over at the second one.
             RebuildStep.DRAIN: Drain(monotonic=partial(next, count(0, TIMEOUT_S)), sleep=asyncio.sleep),
         }
         super().__init__(url, rebuild_steps(locks, lambda key: False) | quick)
@@ -142,13 +142,13 @@ class FullWorld(RebuildWorld):
         await give_up(server, record)
 
     async def begin(self, **changes: Any) -> None:
-        """Make the agent, and ask for a Rebuild of its collection: of its distance, or for what is given."""
+        """Create the agent and change its spec so that it needs a rebuild; by default the distance."""
         self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
         await self.create_agent(POINTS, changePolicy="Apply")
         self.change(**(changes or {"index": {"distance": "Dot"}}))
 
     def put(self, number: int, **payload: Any) -> None:
-        """Write a memory by the alias, as the API does."""
+        """Write a memory through the alias, like the API does."""
         self.clock.move(ms=10)
         row = {"userId": "u", "type": "fact", "updatedAt": self.clock.now_ms()} | payload
         body = {"points": [{"id": number, "vector": [1, 0, 0, number], "payload": row}]}

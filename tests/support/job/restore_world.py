@@ -1,4 +1,4 @@
-"""An agent, a snapshot of it, and what restores it, over a real engine; it may be killed at every call."""
+"""An agent, a snapshot of it, and the component that restores it, on a real engine. It may be killed at every call."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -44,7 +44,7 @@ CHANGING = {
 
 
 class Watched:
-    """Passes calls on; those that change something are moments at which the operator may be killed."""
+    """Forwards calls. Before and after a call that changes something, the operator may be killed."""
 
     def __init__(self, inner: object, world: "RestoreWorld") -> None:
         self._inner, self._world = inner, world
@@ -57,7 +57,7 @@ class Watched:
 
 
 class RestoreWorld(JobWorld):
-    """The agent, a snapshot of it, and what restores it."""
+    """The agent, a snapshot of it, and the component that restores it."""
 
     def __init__(self, url: str, *, nodes: Sequence[str] = ()) -> None:
         super().__init__(url, nodes=nodes)
@@ -68,7 +68,7 @@ class RestoreWorld(JobWorld):
         self.restores = self.passes()
 
     def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return the call with a moment before and one after it."""
+        """Wrap a call with a possible kill before and after it."""
 
         async def carried_out(*args: Any, **more: Any) -> Any:
             self._moment()
@@ -84,7 +84,7 @@ class RestoreWorld(JobWorld):
 
     @property
     def fails(self) -> dict[str, Exception]:
-        """What calls that change something raise, by their name."""
+        """Exceptions that calls raise, by name of the call."""
         return self._fails
 
     @fails.setter
@@ -93,7 +93,7 @@ class RestoreWorld(JobWorld):
 
     @property
     def after(self) -> dict[str, Callable[[], None]]:
-        """What happens after such calls were carried out, by their name."""
+        """Actions after successful calls, by name of the call."""
         return self._after
 
     @after.setter
@@ -118,16 +118,16 @@ class RestoreWorld(JobWorld):
         return RestoredErasures(self.table, self.servers, erasures, mirror)
 
     def keep_claims(self) -> Claims:
-        """Return what a new operator keeps the claims with."""
+        """Build the claims component of a new operator."""
         connections: Any = None
         return Claims(self.claim_store, self.table, connections, self.cluster.cluster_id, self.requested.append)
 
     def sweeper(self) -> PreviousSweeper:
-        """Return what looks after collections that were replaced."""
+        """Build the component that cleans up replaced collections."""
         return PreviousSweeper(self.table, self.servers, self.clock, self.cluster.cluster_id, Erasures(self.clock))
 
     def passes(self) -> RestorePasses:
-        """Return what a new operator would work with."""
+        """Build the restore component of a new operator."""
         storages = Storages(self.secrets, S3Objects)
         restored = self.erasures(storages)
         cluster: Any = Watched(self.cluster, self)
@@ -150,7 +150,7 @@ class RestoreWorld(JobWorld):
         )
 
     async def snapshot(self, name: str = "before", **changes: Any) -> None:
-        """Take a snapshot, and apply the MemorySnapshot that tells of it."""
+        """Take a snapshot, and apply a MemorySnapshot with its status."""
         physical = self.aliases()[self.alias]
         file = await self.with_server(lambda server: server.snapshots.create(physical))
         key = self.apply(MEMORY_SNAPSHOT, name, agentMemoryRef={"name": self.agent})
@@ -174,7 +174,7 @@ class RestoreWorld(JobWorld):
         return self.apply(MEMORY_RESTORE, name, annotations=annotations, **asked)
 
     async def run(self, key: Key, *, passes: int = 12) -> None:
-        """Do passes until none is due soon."""
+        """Run passes until the next one is more than 1 s away."""
         for _ in range(passes):
             due_s = await self.restores.run(key)
             if due_s is None or due_s > 1:
@@ -197,12 +197,12 @@ class RestoreWorld(JobWorld):
         return str(found[0]["message"])
 
     def change(self, **spec: Any) -> None:
-        """Change the AgentMemory."""
+        """Change the AgentMemory's spec."""
         document = self.must_get(self.memory)
         self.table.put(document | {"spec": document["spec"] | spec})
 
     def tell_rebuild(self, **told: Any) -> None:
-        """Let the AgentMemory's status tell of a rebuild."""
+        """Set a rebuild in the AgentMemory's status."""
         document = self.must_get(self.memory)
         self.table.put(document | {"status": (document.get("status") or {}) | {"rebuild": told}})
 
@@ -211,18 +211,18 @@ class RestoreWorld(JobWorld):
         self.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
 
     def created(self, key: Key) -> None:
-        """Let an object have been created now."""
+        """Set an object's creation time to now."""
         document, stamp = self.must_get(key), {"creationTimestamp": render_second(self.clock.now_ms() / 1000)}
         self.table.put(document | {"metadata": document["metadata"] | stamp})
 
     def remark(self, owner: Json) -> None:
-        """Write another owner into the collection."""
+        """Change the owner in the collection's marker."""
         marker = self.metadata(self.alias)["agentmemory"] | owner
         body = {"metadata": {"agentmemory": marker}}
         well(self.http.patch(f"/collections/{self.physical}", json=body))
 
     def check_untouched(self, key: Key) -> None:
-        """Fail unless a refused restore left the live collection as it was, and nothing beside it."""
+        """Fail unless a refused restore left the live collection unchanged and created no other one."""
         assert self.collections() == [self.physical]
         assert self.aliases() == {self.alias: self.physical}
         assert self.count() == POINTS + 5
@@ -235,10 +235,10 @@ class RestoreWorld(JobWorld):
 
 @contextlib.asynccontextmanager
 async def open_restore(url: str, *, points: int = POINTS, since: int = 0) -> AsyncIterator[RestoreWorld]:
-    """Make an agent and a snapshot of it; leave nothing in the end.
+    """Create an agent and a snapshot of it; remove everything at the end.
 
     Args:
-        since: memories that are stored once the snapshot was made, from number 100 on.
+        since: Number of memories stored after the snapshot, numbered from 100.
     """
     world = RestoreWorld(url)
     await world.create_agent(points)

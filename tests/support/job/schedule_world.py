@@ -1,4 +1,4 @@
-"""An agent with a schedule, its snapshots and its server's version, as the operator's table has them; time is set."""
+"""An agent with a snapshot schedule, in the operator's object table, with a clock that tests set."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ NAMESPACE = "agents"
 
 
 def ms(time: str) -> int:
-    """Return Unix milliseconds."""
+    """Convert an ISO 8601 time to Unix milliseconds."""
     return int(datetime.fromisoformat(time).timestamp() * 1000)
 
 
 def condition(kind: str, status: str, reason: str = "Told", message: str = "told") -> Document:
-    """Return one condition."""
+    """Build a condition."""
     return {
         "type": kind,
         "status": status,
@@ -37,7 +37,7 @@ def condition(kind: str, status: str, reason: str = "Told", message: str = "told
 
 
 def scheduled_agent(name: str = "probe", *, is_ready: bool = True, **snapshots: Any) -> Document:
-    """Return an AgentMemory that serves, with a `snapshots` block; daily at 3 unless told otherwise."""
+    """Build an AgentMemory with a `snapshots` block and a Ready condition. The default schedule is daily at 3."""
     document = memory_document(name, metadata={"creationTimestamp": BORN})
     document["spec"]["snapshots"] = {"schedule": "0 3 * * *"} | snapshots
     conditions = [condition("Ready", "True" if is_ready else "False")]
@@ -59,7 +59,7 @@ def snapshot_document(
     annotations: dict[str, str] | None = None,
     **metadata: Any,
 ) -> Document:
-    """Return a MemorySnapshot as it stands after its end, or under way where `succeeded` is Unknown."""
+    """Build a completed MemorySnapshot, or one in progress if `succeeded` is Unknown."""
     conditions = [condition("Succeeded", succeeded), condition("Verified", verified)]
     named: Document = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "creationTimestamp": begun}
     named["labels"] = {RETENTION_LABEL: UNDER_RETENTION} if is_scheduled else {}
@@ -74,7 +74,7 @@ def snapshot_document(
 
 
 class NothingToRemove:
-    """Stands in where no snapshot is removed."""
+    """A BytesRemoval for tests in which no snapshot may be removed."""
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
         raise AssertionError(f"{snapshot['metadata']['name']} is removed")
@@ -82,7 +82,7 @@ class NothingToRemove:
 
 @dataclass(slots=True)
 class ScheduleWorld:
-    """A table, a cluster that remembers, and the schedule over them."""
+    """An object table, a fake cluster, and the snapshot schedule on them."""
 
     now: str = "2026-11-22T12:00:00Z"
     table: ObjectTable = field(default_factory=ObjectTable)
@@ -98,15 +98,14 @@ class ScheduleWorld:
         self.restart()
 
     def restart(self) -> None:
-        """Go on with a schedule that remembers nothing; the objects are as they were."""
+        """Replace the schedule by a new one without memory. The objects are unchanged."""
         self.schedule = SnapshotSchedule(self.table, self.cluster, self.clock, self.asked.append, self.removal)
 
     def connect(self, version: str = "1.18.3") -> None:
-        """Have the server run a version."""
+        """Set the server's version."""
         self.table.put(connection_document("main") | {"status": {"version": version}})
 
     def put(self, *documents: Document) -> None:
-        """Take in objects."""
         for document in documents:
             self.table.put(document)
 
@@ -115,7 +114,7 @@ class ScheduleWorld:
         self.clock.value_ms = ms(time)
 
     async def look(self, key: Key = AGENT) -> float | None:
-        """Look at an agent as the queue does, then take in what was created, as a watch does."""
+        """Run the schedule for an agent like the queue, then add created objects to the table like a watch."""
         due_s = await self.schedule.look(key)
         for document in self.cluster.created.values():
             uid = {"uid": document["metadata"]["name"], "creationTimestamp": render_second(self.clock.now_ms() / 1000)}
@@ -124,7 +123,7 @@ class ScheduleWorld:
         return due_s
 
     def note(self, key: Key = AGENT) -> Document:
-        """Return the agent's status after a pass, and have it in the table."""
+        """Store the agent's status after a pass in the table; return it."""
         document = self.table.get(key)
         assert document is not None
         told = {k: v for k, v in document["status"].items() if k in ("collection", "conditions")}
@@ -134,10 +133,10 @@ class ScheduleWorld:
 
     @property
     def created(self) -> list[str]:
-        """Names of the snapshots that were asked for."""
+        """Names of the created snapshots."""
         return [name for _, name in self.cluster.created]
 
 
 def told(status: Document) -> dict[str, str]:
-    """Return type: STATUS/Reason."""
+    """Return STATUS/Reason by condition type."""
     return {item["type"]: f"{item['status']}/{item['reason']}" for item in status["conditions"]}

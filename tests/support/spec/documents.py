@@ -1,4 +1,4 @@
-"""Objects as a source gives them, and the marker that their collections bear where no operator marks them."""
+"""Objects as a source delivers them, and markers for collections that no operator has marked."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ CLUSTER_ID = "cluster-1"
 
 
 def memory_document(name: str = "probe", *, metadata: Document | None = None, **spec: object) -> Document:
-    """Return an AgentMemory of preset cortex as a source gives it; `metadata` and `spec` are put over the smallest one.
+    """Build an AgentMemory as a source delivers it; `metadata` and `spec` override a minimal one with preset cortex.
 
     Args:
-        spec: with `preset` None it names none.
+        spec: Fields of the spec; `preset=None` removes the preset.
     """
     base = {"name": name, "namespace": "agents", "uid": f"uid-{name}", "generation": 1}
     base |= {"creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "7"}
@@ -27,13 +27,13 @@ def memory_document(name: str = "probe", *, metadata: Document | None = None, **
 
 
 def agent_document(slug: str, **spec: Any) -> Document:
-    """Return an AgentMemory whose callers send 8 numbers and get all that is found, unless `spec` says otherwise."""
+    """Build an AgentMemory with vectors of 8 numbers from callers and no search thresholds; `spec` overrides."""
     embedding = {"provider": "none", "dimensions": 8}
     return memory_document(slug, metadata={"generation": 3}, **{"embedding": embedding, "scoring": ALL_PASS} | spec)
 
 
 def connection_document(name: str = "main", *, namespace: str = "agents", **spec: object) -> Document:
-    """Return a QdrantConnection as a source gives it."""
+    """Build a QdrantConnection as a source delivers it."""
     return {
         "apiVersion": API_VERSION,
         "kind": "QdrantConnection",
@@ -43,7 +43,7 @@ def connection_document(name: str = "main", *, namespace: str = "agents", **spec
 
 
 def allowing(allowed: str | Document | None) -> Document:
-    """Return the field of a connection's spec that allows other namespaces.
+    """Build the field of a connection's spec that allows other namespaces.
 
     Args:
         allowed: Same, All, a selector, or None for no field.
@@ -54,10 +54,10 @@ def allowing(allowed: str | Document | None) -> Document:
 
 
 async def cluster_id() -> str:
-    """Return the cluster that tests without Kubernetes are in."""
+    """Return the cluster id of tests without Kubernetes."""
     return CLUSTER_ID
 
 
 def marker_for(name: str, *, namespace: str = "agents", **said: Any) -> dict[str, Any]:
-    """Return the marker of an AgentMemory's collection, as it lies in metadata."""
+    """Build the marker of an AgentMemory's collection as stored in its metadata."""
     return {"clusterId": CLUSTER_ID, "namespace": namespace, "name": name, **said}

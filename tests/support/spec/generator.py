@@ -1,4 +1,4 @@
-"""Specs of an AgentMemory drawn from its schema with a seed, many of them refused; values of hypothesis strategies."""
+"""Random AgentMemory specs from the schema with a seed, many of them invalid; also values of hypothesis strategies."""
 
 import copy
 import random
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 Json = dict[str, Any]
 
-# What stands for text whose form a schema's pattern says.
+# Values for texts that a schema restricts by a pattern.
 TEXTS: Mapping[str, tuple[Any, ...]] = {
     "agent": ("probe",),
     "namespace": ("elsewhere",),
@@ -40,7 +40,7 @@ TEXTS: Mapping[str, tuple[Any, ...]] = {
     "endpoint": ("https://minio.storage.svc:9000",),
     "kmsKeyId": ("alias/ours",),
 }
-# The ways to rank leave each other out, and none touches the collection.
+# Complete blocks. The ways to rank exclude each other, and none affects the collection.
 BLOCKS: Mapping[str, tuple[Json, ...]] = {
     "scoring": (
         {"limit": 5, "scoreThreshold": 0.2, "minSimilarity": -1, "candidates": "Auto"},
@@ -55,7 +55,7 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
         {"mode": "Session"},
         {"mode": "Soft"},
     ),
-    # Which zones may be named where hangs on which are allowed.
+    # The allowed zones determine which zones may appear in the other fields.
     "zones": (
         {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}},
         {"allowed": ["SENSITIVE", "PERSONAL"], "keySecretRef": {"name": "zones", "key": "k"}, "vectors": []},
@@ -68,7 +68,7 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
         },
         {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}, "vectors": ["SENSITIVE"]},
     ),
-    # What is a name elsewhere is a block here.
+    # Complete blocks, because `model` is an object here and a text elsewhere.
     "consolidation": (
         {},
         {"model": {"model": "gpt-5-mini", "secretRef": {"name": "openai", "key": "token"}}},
@@ -77,7 +77,7 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
     ),
 }
 SECRET = {"name": "openai", "key": "token"}
-# Legal figures that cost a development server much and say no more than these.
+# Valid numbers that are cheap for a development server; larger ones would test nothing more.
 CHEAP: Mapping[str, tuple[int, ...]] = {
     "shardNumber": (1, 2, 3),
     "replicationFactor": (1, 2, 3),
@@ -93,7 +93,7 @@ MOST_ENTRIES = 3
 
 
 def examples_of(strategy: st.SearchStrategy[T], *, count: int) -> list[T]:
-    """Draw from a strategy outside the event loop's reach: hypothesis itself runs only plain functions."""
+    """Return examples of a strategy, for use in async tests: hypothesis itself runs only plain functions."""
     drawn: list[T] = []
 
     @settings(
@@ -112,10 +112,10 @@ def examples_of(strategy: st.SearchStrategy[T], *, count: int) -> list[T]:
 
 
 class SpecGenerator:
-    """Draws specs; the same seed draws the same ones.
+    """Generates specs. The same seed generates the same ones.
 
     Args:
-        spoiled: the share of specs in which something is put out of order.
+        spoiled: Share of specs that get an error.
     """
 
     def __init__(self, seed: int, *, spoiled: float) -> None:
@@ -128,7 +128,7 @@ class SpecGenerator:
         spec: Json = self._object(self._schema)
         spec |= {"connectionRef": {"name": "main"}}
         spec.pop("agent", None)
-        # What there is to begin with is another object's matter, and never there.
+        # It refers to another object, which does not exist here.
         spec.pop("bootstrap", None)
         if self._random.random() < self._spoiled:
             for _ in range(self._random.choice((1, 1, 2))):
@@ -160,7 +160,7 @@ class SpecGenerator:
                 return self._random.choice((True, False))
             case "integer" | "number" as kind:
                 return self._figure(schema, whole=kind == "integer")
-        # Auto or a number: the one field of two types.
+        # "Auto" or a number: the only field with two types.
         return self._random.choice(("Auto", 1, 100, 10_000))
 
     def _figure(self, schema: Json, *, whole: bool) -> float:
@@ -178,13 +178,13 @@ class SpecGenerator:
         return list(by_key.values())
 
     def _decay(self, kind: Json) -> Json:
-        """Return what a type of memory has exactly one of."""
+        """Return the decay of a memory type, which must be set consistently."""
         if "halfLifeDays" not in kind["properties"]:
             return {}
         return self._random.choice(({"halfLifeDays": 3.5, "decay": True}, {"halfLifeDays": None, "decay": False}))
 
     def _spoil(self, spec: Json) -> None:
-        """Put one thing out of order, at any depth: junk for a value, a field nobody knows, a field gone."""
+        """Insert one error at random depth: an invalid value, an unknown field, or a missing field."""
         place: Any = spec
         if not place:
             return

@@ -1,4 +1,4 @@
-"""The tables under `tests/golden`: good and bad manifests, and the reconcile matrix (each parameter, set and unset)."""
+"""Tables in `tests/golden`: valid and invalid manifests, and the reconcile matrix (each parameter, set and unset)."""
 
 import pathlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import yaml
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
-# Ten times as fast, and every test process reads them all to know its tests.
+# Ten times as fast; every test process reads all tables while it collects tests.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SMALLEST_SPECS: dict[str, dict[str, Any]] = {
     "AgentMemory": {"connectionRef": {"name": "main"}},
@@ -19,13 +19,13 @@ SMALLEST_SPECS: dict[str, dict[str, Any]] = {
 
 
 def read_table(name: str) -> Any:
-    """Return what stands in a file."""
+    """Read a file."""
     return yaml.load((GOLDEN / name).read_text(), Loader=LOADER)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestCase:
-    """A whole object, and the words that its refusal must contain."""
+    """A complete object, and words that its rejection must contain."""
 
     name: str
     document: dict[str, Any]
@@ -37,7 +37,7 @@ class ManifestCase:
 
 
 def manifest(kind: str = "AgentMemory", name: str = "probe", **spec: Any) -> dict[str, Any]:
-    """Return a whole object; what `spec` leaves out is as in the smallest good one."""
+    """Build a complete object; `spec` overrides the smallest valid one."""
     whole = SMALLEST_SPECS[kind] | spec
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": whole}
 
@@ -54,7 +54,7 @@ def _case(entry: dict[str, Any]) -> ManifestCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRow:
-    """One parameter; the attributes are explained in the file."""
+    """One parameter. The file explains the attributes."""
 
     parameter: str
     spec: Mapping[str, Any]
@@ -66,7 +66,6 @@ class MatrixRow:
 
 
 def load_matrix() -> list[MatrixRow]:
-    """Return the rows in order."""
     return [MatrixRow(**entry) for entry in read_table("matrix.yaml")]
 
 

@@ -1,7 +1,7 @@
-"""What a server has and what is planned for it, as values; the golden plans under `tests/golden/plans`.
+"""A server's collections and the plans for them, as values; the golden plans in `tests/golden/plans`.
 
-A case's `spec` and `observed.spec` are put over the smallest spec. `observed` is null, or says in small form how the
-collection differs from the one that was made for `observed.spec`.
+A case's `spec` and `observed.spec` override the smallest spec. `observed` is null, or contains the differences of the
+collection from the one for `observed.spec`, in compact form.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ SMALL_FORM = {
 
 
 def marker_of(*, dimensions: int, provider: str = "none", model: str | None = None, **changes: Any) -> Marker:
-    """Return the marker of an agent whose vectors are of a provider."""
+    """Build the marker of an agent with vectors of a provider."""
     embedding = EmbeddingSource(provider=provider, model=model, dimensions=dimensions)
     marker = Marker(
         cluster_id="c",
@@ -102,7 +102,7 @@ def observed_of(
     fault: str = "",
     record: RebuildRecord | None = None,
 ) -> Observed:
-    """Return what a server with this collection answers; another state than green is busy."""
+    """Build the observation of a collection on a server. Any state other than green is busy."""
     state = state or ("yellow" if is_busy else "green")
     return Observed(
         physical=physical,
@@ -118,7 +118,10 @@ def observed_of(
 
 
 def altered(shape: ShapeT, **changes: Any) -> ShapeT:
-    """Return a collection or a preset with other fields; those of its graph and optimizers go by their own names."""
+    """Return a copy of a collection or a preset with changes.
+
+    Fields of its graph and optimizers are given by their names.
+    """
     for part in ("hnsw", "optimizers"):
         figures = getattr(shape, part)
         named = {figure.name: changes.pop(figure.name) for figure in fields(figures) if figure.name in changes}
@@ -127,7 +130,7 @@ def altered(shape: ShapeT, **changes: Any) -> ShapeT:
 
 
 def apply_change(live: Collection, change: Change) -> Collection:
-    """Return the collection after a change, as the engine would carry it out."""
+    """Return the collection after a change, as the engine would apply it."""
     match change:
         case CreateCollection(_, collection):
             return collection
@@ -156,7 +159,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
 
 
 def apply_changes(observed: Observed | None, changes: Iterable[Change]) -> Observed | None:
-    """Return what a server answers after the changes; purely."""
+    """Return the observation after the changes."""
     for change in changes:
         match change:
             case CreateCollection(physical, collection):
@@ -174,9 +177,9 @@ class PlanCase:
     """One golden case.
 
     Attributes:
-        plan: entries {class, change, with}; `with` is part of the collection that is created, in small form.
-        held: what the refusal's message must contain; empty when nothing is refused.
-        error: {reason, words} when the pass stops before a plan.
+        plan: Entries {class, change, with}; `with` is a part of the created collection, in compact form.
+        held: Words that the refusal's message must contain; empty if nothing is refused.
+        error: {reason, words} if the pass fails before a plan.
     """
 
     name: str
@@ -191,23 +194,23 @@ class PlanCase:
 
 
 def load_plan_cases() -> list[PlanCase]:
-    """Return the cases of every file, in order."""
+    """Return the cases of all files, in order."""
     entries = [entry for path in sorted((GOLDEN / "plans").iterdir()) for entry in read_table(f"plans/{path.name}")]
     return [_case(entry) for entry in entries]
 
 
 def probe(spec: Mapping[str, Any] | None = None, *, generation: int = 1) -> AgentMemory:
-    """Return the object agents/probe with this spec over the smallest one."""
+    """Build the object agents/probe; `spec` overrides the smallest one."""
     return parse_agent_memory(memory_document("probe", metadata={"generation": generation}, **(spec or {})))
 
 
 def desired_of(spec: Mapping[str, Any] | None = None, *, generation: int = 1) -> Collection:
-    """Return the collection that agents/probe of cluster-1 asks for."""
+    """Return the desired collection of agents/probe in cluster-1."""
     return desired_collection(probe(spec, generation=generation), cluster_id="cluster-1")
 
 
 def small_form(collection: Collection) -> dict[str, Any]:
-    """Return the collection as cases write it."""
+    """Return a collection in the compact form of cases."""
     found = figures_in(collection)
     form: dict[str, Any] = {name: found[attribute] for name, attribute in SMALL_FORM.items()}
     form["quantization"] = _quantization_form(collection.quantization)
@@ -218,7 +221,7 @@ def small_form(collection: Collection) -> dict[str, Any]:
 
 
 def plan_entries(plan: Plan, expected: tuple[Mapping[str, Any], ...]) -> list[dict[str, Any]]:
-    """Return the plan as cases write it; of a created collection what the expected entry names."""
+    """Return a plan in the form of cases. Of a created collection it contains the fields of the expected entry."""
     entries = []
     for number, change in enumerate(plan.changes):
         entry: dict[str, Any] = {"class": str(class_of(change)), "change": describe_change(change)}

@@ -1,4 +1,4 @@
-"""The reference values of `tests/golden/scoring.json` as scores under the presets that have their figures."""
+"""Reference values of `tests/golden/scoring.json` as scores under the presets with the same numbers."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "scoring.jso
 NOW_MS = 1_795_000_000_000
 MAX_BOOST = 2.5
 SIMILARITY = 0.4
-# Days up to which a weight holds, over the largest weight of all; beyond the last, 0.05.
+# Maximum age in days, and weight divided by the largest weight. Beyond the last row the weight is 0.05.
 HORIZONS = ((1 / 24, 0.1 / 0.3), (1, 0.3 / 0.3), (7, 0.2 / 0.3), (30, 0.1 / 0.3))
 OLDEST = 0.05 / 0.3
 
@@ -21,7 +21,7 @@ Case = tuple[str, Ranking, Scored, float]
 
 
 def preset_cases() -> Iterator[Case]:
-    """Yield a preset, its ranking, a memory and the score that the memory has by the reference values."""
+    """Yield a preset, its ranking, a memory, and the memory's score by the reference values."""
     for case in GOLDEN["weighted"]:
         given = case["in"]
         memory = _memory(given, importance=given["importance"], access_count=given["accessCount"])

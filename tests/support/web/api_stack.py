@@ -1,4 +1,4 @@
-"""The retrieval API as a process would run it, over a development Qdrant server: real HTTP on both sides."""
+"""The retrieval API as in a process, on a development Qdrant server, with real HTTP on both sides."""
 
 import contextlib
 import pathlib
@@ -59,7 +59,7 @@ class Stack:
 
 @dataclass(slots=True)
 class OneKey:
-    """Keeps a key of user tokens in this process."""
+    """Holds a signing key for user tokens in memory."""
 
     key: SigningKey | None = field(default_factory=lambda: key_from(new_key()))
 
@@ -71,7 +71,7 @@ class OneKey:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Sources that do not change."""
+    """Sources with a constant state."""
 
     reason: str | None
     age: float
@@ -87,14 +87,14 @@ class Settled:
 def dev_qdrant(
     data: pathlib.Path, *, port: int = 0, api_key: str | None = None, tls: ServerFiles | None = None
 ) -> Iterator[str]:
-    """Serve a development Qdrant server; yields its URL."""
+    """Serve a development Qdrant server; yield its URL."""
     data.mkdir(parents=True, exist_ok=True)
     with serve(create_devserver(data, api_key=api_key), port=port, tls=tls) as url:
         yield url
 
 
 def create_collection(qdrant_url: str, document: Document) -> None:
-    """Make the collection that the operator would make for an object, as far as the API needs it."""
+    """Create the collection that the operator would create, as far as the API needs it."""
     settings = effective_settings(parse_agent_memory(document))
     source = settings.embedding
     embedding = {"provider": source.provider, "model": source.model, "dimensions": source.dimensions}
@@ -127,7 +127,7 @@ def build_services(
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysOf = lambda *_: None,
 ) -> Services:
-    """Return the use cases over one Qdrant server, knowing these objects."""
+    """Build the use cases on one Qdrant server, with these objects."""
     meter = meter or ApiMeter()
     store = QdrantPoints(qdrant_url, timeout_s=TIMEOUT_S, meter=meter)
     cache = EmbeddingCache(1 << 20)
@@ -184,7 +184,7 @@ def running_api(
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysOf = lambda *_: None,
 ) -> Iterator[Stack]:
-    """Serve the API for agents whose collections exist."""
+    """Serve the API for agents with existing collections."""
     services = build_services(
         *(qdrant_url, *documents),
         meter=meter,

@@ -1,4 +1,4 @@
-"""A Service of a cluster: connections go to the pods that are in it; one that is taken out keeps those that it has."""
+"""A Kubernetes Service: new connections go to its pods; a removed pod keeps its existing connections."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ CHUNK = 1 << 16
 
 
 class ClusterService:
-    """Where callers go, whichever process answers; its `url` does not change."""
+    """A constant `url` for changing processes."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -21,15 +21,15 @@ class ClusterService:
         self._talks: set[asyncio.Task[None]] = set()
 
     def add(self, port: int) -> None:
-        """Send new connections to a pod, too."""
+        """Send new connections to this pod too."""
         self._pods.append(port)
 
     def remove(self, port: int) -> None:
-        """Send no new connections to a pod."""
+        """Send no new connections to this pod."""
         self._pods.remove(port)
 
     async def serve(self, started: threading.Event, over: asyncio.Event) -> None:
-        """Pass bytes on until it is over."""
+        """Forward bytes until `over` is set."""
         server = await asyncio.start_server(self._begin, HOST, 0)
         self.url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
         started.set()
@@ -67,7 +67,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @contextlib.contextmanager
 def cluster_service() -> Iterator[ClusterService]:
-    """Serve while the context is open."""
+    """Serve inside the context."""
     service, started, loops = ClusterService(), threading.Event(), []
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Every endpoint of the OpenAPI document with a request that is right, in the name of any user."""
+"""A valid request for every endpoint of the OpenAPI document, for any user."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ DOCUMENT = create_app(
     OpenGuard(),
     cast(Any, None),
 ).openapi()
-# Whoever signs calls these, and no token opens them: tests/api/test_hooks.py.
+# Callers sign these requests and send no token: tests/api/test_hooks.py.
 SIGNED = {("POST", "/v1/agents/{agent}/hooks/{name}")}
 ENDPOINTS: list[Endpoint] = [
     (method.upper(), path)
@@ -30,7 +30,7 @@ ENDPOINTS: list[Endpoint] = [
 LIST_OF_AGENTS = ("GET", "/v1/agents")
 TOOLS = ("GET", "/v1/tools")
 AGENTLESS = {LIST_OF_AGENTS, TOOLS}
-# These name no user.
+# Endpoints without a user.
 OF_NO_USER = {*AGENTLESS, ("GET", "/v1/agents/{agent}"), ("GET", "/v1/agents/{agent}/users")}
 INTRUDED = "an intruder was here"
 VECTOR = [1.0] * 8
@@ -52,7 +52,7 @@ def line_of(content: str) -> str:
     return json.dumps({"content": content, "vector": VECTOR})
 
 
-# What a caller who may do it sends: arguments of httpx.
+# Valid requests as arguments of httpx.
 REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     LIST_OF_AGENTS: lambda user: {},
     TOOLS: lambda user: {},
@@ -110,9 +110,9 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
 
 
 def that_take_a_user(document: Json) -> Iterator[Endpoint]:
-    """Yield the endpoints whose description has a `user_id`, among the parameters or anywhere in the body.
+    """Yield the endpoints with a `user_id` in their parameters or anywhere in their body.
 
-    Without those that take no token.
+    Endpoints that take no token are left out.
     """
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -124,7 +124,7 @@ def that_take_a_user(document: Json) -> Iterator[Endpoint]:
 
 
 def _resolved(document: Json, node: Any, *, depth: int) -> Any:
-    """A part of the document with what it refers to in its place."""
+    """Return a part of the document with its references resolved."""
     if isinstance(node, list):
         return [_resolved(document, child, depth=depth) for child in node]
     if not isinstance(node, dict) or depth == 0:
@@ -136,7 +136,7 @@ def _resolved(document: Json, node: Any, *, depth: int) -> Any:
 
 
 def arguments_of(endpoint: Endpoint, user: str, *, agent: str, id: str, token: str) -> Json:
-    """The arguments of httpx for an endpoint's request."""
+    """Build the httpx arguments of an endpoint's request."""
     method, path = endpoint
     arguments = REQUESTS[endpoint](user)
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -1,4 +1,4 @@
-"""Real HTTP on loopback for the length of a test: an application served, its certificates, answers judged."""
+"""Real HTTP on loopback during a test: a served application, its certificates, checked responses."""
 
 import asyncio
 import contextlib
@@ -18,14 +18,14 @@ TOLD_CHARS = 2000
 HOST = "127.0.0.1"
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""What a server does with one connection, byte by byte."""
+"""Handles one connection byte by byte."""
 
 
 def well(answer: httpx.Response) -> httpx.Response:
-    """Return the answer.
+    """Return the response if it succeeded.
 
     Raises:
-        AssertionError: it is an error; tells its body, which `raise_for_status` does not.
+        AssertionError: If it is an error. The message contains its body, unlike that of `raise_for_status`.
     """
     request, words = answer.request, answer.text[:TOLD_CHARS]
     assert answer.is_success, f"{request.method} {request.url.path}: {answer.status_code}: {words}"
@@ -34,17 +34,17 @@ def well(answer: httpx.Response) -> httpx.Response:
 
 @dataclass(frozen=True, slots=True)
 class ServerFiles:
-    """What a TLS server is given."""
+    """Certificate and key of a TLS server."""
 
     certificate: pathlib.Path
     key: pathlib.Path
 
 
 class Authority:
-    """Vouches for servers.
+    """A certificate authority.
 
     Args:
-        folder: keeps the servers' files.
+        folder: Folder for the servers' files.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -53,16 +53,16 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        """Its own certificate, as it stands in a Secret."""
+        """Its own certificate in PEM, as stored in a Secret."""
         return self._ca.cert_pem.bytes().decode()
 
     def issue(self, *, host: str = HOST) -> ServerFiles:
-        """Return a certificate for a host, and its key."""
+        """Issue a certificate for a host; return it with its key."""
         leaf = self._ca.issue_cert(host)
         return self._write(b"".join(part.bytes() for part in leaf.cert_chain_pems), leaf.private_key_pem.bytes())
 
     def self_signed(self) -> ServerFiles:
-        """Return a certificate that nobody but itself vouches for, and its key."""
+        """Return a self-signed certificate with its key."""
         return self._write(self._ca.cert_pem.bytes(), self._ca.private_key_pem.bytes())
 
     def _write(self, certificate: bytes, key: bytes) -> ServerFiles:
@@ -75,15 +75,15 @@ class Authority:
 
 @contextlib.contextmanager
 def serve(app: Any, *, port: int = 0, tls: ServerFiles | None = None) -> Iterator[str]:
-    """Serve an ASGI application; yields its URL.
+    """Serve an ASGI application; yield its URL.
 
     Args:
-        port: 0 is any free one.
-        tls: serve https with these.
+        port: 0 for any free port.
+        tls: Certificate and key for https; None for http.
     """
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by every connection; without it an answer waits 40 ms for an acknowledgement.
+        # Connections inherit the option. Without it, a response waits 40 ms for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(("127.0.0.1", port))
         config = uvicorn.Config(
@@ -121,7 +121,7 @@ def _run(server: uvicorn.Server, listener: socket.socket, started: threading.Eve
 
 @contextlib.asynccontextmanager
 async def listening(talk: Talk) -> AsyncIterator[str]:
-    """Talk to each connection as told, then close it; yield the URL."""
+    """Handle each connection with `talk`, then close it; yield the URL."""
     talks = []
 
     async def talk_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,6 @@
-"""A language model by script: OpenAI's chat completions over real HTTP, as models answer well, badly or not at all.
+"""A scripted language model: OpenAI's chat completions over real HTTP, with valid, invalid or missing responses.
 
-A script finds the rows between the marks of what it is to read, as a model would; what it says of them, the test says.
+A script extracts the rows between the marks in the prompt, like a model. The test defines the response to them.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.support.web.services import failure
 
 Row = dict[str, Any]
 Answer = Callable[[list[Row]], Any]
-"""What is answered to the rows of the material."""
+"""Returns the response to the rows in the material."""
 
 _MATERIAL = re.compile(r"<material (\w+)>\n(.*)\n</material \1>", re.DOTALL)
 # Longer than any test waits.
@@ -29,14 +29,15 @@ HANGS_S = 3600.0
 
 @dataclass
 class ScriptedModel(Plantable):
-    """What the service will answer, and what it was asked.
+    """A model service with scripted responses. It records the requests.
 
     Attributes:
-        faults: answers to give before working again, one a request.
-        answers: what is said of the rows, by mode: of perfect, lazy, lying and injecting.
-        mode: nonsense is no JSON, hanging no answer, overflowing one that is cut off at the most tokens.
-        usage: what it says of tokens.
-        refuses: fields of a request that it does not know.
+        faults: Responses for the next requests, one each, before normal operation.
+        answers: Responses to the rows by mode: perfect, lazy, lying or injecting.
+        mode: One of those, or a failure: nonsense is not JSON, hanging does not respond, and overflowing is truncated
+            at the token limit.
+        usage: Token usage in the responses.
+        refuses: Request fields that it rejects as unknown.
     """
 
     PLANTABLE = ("faults",)
@@ -50,12 +51,11 @@ class ScriptedModel(Plantable):
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5})
 
     def app(self) -> Starlette:
-        """Return the ASGI application."""
         return Starlette(routes=[Route("/v1/chat/completions", self._complete, methods=["POST"])])
 
     @property
     def materials(self) -> list[str]:
-        """What it was given to read, in order."""
+        """Materials of all requests, in order."""
         return [body["messages"][1]["content"] for body in self.bodies]
 
     async def _complete(self, request: Request) -> Response:
@@ -97,7 +97,7 @@ def rows_of(material: str) -> list[Row]:
     """Return the rows between the marks.
 
     Raises:
-        AssertionError: there are none, or the marks stand more than once.
+        AssertionError: If there are no marks, or more than one pair.
     """
     found = _MATERIAL.fullmatch(material)
     assert found, "no material"

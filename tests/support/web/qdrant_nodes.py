@@ -1,4 +1,4 @@
-"""Development servers as processes, alone or as the nodes of a cluster; of a real one QDRANT_URLS lists the nodes."""
+"""Development servers as processes: single, or the nodes of a cluster. QDRANT_URLS lists the nodes of a real one."""
 
 import contextlib
 import os
@@ -19,17 +19,17 @@ from tests.support.planted import plant
 from tests.support.programs import ROOT
 
 STEADY, LAGGING, REAL = "steady", "lagging", "real"
-# How the clusters behave that a suite runs on, one after the other.
+# Kinds of clusters that a suite runs on.
 SIMULATED = (STEADY, pytest.param(LAGGING, marks=pytest.mark.faults))
 CLUSTERS = (REAL,) if "QDRANT_URLS" in os.environ else SIMULATED
-# Longer than the calls that follow a write take, and replicas that are not active when a creation is answered.
+# Longer than the requests after a write take, so that lag has an effect. Replicas become active after the creation.
 _LATE = {"lag": "0.3", "slow-replicas": "0.3"}
 SETTLED_WITHIN_S = 30.0
 READY_S = 20
 
 
 class DevServer:
-    """A development server in a process of its own."""
+    """A development server in its own process."""
 
     def __init__(self, data_dir: pathlib.Path, *options: str) -> None:
         self.data_dir = data_dir
@@ -79,14 +79,14 @@ class DevServer:
 
 
 StartServer = Callable[..., DevServer]
-"""Starts a server with options, on a data folder."""
+"""Starts a server with options on a data folder."""
 
 
 class Peers(DevServer):
-    """A simulated cluster of three.
+    """A simulated cluster of three nodes.
 
     Args:
-        how: STEADY, or LAGGING: nodes learn late of what was changed through another, and replicas take their time.
+        how: STEADY, or LAGGING: nodes see changes of other nodes late, and replicas become active late.
     """
 
     def __init__(self, data_dir: pathlib.Path, how: str, activation_s: float) -> None:
@@ -95,26 +95,26 @@ class Peers(DevServer):
         self.set_faults()
 
     def set_faults(self, **more: str) -> None:
-        """Have those faults beside what the cluster is like; raises as `plant`."""
+        """Add faults to those of the cluster's kind. Raises: As `plant`."""
         plant(self.data_dir, engine=self._faults, **more)
 
 
 @contextlib.contextmanager
 def nodes_of(folder: pathlib.Path, how: str, activation_s: float) -> Iterator[tuple[str, ...]]:
-    """Give the addresses of the nodes."""
+    """Yield the addresses of the nodes."""
     if how == REAL:
         yield tuple(os.environ["QDRANT_URLS"].split(","))
         return
     running = Peers(folder, how, activation_s)
     try:
-        # The first one holds what has one shard and one replica, so that it is not the one that is asked.
+        # The first node has the replica of collections with a single shard, so another node is listed first.
         yield tuple([*running.urls[1:], running.urls[0]] if how == LAGGING else running.urls)
     finally:
         running.stop()
 
 
 def eventually(what: Callable[[], Any], wanted: Any) -> None:
-    """Wait until something is so, however late the nodes learn of it."""
+    """Wait until `what` returns `wanted`, for up to 30 s."""
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while (seen := what()) != wanted:
         assert time.monotonic() < deadline, seen
@@ -122,7 +122,7 @@ def eventually(what: Callable[[], Any], wanted: Any) -> None:
 
 
 def await_settled(urls: Sequence[str], name: str) -> None:
-    """Wait until every node knows a collection as the first does, with every replica active."""
+    """Wait until every node sees a collection like the first node does, with all replicas active."""
 
     def seen() -> list[Any]:
         told = []

@@ -1,4 +1,4 @@
-"""A reverse proxy in front of Qdrant that writes down what passes, swallows a method, plays dead, old or faulty."""
+"""A reverse proxy in front of Qdrant that records calls. It can swallow them, fail, and report another version."""
 
 import asyncio
 import time
@@ -19,22 +19,22 @@ from tests.support.web.http_server import ServerFiles, serve
 
 METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]
 ALIASES = "/collections/aliases"
-# POST requests that only read.
+# POST requests that change nothing.
 READS = ("/count", "/scroll", "/query", "/points")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """How calls go wrong.
+    """A failure of some calls.
 
     Attributes:
-        status: answered in the place of passing the call on; None passes it on.
-        headers: of that answer.
-        delay_s: for how long the answer to a call that was carried out is kept back.
-        cut: what comes of the answer to a call that was carried out: nothing but its head or half of it before the
-            connection closes, or half of it as if that were all.
-        of: which calls.
-        times: how many of them; None is all.
+        status: Status to respond with instead of forwarding the call; None forwards it.
+        headers: Headers of that response.
+        delay_s: Delay of the response after the call was carried out, in seconds.
+        cut: Truncation of the response after the call was carried out: the connection closes after its head or half of
+            its body, or half of the body is sent as a complete one.
+        of: Calls that fail.
+        times: Maximum number of failures; None for no limit.
     """
 
     status: int | None = None
@@ -46,7 +46,7 @@ class Fault:
 
 
 class CutResponse(Response):
-    """Promises the whole body and closes the connection in the middle of it."""
+    """A response that closes the connection before its body is complete."""
 
     def __init__(self, whole: bytes, *, sent: int) -> None:
         super().__init__(whole, media_type="application/json")
@@ -60,17 +60,17 @@ class CutResponse(Response):
 
 @dataclass(slots=True)
 class Proxy(Plantable):
-    """What passed, and how to behave.
+    """A proxy with recorded calls and planted faults.
 
     Attributes:
         calls: (method, path) in order.
-        times: when each came, monotonic seconds.
-        swallowed: methods that are answered 200 and not passed on.
-        is_down: every call is answered 503.
-        fault: how calls go wrong; None is not at all.
-        version: what the server is said to be; None asks it.
-        meanwhile: done before the answer to a call that points an alias somewhere.
-        thief: the collection that every alias leads to right after it was pointed somewhere, by another's hand.
+        times: Arrival times in monotonic seconds.
+        swallowed: Methods that get 200 without being forwarded.
+        is_down: True to respond 503 to every call.
+        fault: Failure of the next calls; None for none.
+        version: Version to report; None for the server's own.
+        meanwhile: Called before the response to a change of aliases.
+        thief: Collection to which another client moves each alias right after a change; empty for none.
     """
 
     PLANTABLE = ("fault", "swallowed", "is_down", "version", "thief")
@@ -92,17 +92,16 @@ class Proxy(Plantable):
         return [(method, path) for method, path in self.calls if is_write(method, path)]
 
     def fail_with(self, fault: Fault) -> None:
-        """Let calls go wrong from now on, and forget those that passed."""
+        """Set the fault, and clear the recorded calls."""
         self.fault, self._faulty = fault, 0
         self.forget()
 
     def forget(self) -> None:
-        """Forget the calls that passed."""
+        """Clear the recorded calls."""
         self.calls.clear()
         self.times.clear()
 
     async def handle(self, request: Request) -> Response:
-        """Answer one request."""
         self.calls.append((request.method, request.url.path))
         self.times.append(time.monotonic())
         if self.is_down:
@@ -125,7 +124,7 @@ class Proxy(Plantable):
         return answer if fault is None else await _spoil(answer, fault)
 
     def _fault_of(self, request: Request) -> Fault | None:
-        """Return what goes wrong with this call."""
+        """Return the fault of this call, or None."""
         fault = self.fault
         if fault is None or (fault.of == "writes" and not is_write(request.method, request.url.path)):
             return None
@@ -143,7 +142,7 @@ class Proxy(Plantable):
             (await client.post(ALIASES, json=body)).raise_for_status()
 
     async def _pass_on(self, request: Request) -> Response:
-        # To load the system's authorities takes longer than the call.
+        # Without TLS verification, because loading the system's certificates takes longer than the call.
         async with httpx.AsyncClient(base_url=self.target, timeout=30, verify=False) as client:
             answer = await client.request(
                 request.method,
@@ -156,7 +155,7 @@ class Proxy(Plantable):
 
 
 async def _spoil(answer: Response, fault: Fault) -> Response:
-    """Return what comes of the answer to a call that was carried out."""
+    """Delay or truncate the response to a call that was carried out."""
     await asyncio.sleep(fault.delay_s)
     body = bytes(answer.body)
     match fault.cut:
@@ -171,13 +170,13 @@ async def _spoil(answer: Response, fault: Fault) -> Response:
 
 
 def is_write(method: str, path: str) -> bool:
-    """Tell whether a call may change something."""
+    """Return whether a call may change something."""
     return method != "GET" and not (method == "POST" and path.endswith(READS))
 
 
 @contextmanager
 def proxying(target: str, *, tls: ServerFiles | None = None) -> Iterator[Proxy]:
-    """Serve a proxy in front of `target` while the context is open; https with `tls`."""
+    """Serve a proxy in front of `target` inside the context; https with `tls`."""
     proxy = Proxy(target)
     app = Starlette(routes=[Route("/{path:path}", proxy.handle, methods=METHODS)])
     with serve(app, tls=tls) as url:

@@ -24,12 +24,12 @@ READY_S = 20.0
 
 
 class S3Server:
-    """versitygw as a process; objects are files under `folder`.
+    """versitygw as a process. Objects are files in `folder`.
 
     Args:
-        folder: kept when the process dies.
-        tls: serve https with these.
-        key: whoever shows it may do everything.
+        folder: Folder of the objects; it remains after the process.
+        tls: Certificate and key for https; None for http.
+        key: Access key with all rights.
     """
 
     def __init__(self, folder: pathlib.Path, *, tls: ServerFiles | None = None, key: AccessKey = KEY) -> None:
@@ -43,7 +43,7 @@ class S3Server:
         (folder / BUCKET).mkdir(parents=True, exist_ok=True)
 
     def bucket(self, url: str | None = None, **changes: object) -> Bucket:
-        """Return how the bucket is reached; `url` is a proxy's."""
+        """Build the access to the bucket; `url` may be that of a proxy."""
         fields: dict[str, object] = {
             "name": BUCKET,
             "region": "us-east-1",
@@ -53,14 +53,14 @@ class S3Server:
         return Bucket(**(fields | changes))  # type: ignore[arg-type]
 
     def file(self, key: str) -> pathlib.Path:
-        """Return where an object's bytes lie."""
+        """Return the file of an object."""
         return self.folder / BUCKET / key
 
     def start(self, *, largest_file: int | None = None) -> None:
-        """Start it and return when it answers.
+        """Start the server; return when it responds.
 
         Args:
-            largest_file: bytes; a file that grows above fails as on a full disk.
+            largest_file: Size in bytes at which a growing file fails, as on a full disk; None for no limit.
         """
         with_parent = die_with_parent()
 
@@ -87,7 +87,7 @@ class S3Server:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """Kill it as a crash does; a second call does nothing."""
+        """Kill the server as in a crash. A second call does nothing."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -96,7 +96,7 @@ class S3Server:
 
 @contextlib.contextmanager
 def serving_s3(folder: pathlib.Path, *, tls: ServerFiles | None = None, key: AccessKey = KEY) -> Iterator[S3Server]:
-    """Serve a folder while the context is open; https with `tls`."""
+    """Serve a folder inside the context; https with `tls`."""
     server = S3Server(folder, tls=tls, key=key)
     try:
         server.start()

@@ -1,4 +1,4 @@
-"""Services that are not ours: embedders, a receiver of traces, a web server with files; real HTTP, faults on demand."""
+"""Third-party services with faults on demand over real HTTP: embedders, a trace collector, a web server with files."""
 
 import base64
 import contextlib
@@ -20,7 +20,7 @@ from tests.support.web.http_server import ServerFiles, serve
 
 
 class Collector:
-    """The application and what came, in order."""
+    """A trace collector that stores all requests."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -49,7 +49,7 @@ def attributes_of(holder: Any) -> dict[str, Any]:
 
 
 class Mistral:
-    """`https://api.mistral.ai/v1`: mistral-embed has 1,024 numbers; a field that it does not know is refused."""
+    """`https://api.mistral.ai/v1`: mistral-embed returns 1,024 numbers, and unknown fields are rejected."""
 
     path, model, size = "/v1", "mistral-embed", 1024
     known = frozenset({"model", "input", "encoding_format", "output_dimension", "output_dtype"})
@@ -86,7 +86,7 @@ class Mistral:
 
 
 class Gemini:
-    """`https://generativelanguage.googleapis.com/v1beta/openai`: leaves out what is 0, answers lists of errors."""
+    """`https://generativelanguage.googleapis.com/v1beta/openai`: omits fields that are 0, returns errors in a list."""
 
     path, model, size = "/v1beta/openai", "gemini-embedding-001", 768
     native = 3072
@@ -124,13 +124,13 @@ class Gemini:
 
 @dataclass
 class FakeOpenAI(Plantable):
-    """What the service will answer, and what it was asked.
+    """A fake of OpenAI's embeddings service. It records the requests.
 
     Attributes:
-        faults: answers to give before working again, one a request.
-        dimensions: length of the vectors when the request does not say.
-        usage: what it says of tokens.
-        fails_on: A text that makes every request with it end with status 500.
+        faults: Responses for the next requests, one each, before normal operation.
+        dimensions: Length of the vectors if the request does not set it.
+        usage: Token usage in the responses.
+        fails_on: Text that makes every request with it fail with status 500.
     """
 
     PLANTABLE = ("faults",)
@@ -145,7 +145,6 @@ class FakeOpenAI(Plantable):
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 1, "total_tokens": 1})
 
     def app(self) -> Starlette:
-        """Return the ASGI application."""
         return Starlette(routes=[Route("/v1/embeddings", self._embed, methods=["POST"])])
 
     async def _embed(self, request: Request) -> Response:
@@ -171,13 +170,13 @@ class FakeOpenAI(Plantable):
 
 
 def embedding_of(text: str, size: int) -> list[float]:
-    """Return the vector that the service gives for a text."""
+    """Return the service's vector for a text."""
     digest = hashlib.sha256(text.encode()).digest()
     return [digest[place % 32] / 256 for place in range(size)]
 
 
 def failure(status: int, message: str = "injected", **headers: str) -> Response:
-    """Return an error answer as OpenAI words it; header names with underscores."""
+    """Build an error response in OpenAI's format. Header names have underscores."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse({"error": {"message": message, "type": "test"}}, status, headers=named)
 
@@ -188,14 +187,14 @@ def _encoded(vector: list[float], is_base64: bool) -> Any:
 
 @dataclass(slots=True)
 class WebServer:
-    """An ASGI application.
+    """An ASGI application that serves files.
 
     Attributes:
-        url: where it is.
-        files: content by path.
-        moved: where a path leads on to.
-        cuts: how many answers break off in the middle from now on.
-        asked: paths, in the order of the calls.
+        url: Base URL.
+        files: Content by path.
+        moved: Targets of redirects by path.
+        cuts: Number of responses to break off in the middle.
+        asked: Requested paths, in order.
     """
 
     url: str = ""
@@ -206,7 +205,7 @@ class WebServer:
 
     @property
     def host(self) -> str:
-        """Host and port, as a connection lists them."""
+        """Host and port, in the form of a connection's spec."""
         return self.url.removeprefix("https://")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -233,7 +232,7 @@ async def _answer(
     told = [(b"content-length", length), *(headers or [])]
     await send({"type": "http.response.start", "status": status, "headers": told})
     await send({"type": "http.response.body", "body": body, "more_body": size is not None})
-    # A server that returns before it has sent what it told of closes the connection.
+    # The server closes the connection if an application returns before the body is complete.
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A reverse proxy in front of an S3 server that writes down what passes, and refuses, slows, cuts or alters it."""
+"""A reverse proxy in front of an S3 server that records calls. It can refuse, delay, truncate or alter them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,7 +24,7 @@ Step = Literal["begin", "part", "complete", "abort", "put", "get", "head", "dele
 
 
 def step_of(method: str, query: str, *, is_bucket: bool) -> Step:
-    """Return what a call is for."""
+    """Return the kind of a call."""
     if is_bucket:
         return "uploads" if "uploads" in query else "list"
     if "uploadId=" in query:
@@ -34,16 +34,16 @@ def step_of(method: str, query: str, *, is_bucket: bool) -> Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageFault:
-    """How calls go wrong.
+    """A failure of some calls.
 
     Attributes:
-        of: which calls.
-        status, code: answered in the place of passing the call on; status 0 passes it on.
-        loses_answer: the call is carried out, and the connection breaks.
-        half: only half of the answer's body comes, then the connection breaks.
-        flips: a bit of the answer's body is turned.
-        delay_s: before each chunk of the answer.
-        times: how many of them; None is all.
+        of: Kind of call that fails.
+        status, code: Response instead of forwarding the call; status 0 forwards it.
+        loses_answer: True to carry out the call and then close the connection.
+        half: True to close the connection after half of the response's body.
+        flips: True to flip a bit of the response's body.
+        delay_s: Delay before each chunk of the response, in seconds.
+        times: Maximum number of failures; None for no limit.
     """
 
     of: Step
@@ -58,12 +58,13 @@ class StorageFault:
 
 @dataclass(slots=True)
 class StorageProxy(Plantable):
-    """What passed, and how to behave.
+    """A proxy with recorded calls and planted faults.
 
     Attributes:
-        steps: what the calls were for, in order.
-        headers: of each.
-        at: told before and after each call is carried out which one it is (from 0); the answer is still kept back then.
+        steps: Kinds of the calls, in order.
+        headers: Headers of the calls, in order.
+        at: Called with the number of each call (from 0), before and after it is carried out; the response follows
+            later.
     """
 
     PLANTABLE = ("fault",)
@@ -77,13 +78,12 @@ class StorageProxy(Plantable):
     _faulty: int = 0
 
     def fail_with(self, fault: StorageFault | None) -> None:
-        """Let calls go wrong from now on, and forget those that passed."""
+        """Set the fault, and clear the recorded calls."""
         self.fault, self._faulty = fault, 0
         self.steps.clear()
         self.headers.clear()
 
     async def handle(self, request: Request) -> Response:
-        """Answer one call."""
         path = request.scope["raw_path"].decode().partition("?")[0]
         step = step_of(request.method, request.url.query, is_bucket=path.count("/") < 3 and path.endswith("/"))
         self.steps.append(step)
@@ -119,7 +119,7 @@ class StorageProxy(Plantable):
 async def _spoiled(
     client: httpx.AsyncClient, answer: httpx.Response, fault: StorageFault | None
 ) -> AsyncIterator[bytes]:
-    """Yield what comes of the answer's body."""
+    """Yield the response's body with the fault applied."""
     fault = fault or StorageFault(of="get")
     left = int(answer.headers.get("content-length", 0)) // 2 if fault.half else None
     try:
@@ -139,7 +139,7 @@ async def _spoiled(
 
 @contextmanager
 def proxying_storage(target: str) -> Iterator[StorageProxy]:
-    """Serve a proxy in front of `target` while the context is open."""
+    """Serve a proxy in front of `target` inside the context."""
     proxy = StorageProxy(target)
     app = Starlette(routes=[Route("/{path:path}", proxy.handle, methods=METHODS)])
     with serve(app) as url:
@@ -149,13 +149,13 @@ def proxying_storage(target: str) -> Iterator[StorageProxy]:
 
 @pytest.fixture(scope="module")
 def shared_storage_proxy(storage: S3Server) -> Iterator[StorageProxy]:
-    """A proxy in front of the storage."""
+    """A proxy in front of the storage, shared by a module's tests."""
     with proxying_storage(storage.url) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def storage_proxy(shared_storage_proxy: StorageProxy) -> StorageProxy:
-    """The same, with what it did for the test before forgotten."""
+    """The shared proxy without the records and faults of the previous test."""
     shared_storage_proxy.fail_with(None)
     return shared_storage_proxy

@@ -1,7 +1,7 @@
-"""Canaries: values that nobody else would write, planted in a run, and the search for what became of them.
+"""Canaries: unique values that are planted in a run, and a search for the places that leak them.
 
-A canary is looked for by the first and the last 12 characters of each way to write it, so a value that was cut off is
-found too. A vector is looked for by each of its numbers.
+The search uses the first and the last 12 characters of each encoding of a canary, so it also finds truncated values.
+For a vector it searches for each of its numbers.
 """
 
 import base64
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 PIECE = 12
-# Signed tokens, whosever they are: header and claims of a JSON Web Token.
+# Signed tokens of any issuer: header and claims of a JSON Web Token.
 TOKEN = re.compile(r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}")
 A_TOKEN = "a JSON Web Token"
 SHOWN_BESIDE = 60
@@ -23,12 +23,12 @@ _RANDOM = random.SystemRandom()
 
 
 def word(syllables: int = 6) -> str:
-    """Return letters that can be spoken and mean nothing: no rule for secrets takes them for one."""
+    """Return pronounceable letters without meaning. No rule for secrets matches them."""
     return "".join(_RANDOM.choice("bdfgklmnprstvz") + _RANDOM.choice("aeiou") for _ in range(syllables))
 
 
 class Leak(NamedTuple):
-    """A canary where it must not be."""
+    """A canary in a place where it must not be."""
 
     canary: str
     place: str
@@ -40,10 +40,10 @@ class Leak(NamedTuple):
 
 @dataclass(slots=True)
 class Canaries:
-    """What was planted, by its name.
+    """Planted values by name.
 
     Attributes:
-        forms: name: every piece that gives it away.
+        forms: For each name, all fragments that reveal its value.
     """
 
     forms: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -53,27 +53,27 @@ class Canaries:
         return self.plant(name, f"{word()}-{name.replace(' ', '-')}-{word()}")
 
     def text(self, name: str) -> str:
-        """Plant something said: words, with characters that JSON and URLs write in other ways."""
+        """Plant a text with characters that JSON and URLs escape."""
         return self.plant(name, f'{word(4)} "{word(2)}"/é {name} {word(2)}\\&{word(4)}')
 
     def identifier(self, name: str) -> str:
-        """Plant a name that bears no special characters."""
+        """Plant a name without special characters."""
         return self.plant(name, f"{word()}.{word()}")
 
     def plant(self, name: str, value: str) -> str:
-        """Plant a value; two canaries of one name are told apart by nobody."""
+        """Plant a value. A search does not distinguish several canaries with the same name."""
         assert len(value) >= PIECE, f"{name}: too short to tell it from anything else"
         self.forms[name] = self.forms.get(name, frozenset()) | frozenset(forms_of(value))
         return value
 
     def vector(self, name: str, size: int) -> list[float]:
-        """Plant a vector of length 1, as a server stores it."""
+        """Plant a vector of length 1, which is how a server stores it."""
         drawn = [_RANDOM.uniform(0.2, 1.0) for _ in range(size)]
         length = sum(number * number for number in drawn) ** 0.5
         return self.plant_vector(name, [number / length for number in drawn])
 
     def plant_vector(self, name: str, vector: Sequence[float]) -> list[float]:
-        """Plant the numbers of a vector, and of what single precision makes of it."""
+        """Plant the numbers of a vector, in double and single precision."""
         packed = struct.pack(f"<{len(vector)}f", *vector)
         short = struct.unpack(f"<{len(vector)}f", packed)
         numbers = {repr(number)[: PIECE - 2] for number in (*vector, *short)}
@@ -81,11 +81,11 @@ class Canaries:
         return list(vector)
 
     def found_in(self, text: str, place: str, *, besides: Iterable[str] = ()) -> list[Leak]:
-        """Return what a text gives away.
+        """Return the canaries that a text leaks.
 
         Args:
-            place: what the text is, for the report.
-            besides: names of canaries that it may hold.
+            place: Description of the text for the report.
+            besides: Names of canaries that the text may contain.
         """
         allowed = frozenset(besides)
         leaks = [
@@ -99,16 +99,20 @@ class Canaries:
         return leaks
 
     def named_in(self, *texts: str) -> frozenset[str]:
-        """Return the names of the canaries that are in these texts: a request may be answered with its own."""
+        """Return the names of the canaries in the texts. The response to a request may contain the request's own."""
         return frozenset(leak.canary for text in texts for leak in self.found_in(text, ""))
 
     def search(self, evidence: Mapping[str, str]) -> list[Leak]:
-        """Return what was given away in any place."""
+        """Return the canaries that any of the texts leaks.
+
+        Args:
+            evidence: Texts by place.
+        """
         return [leak for place, text in evidence.items() for leak in self.found_in(text, place)]
 
 
 def forms_of(value: str) -> set[str]:
-    """Return every piece that gives a value away: its beginning and its end, in each way to write it."""
+    """Return all fragments that reveal a value: its start and its end, in each encoding."""
     said = json.dumps(value)[1:-1]
     ways = (
         value,
@@ -126,7 +130,7 @@ def forms_of(value: str) -> set[str]:
 
 
 def _base64(data: bytes, shift: int) -> str:
-    """Return what is sure of the encoding where so many bytes stand before the value."""
+    """Return the part of the encoding that is the same for any `shift` bytes before the value."""
     start, end = -(-shift * 8 // 6), (shift + len(data)) * 8 // 6
     return base64.b64encode(b"\0" * shift + data).decode()[start:end]
 

@@ -1,4 +1,4 @@
-"""A whole run of the retrieval API with canaries in every place that a caller fills: good requests and bad ones."""
+"""A complete run of the retrieval API, valid and invalid requests, with canaries in every field that a caller sets."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -13,18 +13,18 @@ from tests.support.cluster.canaries.echoes import Answering, EchoingEmbedder, Ec
 Json = dict[str, Any]
 OK, CREATED, DONE = 200, 201, 204
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"
-# Of a body's beginning and end: what is too long repeats itself in between.
+# Characters at the start and at the end of a body. A longer text repeats itself in between.
 SHOWN_CHARS = 20_000
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
 @dataclass(slots=True)
 class Conversation:
-    """Calls of one caller; each answer that is an error is held against what the caller itself had said.
+    """Calls of one caller. Each error response is searched for canaries that the request itself did not contain.
 
     Attributes:
-        leaks: canaries that came in an error and were not the request's own.
-        errors: how many answers were errors.
+        leaks: Canaries in error responses that were not in the request.
+        errors: Number of error responses.
     """
 
     canaries: Canaries
@@ -33,7 +33,7 @@ class Conversation:
     errors: int = 0
 
     def send(self, expected: int | Collection[int], method: str, path: str, **request: Any) -> httpx.Response:
-        """Send a request and return the answer, which has to have an expected status."""
+        """Send a request; return the response, which must have an expected status."""
         built = self.http.build_request(method, path, **request)
         answer = self.http.send(built)
         statuses = {expected} if isinstance(expected, int) else {*expected}
@@ -51,7 +51,7 @@ class Conversation:
 
 @dataclass(slots=True)
 class Said:
-    """What a caller says, each part a canary of its own."""
+    """Builds texts and names for requests, each a canary of its own."""
 
     canaries: Canaries
 
@@ -62,7 +62,7 @@ class Said:
         return self.canaries.identifier(name)
 
     def memory(self, user: str, what: str = "a memory", **more: Any) -> Json:
-        """Return a memory with everything that a caller may say of it."""
+        """Build a memory with all fields that a caller may set."""
         return {
             "user_id": user,
             "content": self.text(f"{what}: content"),
@@ -83,7 +83,7 @@ class Said:
 
 
 def talk(conversation: Conversation, slug: str, user: str) -> None:
-    """Make every request of the API once, as it should be, for an agent that embeds texts."""
+    """Send each request of the API once, in valid form, for an agent that embeds texts."""
     send, said = conversation.send, Said(conversation.canaries)
     at = f"/v1/agents/{slug}"
     key = {"Idempotency-Key": said.name("idempotency key")}
@@ -126,7 +126,7 @@ def talk(conversation: Conversation, slug: str, user: str) -> None:
 
 
 def talk_of_items(conversation: Conversation, at: str, user: str) -> None:
-    """Keep items under keys."""
+    """Store, read and delete items under keys."""
     send, said = conversation.send, Said(conversation.canaries)
     namespace = [said.text("part of an item's namespace"), said.text("another part")]
     place = {"user_id": user, "namespace": namespace, "key": said.text("key of an item")}
@@ -144,7 +144,7 @@ def talk_of_items(conversation: Conversation, at: str, user: str) -> None:
 
 
 def talk_of_sessions(conversation: Conversation, at: str, user: str) -> None:
-    """Have something in mind within a session."""
+    """Use the working memory of a session."""
     send, said = conversation.send, Said(conversation.canaries)
     mine = {"user_id": user}
     send(OK, "PUT", f"{at}/sessions/s1/working", params=mine, json={"content": said.text("in mind")})
@@ -153,7 +153,7 @@ def talk_of_sessions(conversation: Conversation, at: str, user: str) -> None:
 
 
 def talk_badly(conversation: Conversation, slug: str, user: str, vector: list[float]) -> None:
-    """Make bad requests of each kind, with something said in each."""
+    """Send invalid requests of each kind, each with canaries."""
     send, said = conversation.send, Said(conversation.canaries)
     at = f"/v1/agents/{slug}"
     memories, search, mine = f"{at}/memories", f"{at}/search", {"user_id": user}
@@ -192,7 +192,7 @@ def talk_badly(conversation: Conversation, slug: str, user: str, vector: list[fl
 
 
 def bad_changes(said: Said, vector: list[float]) -> Iterable[Json]:
-    """Return fields that make a memory a bad one."""
+    """Return fields that make a memory invalid."""
     return (
         {"content": {said.name("a key for content"): said.text("an object for content")}},
         {"content": said.text("far too long") * 2_000},
@@ -212,7 +212,7 @@ def bad_changes(said: Said, vector: list[float]) -> Iterable[Json]:
 
 
 def bad_searches(said: Said, vector: list[float]) -> Iterable[Json]:
-    """Return fields that make a search a bad one."""
+    """Return fields that make a search invalid."""
     return (
         {"query": said.text("a long query") * 2_000},
         {"query": [said.text("a query in a list")]},
@@ -228,7 +228,7 @@ def bad_searches(said: Said, vector: list[float]) -> Iterable[Json]:
 
 
 def look_from_outside(conversation: Conversation, slug: str, user: str, memory: str, *, expected: int) -> None:
-    """Ask for another's things: none of the answers may say more than the question."""
+    """Request another tenant's data. No response may reveal more than the request contains."""
     send, at, mine = conversation.send, f"/v1/agents/{slug}", {"user_id": user}
     for path in (
         "",
@@ -248,14 +248,14 @@ def look_from_outside(conversation: Conversation, slug: str, user: str, memory: 
 
 
 def ndjson(*lines: str) -> Json:
-    """Return the body of an import."""
+    """Build the body of an import."""
     return {"content": "\n".join(lines).encode(), "headers": {"Content-Type": "application/x-ndjson"}}
 
 
 def talk_to_a_broken_embedder(
     conversation: Conversation, slug: str, user: str, embedder: EchoingEmbedder, faults: Iterable[Answering]
 ) -> None:
-    """Store and search while the embedding service refuses and repeats what it was sent."""
+    """Store and search while the embedding service fails and repeats the request in its responses."""
     for fault in faults:
         embedder.answering, embedder.answered = fault, 0
         talk_in_vain(conversation, slug, user)
@@ -266,7 +266,7 @@ def talk_to_a_broken_embedder(
 def talk_to_a_broken_server(
     conversation: Conversation, slug: str, user: str, proxy: EchoingProxy, faults: Iterable[Answering]
 ) -> None:
-    """Store and search while Qdrant refuses all of the agent's points and repeats what it was sent."""
+    """Store and search while Qdrant refuses all requests for the agent's points and repeats them in its responses."""
     pattern = points_of(slug)
     for fault in faults:
         proxy.faults[pattern], proxy.answered[pattern] = fault, 0
@@ -276,16 +276,16 @@ def talk_to_a_broken_server(
 
 
 def points_of(slug: str, number: str = r"\d+") -> str:
-    """Return what the paths of an agent's points match.
+    """Return a pattern for the paths of an agent's points.
 
     Args:
-        number: of its collection.
+        number: Pattern of the collection's number.
     """
     return rf"agent_memory_{slug}(__{number})?/points"
 
 
 def talk_in_vain(conversation: Conversation, slug: str, user: str) -> None:
-    """Store and search, which cannot be done."""
+    """Store and search while both fail."""
     send, said, at = conversation.send, Said(conversation.canaries), f"/v1/agents/{slug}"
     send(range(400, 600), "POST", f"{at}/memories", json=said.memory(user, "while it fails"))
     send(range(400, 600), "POST", f"{at}/search", json={"user_id": user, "query": said.text("query then")})

@@ -1,4 +1,4 @@
-"""An embedder and a Qdrant that fail, and repeat in their answers what they were sent."""
+"""An embedding service and a Qdrant that fail, and repeat the request in their responses."""
 
 import json
 import re
@@ -18,11 +18,11 @@ from tests.support.web.services import embedding_of
 
 METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]
 Answering = Callable[[str, Mapping[str, str]], Response]
-"""What answers a request, from its body and headers."""
+"""Builds the response to a request from its body and headers."""
 
 
 def _echo_of(body: str, headers: Mapping[str, str]) -> str:
-    """Return the worst of a request within few characters: its key, and what it says, the longest first."""
+    """Return the most sensitive parts of a request in few characters: its key, then its texts, longest first."""
     key = headers.get("authorization", headers.get("api-key", ""))
     try:
         said = sorted(_texts_in(json.loads(body)), key=len, reverse=True)
@@ -44,24 +44,24 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def openai_error(status: int) -> Answering:
-    """Return what repeats a request in an error as OpenAI words it."""
+    """Return a builder of errors in OpenAI's format that repeat the request."""
     return lambda body, headers: JSONResponse(
         {"error": {"message": _echo_of(body, headers), "type": "t", "param": body, "code": body}}, status
     )
 
 
 def qdrant_error(status: int) -> Answering:
-    """Return what repeats a request in an error as Qdrant words it."""
+    """Return a builder of errors in Qdrant's format that repeat the request."""
     return lambda body, headers: JSONResponse({"status": {"error": _echo_of(body, headers)}, "time": 0.0}, status)
 
 
 def page(status: int) -> Answering:
-    """Return what repeats a request in a page, as a gateway may."""
+    """Return a builder of HTML pages that repeat the request, as a gateway may do."""
     return lambda body, headers: Response(f"<pre>{_echo_of(body, headers)}</pre>", status, media_type="text/html")
 
 
 def key_first(status: int) -> Answering:
-    """Return what says the key alone, as OpenAI does of a wrong one."""
+    """Return a builder of errors that repeat only the key, as OpenAI does for an invalid one."""
 
     def answer(_: str, headers: Mapping[str, str]) -> Response:
         key = headers.get("authorization", headers.get("api-key", ""))
@@ -71,18 +71,18 @@ def key_first(status: int) -> Answering:
     return answer
 
 
-# The first is tried again until the time is over.
+# The first one is retried until the timeout.
 EMBEDDER_FAULTS = (openai_error(500), openai_error(400), page(400), key_first(400), key_first(401))
 QDRANT_FAULTS = (qdrant_error(400), qdrant_error(500), page(403), page(200), key_first(401))
 
 
 @dataclass(slots=True)
 class EchoingEmbedder:
-    """An embedding service; with `answering` set it fails, and repeats what it was sent.
+    """An embedding service. If `answering` is set it fails, and repeats the request.
 
     Attributes:
-        answering: what answers in its place.
-        answered: how many requests that was.
+        answering: Builds the failure responses; None for normal operation.
+        answered: Number of failure responses.
     """
 
     size: int
@@ -107,11 +107,11 @@ class EchoingEmbedder:
 
 @dataclass(slots=True)
 class EchoingProxy:
-    """What stands before a Qdrant server; some calls it refuses, and repeats what it was sent.
+    """A proxy in front of Qdrant. It fails selected calls, and repeats the request in the response.
 
     Attributes:
-        faults: what method and path match: what answers in the server's place.
-        answered: what they match: how many requests that was.
+        faults: Pattern of method and path -> builder of the failure response.
+        answered: Pattern -> number of failure responses.
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""Operator, API and everything around them with canaries in it; what a run leaves is kept as evidence, by place."""
+"""Operator, API and their environment with canaries. The traces of a run are collected as evidence, by place."""
 
 import base64
 import contextlib
@@ -30,16 +30,16 @@ PLACES = (
     *("the operator's log", "the API's log", "the log of the development Qdrant", "objects", "events", "other objects"),
     *("the operator's metrics", "the API's metrics", "the traces", "names in the bucket"),
 )
-# Keys that cannot work, and what makes them of a good one.
+# Invalid keys, as formats that are applied to a valid key.
 BAD_KEYS = {"wrong": "{}", "broken": "{}\nsecond line", "foreign": "{}é"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """What takes part in the run.
+    """Participants of the run.
 
     Attributes:
-        evidence: what it left, by place.
+        evidence: Texts that the run left, by place.
     """
 
     canaries: Canaries
@@ -56,59 +56,59 @@ class Scene:
 
     @property
     def errors(self) -> int:
-        """How many answers of the API were errors."""
+        """Number of error responses of the API."""
         return sum(conversation.errors for conversation in self.conversations)
 
     @property
     def leaks_in_errors(self) -> list[Leak]:
-        """What those said beyond their requests."""
+        """Leaks in those error responses."""
         return [leak for conversation in self.conversations for leak in conversation.leaks]
 
     def leaks_in(self, place: str) -> list[Leak]:
         return self.canaries.found_in(self.evidence[place], place)
 
     def conversation(self, caller: Caller) -> Conversation:
-        """Return a conversation of a caller, whose paths begin at the root."""
+        """Open a conversation of a caller, with paths from the API's root."""
         head = {"Authorization": caller.http.headers["Authorization"]}
         made = Conversation(self.canaries, httpx.Client(base_url=self.platform.api_url, headers=head, timeout=30))
         self.conversations.append(made)
         return made
 
     def secret(self, workspace: Workspace, name: str, **values: str) -> None:
-        """Create a Secret whose values are canaries."""
+        """Create a Secret with canaries as values."""
         for key, value in values.items():
             self.canaries.plant(f"{name}/{key}", value)
         create_secret(workspace, name, **values)
 
     def claim(self, suffix: str = "", **spec: Any) -> str:
-        """Apply an agent of alpha's, named by the end of its slug; return the slug."""
+        """Apply an agent of alpha with `suffix` at the end of its slug; return the slug."""
         slug = f"{self.alpha.namespace}{suffix and '-'}{suffix}"
         self.alpha.claim(self.infra, slug, name=suffix or "memory", **spec)
         return slug
 
     def embedding(self, secret: str, **more: Any) -> Document:
-        """Return how texts are embedded by the service, with a key from alpha's Secret."""
+        """Build an embedding spec for the service, with a key from alpha's Secret."""
         ref, url = {"name": secret, "key": "key"}, f"{self.embedder_url}/v1"
         spec = {"provider": "openai", "model": "m", "dimensions": SIZE, "baseURL": url, "secretRef": ref}
         return spec | {"timeoutSeconds": 1} | more
 
     def s3(self, secret: str) -> Document:
-        """Return where copies go, with a key from alpha's Secret."""
+        """Build the target of snapshot copies, with a key from alpha's Secret."""
         return {"endpoint": self.storage.url, "bucket": BUCKET, "secretRef": {"name": secret}}
 
     def plant_what_was_handed_over(self) -> None:
-        """Plant the tokens for Qdrant, and whatever else the API was given."""
+        """Plant the tokens for Qdrant and all other values in the API's Secrets."""
         found = self.platform.control_plane.http.get(f"/api/v1/namespaces/{NAMESPACE}/secrets").json()["items"]
         for secret in found:
             for slot, value in (secret.get("data") or {}).items():
                 decoded = base64.b64decode(value).decode()
-                # A token's own: how it begins is that of any other.
+                # Only the signature is unique: all tokens start in the same way.
                 self.canaries.plant(f"{secret['metadata']['name']}/{slot}", decoded.rpartition(".")[2])
 
 
 @contextlib.contextmanager
 def playing(control_plane: ControlPlane, folder: pathlib.Path, perform: Callable[[Scene], None]) -> Iterator[Scene]:
-    """Set the scene, log JSON at level debug, let `perform` act, and yield it with what that left."""
+    """Set up the scene with JSON logs at level debug, run `perform`, collect the evidence, and yield the scene."""
     canaries = Canaries()
     collector, embedder = Collector(), EchoingEmbedder(SIZE)
     key = AccessKey(canaries.secret("id of the storage's key"), canaries.secret("key of the storage"))
@@ -151,7 +151,7 @@ def playing(control_plane: ControlPlane, folder: pathlib.Path, perform: Callable
 
 
 def prepare(scene: Scene) -> None:
-    """Make the connection and the Secrets."""
+    """Create the connection and the Secrets."""
     alpha, infra, canaries, key = scene.alpha, scene.infra, scene.canaries, scene.storage.key
     scene.secret(infra, KEY_REF["name"], **{KEY_REF["key"]: QDRANT_KEY})
     infra.qdrant.headers["api-key"] = QDRANT_KEY
@@ -161,7 +161,7 @@ def prepare(scene: Scene) -> None:
 
 
 def leave(scene: Scene) -> None:
-    """Close what is open, and remove the objects."""
+    """Close the clients and remove the objects."""
     for conversation in scene.conversations:
         conversation.http.close()
     scene.alpha.close()
@@ -185,7 +185,7 @@ def evidence_of_logs(platform: Platform) -> dict[str, str]:
 
 
 def evidence_of_cluster(scene: Scene) -> dict[str, str]:
-    """Return what the cluster keeps: of objects and Secrets without what people wrote into them."""
+    """Return the cluster's objects and events as JSON, without the specs and data that users wrote."""
     http = scene.platform.control_plane.http
     namespaces = {scene.infra.namespace, scene.alpha.namespace, scene.beta.namespace, NAMESPACE}
 

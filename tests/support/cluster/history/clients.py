@@ -1,4 +1,4 @@
-"""Clients that write down what they asked and were answered; none knows more of the agent than its answers."""
+"""Clients that record their requests and responses. They know the agent only from its responses."""
 
 import random
 import threading
@@ -14,17 +14,17 @@ from tests.support.cluster.history.journal import BUSY, Entry, HistoryJournal, o
 from tests.support.cluster.history.model import Kind, Operation
 from tests.support.cluster.witness.witness import unit_vector_of
 
-# Longer than the API holds a write for a move, shorter than a run.
+# Longer than the API delays a write for a move, shorter than a run.
 PATIENCE_S = 12.0
-# What a search answers at most, and so more than a user ever has.
+# Maximum number of results of a search; more memories than any user has.
 PAGE = 100
 MEMORIES_OF_A_USER = 24
 USERS_AT_ONCE = 4
 KEYS = ("weather", "menu")
 PAUSE_S = 0.3
-# No connection: the request was never sent.
+# The connection failed, so the request was not sent.
 UNSENT = 0
-# Nothing was done; another attempt may be.
+# Nothing was done, but a retry may succeed.
 REFUSALS = frozenset({UNSENT, BUSY, 503})
 ALLOWED = frozenset({200, 201, 204, 404, 409, BUSY, 503, 504})
 SHARES = {
@@ -40,7 +40,7 @@ SHARES = {
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A memory that an answer told of."""
+    """A memory with an id from a response."""
 
     user: str
     content: str
@@ -50,7 +50,7 @@ class Known:
 
 @dataclass(slots=True)
 class Pool:
-    """What all clients know, so that they come in each other's way."""
+    """Users and memories that all clients share, so that they compete for the same ones."""
 
     chance: random.Random
     users: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Pool:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def user(self) -> str:
-        """Return one of those who are written for now."""
+        """Return one of the users that currently get new memories."""
         with self._lock:
             while len(self.users) < USERS_AT_ONCE:
                 name = f"user-{len(self.everybody)}"
@@ -70,13 +70,13 @@ class Pool:
             return self.chance.choice(self.users)
 
     def any_user(self) -> str:
-        """Return somebody who has memories, mostly of those who are written for now."""
+        """Return a user with memories, mostly one that currently gets new ones."""
         user = self.user()
         with self._lock:
             return self.chance.choice(self.everybody) if self.chance.random() < 0.3 else user
 
     def content(self, user: str) -> str:
-        """Return a text that no other memory has; who has enough of them is written for no more."""
+        """Return a unique text. A user with enough memories gets no further ones."""
         with self._lock:
             self._count += 1
             self._stored[user] = self._stored.get(user, 0) + 1
@@ -85,15 +85,15 @@ class Pool:
             return f"{user} says {self._count}"
 
     def learn(self, memory: Known) -> None:
-        """Take in what was stored."""
+        """Record a stored memory."""
         with self._lock:
             self.known.setdefault(memory.user, []).append(memory)
 
     def memory(self, *, is_plain: bool = False) -> Known | None:
-        """Return one to change: of the last, of which fewer are replaced already.
+        """Return a memory to change: a recent one, because fewer of these are superseded already.
 
         Args:
-            is_plain: it has no key, so that it can be named as replaced.
+            is_plain: True for memories without a key, which a request may name as superseded.
         """
         with self._lock:
             known = [
@@ -105,7 +105,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that has ended; `status` is None where no answer came, and no body where it says nothing."""
+    """A completed request. `status` is None if there was no response; `body` is None if it was empty."""
 
     process: str
     begun: float
@@ -127,12 +127,12 @@ class _Tried:
 
     @property
     def is_final(self) -> bool:
-        """Tell whether to send it again is of no use."""
+        """True if a retry is pointless."""
         return self.is_done or (self.status is not None and 400 <= self.status < 500 and self.status != BUSY)
 
 
 class Asker:
-    """Sends requests to any of the API's processes and writes down what came of them."""
+    """Sends requests to any of the API processes and records the results."""
 
     def __init__(self, urls: Sequence[str], agent: str, journal: HistoryJournal, chance: random.Random) -> None:
         self._urls = [f"{url}/v1/agents/{agent}" for url in urls]
@@ -143,10 +143,10 @@ class Asker:
         self._http.close()
 
     def store(self, user: str, content: str, *, tries: int = 1, **more: Any) -> Known | None:
-        """Store a memory; return it where that was acknowledged.
+        """Store a memory; return it if that was acknowledged.
 
         Args:
-            tries: how often it is sent, under one Idempotency-Key, while nobody knows what came of it.
+            tries: Maximum number of attempts, under one Idempotency-Key, while the outcome is unknown.
         """
         body = {"user_id": user, "content": content, "type": "note", "vector": unit_vector_of(content)} | more
         headers = {"Idempotency-Key": str(uuid.uuid4())}
@@ -159,21 +159,19 @@ class Asker:
         return known
 
     def delete(self, memory: Known) -> None:
-        """Delete a memory."""
         asked = self._send("DELETE", f"/memories/{memory.id}", params={"user_id": memory.user})
         self._write(Kind.DELETE, memory.user, asked, target_id=memory.id)
 
     def forget(self, user: str) -> None:
-        """Forget a user."""
         self._write(Kind.FORGET, user, self._send("POST", "/forget", json={"user_id": user, "everything": True}))
 
     def search(self, user: str, *, process: int | None = None) -> bool:
-        """Search among everything of a user; tell whether that was answered."""
+        """Search among all memories of a user; return whether the search succeeded."""
         body = {"user_id": user, "vector": unit_vector_of(user), "top_k": PAGE}
         return self._read(Kind.SEARCH, user, self._send("POST", "/search", process=process, json=body))
 
     def listed(self, user: str, *, process: int | None = None) -> bool:
-        """List everything of a user, earlier versions too; tell whether that was answered."""
+        """List all memories of a user, including superseded ones; return whether that succeeded."""
         parameters = {"user_id": user, "include_superseded": "true", "limit": PAGE}
         return self._read(Kind.LIST, user, self._send("GET", "/memories", process=process, params=parameters))
 
@@ -192,7 +190,7 @@ class Asker:
             tried = self._once(method, self._urls[place] + path, **request)
             if tried.is_final:
                 break
-            # What one attempt may have done no refusal of a later one takes back.
+            # The refusal of a later attempt does not undo the effect of an earlier one.
             doubt = doubt or (None if tried.status in REFUSALS else tried)
         told = tried if tried.is_done else doubt or tried
         return Asked(f"api-{place}", begun, time.monotonic(), told.status, told.body, told.note)
@@ -225,7 +223,7 @@ class Asker:
 
 
 class Client(threading.Thread):
-    """Does one thing after the other until it is told to stop."""
+    """Runs random operations one after another until it is stopped."""
 
     def __init__(
         self, name: str, asker: Asker, pool: Pool, journal: HistoryJournal, *, seed: str, pace_s: float
@@ -247,18 +245,18 @@ class Client(threading.Thread):
         self._asker.close()
 
     def store(self) -> None:
-        """Store a memory, now and then with more attempts."""
+        """Store a memory, sometimes with several attempts."""
         user = self._pool.user()
         self._learn(self._asker.store(user, self._pool.content(user), tries=self._chance.choice((1, 1, 4))))
 
     def store_keyed(self) -> None:
-        """Store what replaces the last under its key, which others do too."""
+        """Store a memory that supersedes the last one with its key. Other clients use the same keys."""
         user = self._pool.user()
         more = {"type": "fact", "key": self._chance.choice(KEYS), "tries": self._chance.choice((1, 1, 4))}
         self._learn(self._asker.store(user, self._pool.content(user), **more))
 
     def supersede(self) -> None:
-        """Replace a memory, which others may have replaced already."""
+        """Supersede a memory that others may have superseded already."""
         if (memory := self._pool.memory(is_plain=True)) is None:
             self.store()
             return
@@ -266,20 +264,18 @@ class Client(threading.Thread):
         self._learn(self._asker.store(memory.user, content, tries=tries, supersedes=memory.id))
 
     def delete(self) -> None:
-        """Delete a memory."""
         if memory := self._pool.memory():
             self._asker.delete(memory)
 
     def forget(self) -> None:
-        """Forget a user, who may be written for again."""
+        """Forget a user that may get new memories later."""
         self._asker.forget(self._pool.user())
 
     def search(self) -> None:
-        """Search, which counts an access of everything that is found."""
+        """Search; this counts an access to each memory found."""
         self._asker.search(self._pool.any_user())
 
     def listed(self) -> None:
-        """List."""
         self._asker.listed(self._pool.any_user())
 
     def _learn(self, known: Known | None) -> None:

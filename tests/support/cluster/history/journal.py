@@ -1,4 +1,4 @@
-"""What clients of an agent asked and were answered, one line an operation, by the one clock of the machine."""
+"""Requests and responses of all clients, one line per operation, with times of the machine's monotonic clock."""
 
 import json
 import pathlib
@@ -12,16 +12,16 @@ from typing import Any
 from tests.support.cluster.history.model import FOREVER, History, Kind, Operation, Outcome, Timeline, Violation
 from tests.support.cluster.history.rows import Kill
 
-# Of an answer: what the contract lets a caller take for "nothing was done".
+# Statuses that mean, by the API's contract, "nothing was done".
 BUSY, AWAY = 429, 503
 EXCERPT_MAX = 30
 
 
 def outcome_of(kind: Kind, status: int | None) -> Outcome:
-    """Return what a status says; None is no answer at all."""
+    """Return the outcome that a status implies; None is no response."""
     if status is not None and 200 <= status < 300:
         return Outcome.OK
-    # Who forgets has to repeat what was broken off: a part may be done.
+    # A refused `forget` may be done in part, so its caller has to repeat it.
     if status is not None and (status < 500 or (status == AWAY and kind is not Kind.FORGET)):
         return Outcome.REFUSED
     return Outcome.UNKNOWN
@@ -29,7 +29,7 @@ def outcome_of(kind: Kind, status: int | None) -> Outcome:
 
 @dataclass(slots=True)
 class Entry:
-    """One line; ids stand for what has no content yet."""
+    """One line. `target_id` identifies a memory for which no content is known yet."""
 
     operation: Operation
     target_id: str | None = None
@@ -38,12 +38,12 @@ class Entry:
 
 @dataclass(slots=True)
 class HistoryJournal:
-    """Everything in the order in which it ended; threads write to it.
+    """All operations in the order of their completion; thread-safe.
 
     Attributes:
-        contents: by id, of every memory that an answer named; more than one where it was erased and came again.
-        faults: what was answered that no answer may be, whatever is broken.
-        events: what was done to the parts, and when.
+        contents: Contents by id, for each memory in a response; several if a memory was erased and stored again.
+        faults: Responses that are wrong under any fault.
+        events: Faults and moves with their times.
     """
 
     begun: float = field(default_factory=time.monotonic)
@@ -56,49 +56,49 @@ class HistoryJournal:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, entry: Entry) -> None:
-        """Write down an operation that has ended."""
+        """Record a completed operation."""
         with self._lock:
             self.entries.append(entry)
             self.statuses[f"{entry.operation.kind.value} {entry.operation.status}"] += 1
 
     def name(self, memory_id: str, content: str) -> None:
-        """Note which memory has an id."""
+        """Record the content of the memory with an id."""
         with self._lock:
             known = self.contents.setdefault(memory_id, [])
             if content not in known:
                 known.append(content)
 
     def blame(self, fault: str) -> None:
-        """Write down what should never be answered."""
+        """Record a response that must never occur."""
         with self._lock:
             self.faults.append(f"{self.at(time.monotonic())} {fault}")
 
     def tell(self, event: str) -> None:
-        """Write down what was done to the parts."""
+        """Record a fault or a move."""
         with self._lock:
             self.events.append((time.monotonic(), event))
 
     def killed(self, process: str) -> None:
-        """Write down that a process ended without a word."""
+        """Record that a process was killed."""
         with self._lock:
             self.kills.append(Kill(process, time.monotonic()))
 
     def at(self, moment: float) -> str:
-        """Return a moment in seconds from the beginning."""
+        """Format a time as seconds from the start."""
         return f"{moment - self.begun:8.3f}" if moment != FOREVER else "   never"
 
     def history(self, timeline: Timeline) -> History:
-        """Return everything that was asked."""
+        """Return all operations."""
         return History([self._resolved(entry) for entry in self.entries], timeline)
 
     def _resolved(self, entry: Entry) -> Operation:
         if entry.target_id is None:
             return entry.operation
-        # A memory that nobody was ever told of has no content here: its id stands for it.
+        # A memory that no response contained has no known content. Its id replaces the content.
         return replace(entry.operation, targets=tuple(self.contents.get(entry.target_id, [entry.target_id])))
 
     def same(self) -> dict[str, frozenset[str]]:
-        """Return by content the contents that had its id."""
+        """Return for each content all contents that had the same id."""
         return {content: frozenset(all_) for all_ in self.contents.values() for content in all_}
 
     def write(self, path: pathlib.Path) -> None:
@@ -128,7 +128,7 @@ class HistoryJournal:
         return {name: value for name, value in line.items() if value not in ("", [])}
 
     def excerpt(self, violation: Violation) -> str:
-        """Return what has to do with a violation: its memory, what follows it or is followed by it, and the moves."""
+        """Return the lines that concern a violation: its memory, the memories linked with it, and the events."""
         near = self._relatives(violation.content)
         lines = [
             (entry.operation.begun, self._shown(entry, near))
@@ -166,13 +166,13 @@ class HistoryJournal:
 
 
 def _around(lines: list[tuple[float, str]], at: float) -> Iterable[tuple[float, str]]:
-    """Return the lines nearest to a moment, in order."""
+    """Return the lines nearest to a time, in order."""
     nearest = sorted(lines, key=lambda line: abs(line[0] - at))[:EXCERPT_MAX]
     return sorted(nearest)
 
 
 def each_once(violations: Iterable[Violation], by: Callable[[Violation], object]) -> list[Violation]:
-    """Return the first of those that say the same of one memory."""
+    """Return the first violation for each key."""
     found: dict[object, Violation] = {}
     for violation in violations:
         found.setdefault(by(violation), violation)

@@ -1,15 +1,19 @@
-"""What the answers to many clients may look like while an agent's memories are restored beneath them.
+"""Checks whether responses to concurrent clients are possible while an agent's memories are restored.
 
-Pure: a history is a list of operations, each with the time it was sent, the time its answer came, and what the answer
-says of it. An operation that was acknowledged took effect between the two; one that was refused (4xx, 503) never did;
-of any other it is not known whether it did, nor when.
+Pure: a history is a list of operations with the time of the request, the time of the response, and the outcome. An
+acknowledged operation took effect between the two times. A refused one (4xx, 503) never did. For any other it is
+unknown whether and when it took effect.
 
-What is live has a lineage: the stretches of time whose operations it holds. A restore makes it the lineage of the
-snapshot, and what comes from then on; a rollback that of the collection before the restore as it was left, and what
-comes from then on. A rebuild changes none of it: it carries everything over. When exactly a snapshot was cut or an
-alias moved is known within a span; an operation that overlaps it lies before or after it.
+The live collection has a lineage: the intervals of time with the operations that it contains.
 
-A memory is named by its content, which no other has.
+- A restore sets the lineage to that of the snapshot, plus everything after the restore.
+- A rollback sets it to that of the collection before the restore, plus everything after the rollback.
+- A rebuild does not change it, because it copies everything.
+
+The exact time at which a snapshot was taken or an alias moved is known only within a span. An operation that overlaps
+the span may be before or after it.
+
+A memory is identified by its content, which is unique.
 """
 
 from collections import defaultdict
@@ -22,7 +26,7 @@ FOREVER = float("inf")
 
 
 class Kind(Enum):
-    """What is done."""
+    """Kind of operation."""
 
     STORE = "store"
     DELETE = "delete"
@@ -32,7 +36,7 @@ class Kind(Enum):
 
 
 class Outcome(Enum):
-    """What the answer says."""
+    """Outcome of an operation."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -40,7 +44,7 @@ class Outcome(Enum):
 
 
 class Sure(IntEnum):
-    """How sure it is that something took effect."""
+    """Certainty that an operation took effect."""
 
     NO = 0
     PERHAPS = 1
@@ -49,7 +53,7 @@ class Sure(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Within it something happened, at one moment; seconds of one monotonic clock."""
+    """Interval that contains a single event; seconds of one monotonic clock."""
 
     first: float
     last: float
@@ -57,16 +61,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One request, with all its repetitions under one Idempotency-Key.
+    """One request, including all attempts under one Idempotency-Key.
 
     Attributes:
-        process: that answered, or did not.
-        content: of what is stored.
-        targets: of what a deletion deletes, or a store replaces, as it asked or was told: one of these, for the first
-            memory of an identity has the id of its predecessor that was erased.
-        chain: the key of an identity whose stores replace each other; empty where they do not.
-        found: contents that a search or a list answered.
-        status: the last answer's.
+        process: API process of the last attempt.
+        content: Content of a stored memory.
+        targets: Contents of the memory that a deletion deletes or a store supersedes. There are several candidates if
+            memories had the same id: the first memory of an identity gets the id of an erased predecessor.
+        chain: Key of an identity in which each store supersedes the last one; empty without one.
+        found: Contents that a search or a list returned.
+        status: Status of the last response.
     """
 
     kind: Kind
@@ -83,19 +87,19 @@ class Operation:
 
     @property
     def until(self) -> float:
-        """When it had taken effect at the latest, if it ever did."""
+        """Latest time at which it took effect, if it did."""
         return FOREVER if self.outcome is Outcome.UNKNOWN else self.ended
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of time in which a collection was written to; `ended` is None while it still is."""
+    """Interval in which a collection received writes; `ended` is None if it still does."""
 
     begun: Span
     ended: Span | None = None
 
     def holds(self, operation: Operation) -> Sure:
-        """Tell whether it has an operation."""
+        """Return how certain it is that the segment contains an operation."""
         if operation.outcome is Outcome.REFUSED:
             return Sure.NO
         ended = self.ended or Span(FOREVER, FOREVER)
@@ -110,10 +114,11 @@ Lineage = tuple[Segment, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Era:
-    """What was live from one move to the next.
+    """Period between two moves, in which one lineage was live.
 
     Attributes:
-        calm: when what moved it said that it is done: until then it may show what was erased since its cut.
+        calm: Time at which the move was reported as complete. Before it, reads may return memories that were erased
+            after the snapshot was taken.
     """
 
     begun: Span
@@ -123,7 +128,7 @@ class Era:
 
 
 class Timeline:
-    """The eras of an agent, from its beginning on."""
+    """Eras of an agent, from its creation on."""
 
     def __init__(self, begun: float) -> None:
         span = Span(begun, begun)
@@ -132,20 +137,20 @@ class Timeline:
         self._replaced: list[Lineage] = []
 
     def snapshot(self, name: str, cut: Span) -> None:
-        """Note that a snapshot was made of what is live."""
+        """Record that a snapshot of the live lineage was taken."""
         self._snapshots[name] = _cut(self.eras[-1].lineage, cut)
 
     def restore(self, name: str, moved: Span, *, calm: float) -> None:
-        """Note that a snapshot was restored."""
+        """Record that a snapshot was restored."""
         self._replaced.append(_cut(self.eras[-1].lineage, moved))
         self._add(self._snapshots[name], moved, calm, f"restore of {name}")
 
     def roll_back(self, moved: Span, *, calm: float) -> None:
-        """Note that the last restore was taken back."""
+        """Record that the last restore was rolled back."""
         self._add(self._replaced.pop(), moved, calm, "rollback")
 
     def during(self, begun: float, ended: float) -> list[Era]:
-        """Return the eras of which something that took from then till then may have seen."""
+        """Return the eras that an operation in this interval may have seen."""
         ends = [era.begun.last for era in self.eras[1:]] + [FOREVER]
         return [era for era, end in zip(self.eras, ends, strict=True) if era.begun.first <= ended and end >= begun]
 
@@ -159,10 +164,10 @@ def _cut(lineage: Lineage, at: Span) -> Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What no order of the operations explains.
+    """A response that no order of the operations explains.
 
     Attributes:
-        content: the memory that it is about.
+        content: Content of the memory concerned.
     """
 
     what: str
@@ -173,7 +178,10 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A look at an era: what began after `until` is not in it, what ended before `since` is."""
+    """State of an era as a read sees it.
+
+    It lacks operations that started after `until`, and has those that ended before `since`.
+    """
 
     history: "History"
     era: Era
@@ -187,44 +195,44 @@ class _View:
         return sure if operation.ended < self.since else min(sure, Sure.PERHAPS)
 
     def _is_gone(self, store: Operation) -> Sure:
-        """Tell whether it was deleted or forgotten."""
+        """Return how certain it is that the memory was deleted or forgotten."""
         found = [_among(each, self._placed(each)) for each in self.history.deletes[store.content]]
         found += [self._forgotten(store, each) for each in self.history.forgets[store.user]]
         return max(found, default=Sure.NO)
 
     def _forgotten(self, store: Operation, forget: Operation) -> Sure:
-        """Tell whether it was forgotten, in whatever collection: that never returns."""
+        """Return how certain it is that the memory was forgotten. A restore never brings it back."""
         if forget.outcome is Outcome.REFUSED or forget.begun > self.until or forget.until < store.begun:
             return Sure.NO
         is_after = store.outcome is Outcome.OK and store.ended <= forget.begun and forget.outcome is Outcome.OK
         return Sure.YES if is_after and forget.ended < self.since and self.since >= self.era.calm else Sure.PERHAPS
 
     def exists(self, store: Operation) -> Sure:
-        """Tell whether a memory is there, as the newest version or as an earlier one."""
+        """Return how certain it is that a memory exists, in its newest or an earlier version."""
         gone = self._is_gone(store)
         if gone is Sure.YES:
             return Sure.NO
         return min(self._placed(store), Sure.YES if gone is Sure.NO else Sure.PERHAPS)
 
     def answers(self, store: Operation) -> Sure:
-        """Tell whether a memory is the newest version."""
+        """Return how certain it is that a memory exists and is the newest version."""
         followers = self.history.followers(store)
         if any(_among(each, self.exists(each)) is Sure.YES for each in followers):
             return Sure.NO
         later = max(map(self.exists, self.history.descendants(store)), default=Sure.NO)
-        # One that is under way, or was broken off, hides the head of its chain for a while.
+        # A store that is in progress or was interrupted hides the head of its chain for a while.
         beside = any(self.exists(each) is Sure.PERHAPS for each in self.history.beside(store))
         return min(self.exists(store), Sure.PERHAPS if beside or later is not Sure.NO else Sure.YES)
 
 
 def _among(operation: Operation, sure: Sure) -> Sure:
-    """Return how sure it is that an operation had one of its targets."""
+    """Return how certain it is that an operation affected this one of its targets."""
     return sure if len(operation.targets) == 1 else min(sure, Sure.PERHAPS)
 
 
 @dataclass(slots=True)
 class History:
-    """Everything that was asked of an agent."""
+    """All operations on an agent."""
 
     operations: Sequence[Operation]
     timeline: Timeline
@@ -245,11 +253,11 @@ class History:
         self._of_user = _grouped(stores, lambda each: [each.user])
 
     def followers(self, store: Operation) -> list[Operation]:
-        """Return what replaces a memory."""
+        """Return the stores that supersede a memory."""
         return self._followers[store.content]
 
     def descendants(self, store: Operation) -> list[Operation]:
-        """Return what may have come to replace a memory: followers, and theirs."""
+        """Return the stores that directly or indirectly supersede a memory."""
         waiting, found = self.followers(store)[:], dict[str, Operation]()
         while waiting:
             each = waiting.pop()
@@ -259,7 +267,7 @@ class History:
         return list(found.values())
 
     def beside(self, store: Operation) -> list[Operation]:
-        """Return the other stores of a memory's key."""
+        """Return the other stores with the same key."""
         return [each for each in self._in_chain[store.user, store.chain] if each is not store]
 
     def of_user(self, user: str) -> list[Operation]:
@@ -267,7 +275,7 @@ class History:
         return self._of_user[user]
 
     def reads(self) -> Iterator[Operation]:
-        """Yield the reads that were answered."""
+        """Yield the reads that succeeded."""
         for operation in self.operations:
             if operation.kind in (Kind.SEARCH, Kind.LIST) and operation.outcome is Outcome.OK:
                 yield operation
@@ -276,7 +284,7 @@ class History:
         return [each for each in self.operations if each.kind is kind]
 
     def expected(self, store: Operation, read: Operation) -> tuple[bool, bool]:
-        """Tell whether a read had to find a memory, and whether it could."""
+        """Return whether a read must return a memory, and whether it may."""
         found = []
         for era in self.timeline.during(read.begun, read.ended):
             view = _View(self, era, read.begun, read.ended)
@@ -295,7 +303,7 @@ def _grouped(
 
 
 def violations(history: History) -> list[Violation]:
-    """Return what is wrong with the answers to all reads."""
+    """Return all wrong results of reads."""
     return [violation for read in history.reads() for violation in _of_read(history, read)]
 
 

@@ -1,4 +1,4 @@
-"""What is done to an agent while clients use it: its memories are moved, its parts killed, stopped and set wrong."""
+"""Faults and moves during a run: memories are moved; processes are killed, paused, and get wrong clocks."""
 
 import contextlib
 import random
@@ -16,24 +16,25 @@ from tests.support.cluster.workspace import conditions_of, is_observed, is_ready
 SNAPSHOT, RESTORE = "MemorySnapshot", "MemoryRestore"
 MOVES = ("swap", "rollback", "swap", "in_place", "rebuild", "takeover", "rollback")
 BREAKS = ("kill api", "pause api", "kill operator", "pause operator", "kill engine", "pause engine", "clock")
-# Partly longer than what waits: for the engine, for a reading of the API, for a lease of the operator.
+# Some pauses exceed a limit: the timeout of calls to the engine, the API's lease, or the operator's lease.
 PAUSED_S = {"api": (2.0, 7.0), "operator": (4.0, 18.0), "engine": (1.0, 8.0)}
 KILLED_S = (0.2, 2.0)
 BETWEEN_S = (1.0, 5.0)
 MOVED_WITHIN_S = 240.0
 LOOK_S = 0.1
-# More than the longest run comes to.
+# More steps than the longest run needs.
 STEPS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One fault: what of, to which process, how long, and what comes before it.
+    """One fault.
 
     Attributes:
-        after_s: rest before it.
-        for_s: until it is mended.
-        number: of the processes of that part.
+        what: Kind of fault and affected part.
+        after_s: Pause before it, in seconds.
+        for_s: Duration of the fault, in seconds.
+        number: Selects one of the part's processes.
     """
 
     what: str
@@ -44,14 +45,14 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What happens in a run, by its seed alone."""
+    """Moves and faults of a run, determined by its seed."""
 
     moves: tuple[tuple[str, float], ...]
     breaks: tuple[Break, ...]
 
     @classmethod
     def of(cls, seed: int, moves: Sequence[str] = MOVES, breaks: Sequence[str] = BREAKS) -> "Schedule":
-        """Return the schedule of a seed: of each kind the same share, in an order that the seed gives."""
+        """Return the schedule of a seed: equal numbers of each kind, in an order that depends on the seed."""
         chance = random.Random(f"schedule {seed}")
         return cls(
             tuple((move, chance.uniform(0.3, 3.0)) for move in _dealt(chance, moves)),
@@ -60,7 +61,7 @@ class Schedule:
 
 
 def _dealt(chance: random.Random, kinds: Sequence[str]) -> list[str]:
-    """Return kinds in rounds, each of which has all of them."""
+    """Return the kinds in rounds; each round contains all of them in random order."""
     dealt: list[str] = []
     while kinds and len(dealt) < STEPS_MAX:
         dealt += chance.sample(kinds, len(kinds))
@@ -74,7 +75,10 @@ def _break(chance: random.Random, what: str) -> Break:
 
 
 class Breaker:
-    """Breaks one part after the other, and mends it; in the thread that started the parts, for they die with theirs."""
+    """Breaks parts one after another, and repairs them.
+
+    It runs in the thread that started them: they die with that thread.
+    """
 
     def __init__(self, world: HistoryWorld, breaks: Sequence[Break]) -> None:
         self._world, self._breaks = world, breaks
@@ -82,7 +86,7 @@ class Breaker:
         self.done: list[str] = []
 
     def run(self, seconds: float) -> None:
-        """Break parts for so long; all are whole afterwards."""
+        """Break parts for `seconds`; at the end all are repaired."""
         self._until = time.monotonic() + seconds
         for each in self._breaks:
             self._rest(each.after_s)
@@ -93,7 +97,7 @@ class Breaker:
         self._rest(seconds)
 
     def _rest(self, seconds: float) -> None:
-        """Do nothing for a time, but not beyond the end."""
+        """Sleep, but not beyond the end of the run."""
         time.sleep(max(0.0, min(seconds, self._until - time.monotonic())))
 
     def _break(self, each: Break) -> None:
@@ -115,7 +119,7 @@ class Breaker:
         return (world.kill, world.start) if verb == "kill" else (world.pause, world.go_on)
 
     def _shift(self, part: Part, for_s: float) -> None:
-        """Set a process's wall clock ahead, and back."""
+        """Set the wall clock of a process ahead, and back."""
         self._world.journal.tell(f"clock of {part.name} ahead")
         part.program.jump()
         self._rest(for_s)
@@ -124,7 +128,7 @@ class Breaker:
 
 
 class Mover(threading.Thread):
-    """Has the agent's memories moved, one move after the other, and writes down what each came to."""
+    """Moves the agent's memories, one move after another, and records the results."""
 
     def __init__(self, world: HistoryWorld, moves: Sequence[tuple[str, float]]) -> None:
         super().__init__(name="mover", daemon=True)
@@ -149,7 +153,7 @@ class Mover(threading.Thread):
             raise
 
     def snapshot(self) -> None:
-        """Make a snapshot."""
+        """Take a snapshot."""
         self._count += 1
         name, begun = f"snapshot-{self._count}", time.monotonic()
         self._journal.tell(f"{name} is asked for")
@@ -161,7 +165,7 @@ class Mover(threading.Thread):
             self._fit.append(name)
 
     def swap(self) -> None:
-        """Restore a snapshot into a collection of its own."""
+        """Restore a snapshot into a new collection."""
         if (restored := self._restore("Swap")) is not None:
             name, snapshot, begun, ended = restored
             self.timeline.restore(snapshot, self._world.aliases.moved(begun)[-1], calm=ended)
@@ -177,7 +181,7 @@ class Mover(threading.Thread):
             self.done.append("in place")
 
     def rollback(self) -> None:
-        """Take the last restore back, if nothing was moved since."""
+        """Roll the last restore back; if something was moved since then, restore instead."""
         if self._last_swap is None:
             self.swap()
             return
@@ -190,18 +194,18 @@ class Mover(threading.Thread):
             self.done.append("rollback")
 
     def rebuild(self) -> None:
-        """Change what needs another collection; what is there is carried over."""
+        """Change a setting that requires another collection. The memories are copied."""
         self._journal.tell("rebuild is asked for")
         self._is_dot = not self._is_dot
         self._call(lambda: self._workspace.patch(index={"distance": "Dot" if self._is_dot else "Cosine"}))
-        # Snapshots of before do not fit any more.
+        # Earlier snapshots do not fit the new collection.
         self._fit, self._last_swap = [], None
         if self._wait(self._is_rebuilt, "the end of the rebuild"):
             self._journal.tell("rebuilt")
             self.done.append("rebuild")
 
     def takeover(self) -> None:
-        """Delete the agent's object and have another one take its memories over: nothing of them changes."""
+        """Delete the agent's object and let another one take its memories over unchanged."""
         uid = self._workspace.must_get()["metadata"]["uid"]
         self._journal.tell("takeover is asked for")
         self._drop_accesses()
@@ -216,12 +220,15 @@ class Mover(threading.Thread):
             self.done.append("takeover")
 
     def _drop_accesses(self) -> None:
-        """Note that processes give up accesses of an agent that is gone, as if they were killed."""
+        """Record that processes drop unwritten accesses of a deleted agent, as if they were killed."""
         for part in self._world.apis:
             self._journal.killed(part.name)
 
     def _restore(self, mode: str) -> tuple[str, str, float, float] | None:
-        """Restore a snapshot; return the restore, the snapshot, and from when to when that took."""
+        """Restore a snapshot; return the names of restore and snapshot, and the start and end times.
+
+        None if it failed.
+        """
         if not self._fit or self._count % 2:
             self.snapshot()
             self.is_over.wait(2.0)
@@ -249,7 +256,7 @@ class Mover(threading.Thread):
         return self._comes(kind, name, "Succeeded", "True")
 
     def _comes(self, kind: str, name: str, condition: str, wanted: str) -> bool:
-        """Wait for the end of a job; tell whether it came to what is wanted."""
+        """Wait for the end of a job; return whether the condition has the expected status."""
 
         def ended() -> str:
             found = conditions_of(self._workspace.must_get(name, kind)).get(condition, "")

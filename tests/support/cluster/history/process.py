@@ -1,9 +1,9 @@
-"""A command of `agentmemory` with its clock shifted, and with a fault planted; run as a module.
+"""A command of `agentmemory` with a shifted clock and a planted fault. Run it as a module.
 
 | variable | |
 |---|---|
-| `HISTORY_AHEAD_S` | seconds by which the wall clock is ahead from the start; SIGUSR1 takes it there and back |
-| `HISTORY_PLANT` | `conflict`: now and then a superseding that took effect is told as 409 |
+| `HISTORY_AHEAD_S` | seconds by which SIGUSR1 sets the wall clock ahead, and the next SIGUSR1 back |
+| `HISTORY_PLANT` | `conflict`: some stores that supersede a memory succeed, but get the response 409 |
 """
 
 import itertools
@@ -16,14 +16,14 @@ AHEAD, PLANT = "HISTORY_AHEAD_S", "HISTORY_PLANT"
 
 
 class Clock:
-    """The wall clock of this process."""
+    """Wall clock of this process."""
 
     def __init__(self, ahead_s: float) -> None:
         self._real_s, self._real_ns = time.time, time.time_ns
         self._ahead_s, self._is_ahead = ahead_s, False
 
     def install(self) -> None:
-        """Take the place of what the process reads."""
+        """Replace the clock functions of the `time` module."""
         time.time = lambda: self._real_s() + self._now_ahead_s
         time.time_ns = lambda: self._real_ns() + int(self._now_ahead_s * 1_000_000_000)
         signal.signal(signal.SIGUSR1, self._jump)
@@ -37,9 +37,9 @@ class Clock:
 
 
 def plant_conflict() -> None:
-    """Have every fifth superseding look elsewhere for what it has just written, as where an alias has moved.
+    """Let every fifth superseding store not find the row that it has just written, as after a move of the alias.
 
-    It finds nothing, is told as 409, and comes to light once somebody finishes what it left.
+    The store gets the response 409. Its memory becomes visible once another request completes the pending row.
     """
     from agentmemory_operator.memories import remember
 
@@ -56,7 +56,6 @@ PLANTS = {"conflict": plant_conflict, "": lambda: None}
 
 
 def main() -> None:
-    """Run the command line."""
     Clock(float(os.environ.get(AHEAD, "0"))).install()
     from agentmemory_operator.main import run
 

@@ -1,4 +1,4 @@
-"""What is left at the end of a history: whole chains, and accesses as many as there were searches."""
+"""Checks of the rows at the end of a history: complete chains, and access counts that match the searches."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from tests.support.cluster.history.model import History, Kind, Operation, Outcome, Violation
 
 FLUSHED_WITHIN_S = 120.0
-"""Accesses that a process noted so long before it was killed are written: the contract says within a minute."""
+"""Seconds after which a recorded access is certainly written; the contract says within a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A memory that is there at the end."""
+    """A memory that exists at the end."""
 
     content: str
     user: str
@@ -21,10 +21,10 @@ class Row:
 
 
 def chain_violations(rows: Mapping[str, Row], at: float) -> list[Violation]:
-    """Return where the memories that are there at the end are no whole chains.
+    """Return the rows whose links do not form complete chains.
 
     Args:
-        rows: by content, which `follows` and `followed_by` name.
+        rows: Rows by content; `follows` and `followed_by` contain contents.
     """
     return list(_of_chains(rows, at))
 
@@ -49,7 +49,7 @@ def _of_chains(rows: Mapping[str, Row], at: float) -> Iterator[Violation]:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A process that ended without a word."""
+    """A killed process and its time."""
 
     process: str
     at: float
@@ -58,13 +58,13 @@ class Kill:
 def count_violations(
     history: History, rows: Mapping[str, Row], kills: Sequence[Kill], at: float, same: Mapping[str, frozenset[str]]
 ) -> list[Violation]:
-    """Return memories whose accesses are more than there were searches, or fewer than were surely written.
+    """Return memories with more accesses than searches, or with fewer than were certainly written.
 
-    Every process has ended as it should, and so has written what it noted. What was noted by one that was killed may be
-    lost; what was written before the last move may lie in another collection.
+    Every remaining process has stopped regularly, so it has written its recorded accesses. A killed process may have
+    lost some. Accesses written before the last move may be in another collection.
 
     Args:
-        same: by content, the contents of all memories that had its id: their accesses are counted by that.
+        same: For each content, all contents that had the same id. Accesses are counted by id.
     """
     counting = _Counting(history, kills)
     found = []

@@ -1,4 +1,4 @@
-"""One run of a history: clients and nemesis for a while, then everything at rest, and what the checker says of it."""
+"""One run of a history: clients and faults for a while, then quiescence, and the checks."""
 
 import contextlib
 import pathlib
@@ -34,12 +34,12 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run.
+    """Parameters of a run.
 
     Attributes:
-        seconds: for which clients and nemesis work; what is under way then is waited for.
-        plant: a fault in the API; see `history_process`.
-        ahead_s: by which clocks are set ahead; `lifecycle.rules.erasure.WRITERS_AHEAD_MS` allows for 2 s.
+        seconds: Duration of clients and faults. Operations in progress at the end are awaited.
+        plant: Fault in the API; see `process`.
+        ahead_s: Shift of clocks; `lifecycle.rules.erasure.WRITERS_AHEAD_MS` tolerates 2 s.
     """
 
     seed: int
@@ -54,10 +54,10 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
-        refused_kept: memories that were refused and were there at some time.
+        refused_kept: Number of memories that were refused and yet existed at some time.
     """
 
     plan: Plan
@@ -96,7 +96,7 @@ class Report:
 
 
 def run(control_plane: ControlPlane, folder: pathlib.Path, plan: Plan) -> Report:
-    """Run one history and check it; the journal is left in the folder."""
+    """Run one history and check it. The journal remains in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     print(f"history: seed {plan.seed}, {plan.seconds:.0f} s, journal {folder / 'journal.jsonl'}", flush=True)
     begun = time.monotonic()
@@ -132,7 +132,7 @@ def run(control_plane: ControlPlane, folder: pathlib.Path, plan: Plan) -> Report
 
 
 def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Pool]:
-    """Let clients and nemesis work for the plan's time; return once all is whole and nothing is under way."""
+    """Run clients and faults for the plan's duration; return when all parts work and nothing is in progress."""
     schedule = Schedule.of(plan.seed, plan.moves, plan.breaks)
     pool = Pool(random.Random(f"pool {plan.seed}"))
     clients = [_client(world, pool, plan, number) for number in range(plan.clients)]
@@ -144,7 +144,7 @@ def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Pool]:
     _join([mover], world)
     world.revive()
     world.wait_served()
-    # Whoever reads while nothing moves any more sees what has to be there.
+    # Reads in this quiet period must find everything.
     time.sleep(CALM_S)
     for client in clients:
         client.is_over.set()
@@ -153,7 +153,7 @@ def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Pool]:
 
 
 def _join(threads: Sequence[threading.Thread], world: HistoryWorld) -> None:
-    """Wait for threads, and start again what ends by itself meanwhile: an operator may."""
+    """Wait for threads. Meanwhile restart processes that end by themselves, as an operator may."""
     until = time.monotonic() + ENDS_WITHIN_S
     while any(thread.is_alive() for thread in threads):
         world.revive()
@@ -176,7 +176,7 @@ def _asker(world: HistoryWorld, chance: random.Random) -> Asker:
 
 
 def _last_look(world: HistoryWorld, pool: Pool) -> tuple[dict[str, Row], list[str]]:
-    """Read everybody's memories, end the API as it should be ended, and return what lies in the engine then."""
+    """Read all users' memories, stop the API regularly, and return the rows in the engine."""
     alias = world.workspace.alias
     with engine_at(world.workspace.qdrant_url) as engine, contextlib.closing(_asker(world, random.Random(0))) as asker:
         settled_points(engine, alias)

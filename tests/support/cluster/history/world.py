@@ -1,4 +1,4 @@
-"""The parts of a history: an engine, processes of the API, two operators; each may be killed or stopped."""
+"""Processes of a history: an engine, API processes, two operators. Each can be killed or paused."""
 
 import contextlib
 import pathlib
@@ -26,17 +26,17 @@ TIMEOUT_S = 5
 SERVED_WITHIN_S = 90.0
 WATCH_S = 0.05
 HISTORY_PROCESS = (sys.executable, "-m", "tests.support.cluster.history.process")
-# At no time that a run meets: what it removes nobody asked for.
+# A time that no run reaches: a cleanup would remove memories without a request.
 NO_CLEANUP = {"deduplicate": False, "schedule": "0 3 29 2 *"}
 
 
 @dataclass(slots=True)
 class Part:
-    """A process by its name.
+    """A named process.
 
     Attributes:
-        ready: what is in its log once it works.
-        is_held: it is stopped, or was killed and is not back yet.
+        ready: Pattern in its log once it works.
+        is_held: True while it is paused, or killed and not restarted.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(slots=True)
 class HistoryWorld:
-    """One agent, and every part that it is served and looked after by."""
+    """One agent and all processes that serve or manage it."""
 
     workspace: Workspace
     journal: HistoryJournal
@@ -62,11 +62,11 @@ class HistoryWorld:
         return [self.engine, *self.apis, *self.operators]
 
     def create_agent(self, *, is_dot: bool = False, takeover: str = "") -> None:
-        """Make the agent's object.
+        """Create the agent's object.
 
         Args:
-            is_dot: of its vectors' distance.
-            takeover: uid of an object that is gone, and has left its memories.
+            is_dot: True for the distance Dot.
+            takeover: uid of a deleted object; its memories are taken over.
         """
         spec = SPEC | {"lifecycle": NO_CLEANUP, "embedding": {"provider": "none", "dimensions": SIZE}}
         spec |= {"index": {"distance": "Dot"}} if is_dot else {}
@@ -74,32 +74,32 @@ class HistoryWorld:
         self.workspace.create(**spec, changePolicy="Apply", annotations=annotations)
 
     def kill(self, part: Part) -> None:
-        """Kill a process with -9."""
+        """Kill a process with SIGKILL."""
         self.journal.tell(f"kill {part.name}")
         part.is_held = True
         self.journal.killed(part.name)
         part.program.kill()
 
     def start(self, part: Part) -> None:
-        """Start a process that was killed."""
+        """Start a killed process."""
         part.program.restart(part.ready)
         part.is_held = False
         self.journal.tell(f"{part.name} is back")
 
     def pause(self, part: Part) -> None:
-        """Stop a process where it is."""
+        """Pause a process."""
         self.journal.tell(f"pause {part.name}")
         part.is_held = True
         part.program.pause()
 
     def go_on(self, part: Part) -> None:
-        """Let it go on."""
+        """Resume a paused process."""
         part.program.go_on()
         part.is_held = False
         self.journal.tell(f"{part.name} goes on")
 
     def revive(self) -> None:
-        """Start again what ended by itself: an operator does, where it doubts that it leads."""
+        """Restart processes that ended by themselves, as an operator does when it may have lost the lease."""
         for part in self.parts:
             if not part.is_held and part.program.returncode is not None:
                 self.journal.tell(f"{part.name} had ended with {part.program.returncode}")
@@ -108,7 +108,7 @@ class HistoryWorld:
                 self.start(part)
 
     def wait_served(self) -> None:
-        """Wait until every process of the API answers a search."""
+        """Wait until every API process serves a search."""
         body = {"user_id": "nobody", "vector": [1.0] * SIZE}
         for url in self.urls:
             search = f"{url}/v1/agents/{self.workspace.slug}/search"
@@ -124,13 +124,13 @@ class HistoryWorld:
 
 
 class AliasWatch(threading.Thread):
-    """Looks all the while what the alias leads to, so that it is known within a moment when it was moved."""
+    """Polls the alias, to determine when it was moved."""
 
     def __init__(self, url: str, alias: str) -> None:
         super().__init__(daemon=True)
         self._http, self._alias = httpx.Client(base_url=url, timeout=2), alias
         self._is_over = threading.Event()
-        # What it led to, from the first look that showed so to the last.
+        # Each target, with the time of the first and of the last read that returned it.
         self._seen: list[tuple[str, float, float]] = []
 
     def run(self) -> None:
@@ -142,18 +142,18 @@ class AliasWatch(threading.Thread):
                 self._take(target, begun, time.monotonic())
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._is_over.set()
         self.join()
         self._http.close()
 
     @property
     def target(self) -> str:
-        """What it leads to, as far as was seen."""
+        """The target in the last read."""
         return self._seen[-1][0]
 
     def moved(self, since: float) -> list[Span]:
-        """Return within which spans it was moved till now: after a look began, before another had its answer."""
+        """Return the spans of all moves since a time: from the start of one read to the response of the next."""
         now = time.monotonic()
         wait_until(lambda: self._seen and self._seen[-1][2] >= now, seconds=60, what="a look at the alias")
         pairs = zip(self._seen, self._seen[1:], strict=False)
@@ -170,11 +170,11 @@ class AliasWatch(threading.Thread):
 def running_world(
     control_plane: ControlPlane, folder: pathlib.Path, *, plant: str = "", ahead_s: float = 0.0
 ) -> Iterator[HistoryWorld]:
-    """Start every part and make the agent.
+    """Start all processes and create the agent.
 
     Args:
-        plant: a fault in the API; see `history_process`.
-        ahead_s: by which clocks are set ahead, once that is asked for.
+        plant: Fault in the API; see `process`.
+        ahead_s: Shift of clocks, applied on SIGUSR1.
     """
     with contextlib.ExitStack() as stack:
         engine, url = start_qdrant(folder, port=free_port())

@@ -1,4 +1,4 @@
-"""The last look of a witness, when everything has settled: every memory by the API, every point in the engine."""
+"""Final check of a witness after all changes have settled: every memory through the API, every point in the engine."""
 
 import math
 import time
@@ -20,7 +20,7 @@ from tests.support.web.http_server import well
 Row = dict[str, Any]
 PAGE = 500
 AHEAD_MS = 60_000
-# The API finishes what was broken off within a minute, where nobody meets it before.
+# The API completes interrupted changes within a minute, if no request meets them before.
 SWEPT_WITHIN_S = 90.0
 
 
@@ -33,12 +33,12 @@ def audit(
     vector_of: VectorOf,
     sends_vectors: bool,
 ) -> list[str]:
-    """Return what is wrong, beside what was seen before.
+    """Return all faults: those recorded during the run, and those found now.
 
     Args:
-        engine: of the Qdrant server.
-        vector_of: what a text's vector should be now.
-        sends_vectors: the agent does not embed by itself.
+        engine: HTTP client of the Qdrant server.
+        vector_of: Returns the vector that a text must have now.
+        sends_vectors: True if the agent does not embed texts itself.
     """
     looks = Looks(caller, vector_of=vector_of if sends_vectors else None)
     found = list(_faults_of_answers(journal, looks))
@@ -50,7 +50,7 @@ def audit(
 
 
 def settled_points(engine: httpx.Client, collection: str) -> list[Row]:
-    """Return every point with its vector, once nothing is half done."""
+    """Return all points with vectors, once none is pending or after 90 s."""
     patience = Patience(SWEPT_WITHIN_S)
     while True:
         points = read_points(engine, collection)
@@ -60,7 +60,7 @@ def settled_points(engine: httpx.Client, collection: str) -> list[Row]:
 
 
 def read_points(engine: httpx.Client, collection: str) -> list[Row]:
-    """Return every point with its payload and vector."""
+    """Return all points with payload and vector."""
     points: list[Row] = []
     body: Row = {"limit": PAGE, "with_payload": True, "with_vector": True}
     while True:
@@ -72,7 +72,7 @@ def read_points(engine: httpx.Client, collection: str) -> list[Row]:
 
 
 def faults_of_rows(rows: Mapping[str, Row], journal: Journal) -> list[str]:
-    """Return what is wrong with points, by what is known of them."""
+    """Return the points that contradict the journal."""
     living = {key: row for key, row in rows.items() if TOMBSTONE_KEY not in row}
     found = [*malformed(rows), *_doubled(living, journal), *_unlinked(rows, living), *_many_headed(living)]
     for unit in journal.units:
@@ -85,7 +85,7 @@ def faults_of_rows(rows: Mapping[str, Row], journal: Journal) -> list[str]:
 
 
 def faults_of_vectors(points: Iterable[Row], vector_of: VectorOf) -> list[str]:
-    """Return which memories have another vector than their text should have."""
+    """Return the memories with a vector that does not belong to their text."""
     found = []
     for point in points:
         content, vector = point["payload"].get("content"), _dense(point.get("vector"))
@@ -107,7 +107,7 @@ def _faults_of_answers(journal: Journal, looks: Looks) -> Iterator[str]:
 
 
 def malformed(rows: Mapping[str, Row]) -> Iterator[str]:
-    """Yield what no point may say of itself, once nothing is half done."""
+    """Yield invalid payload fields. No change may be pending."""
     newest_ms = time.time() * 1000 + AHEAD_MS
     for key, row in rows.items():
         if row.get("id") != key:
@@ -150,7 +150,7 @@ def _many_headed(living: Mapping[str, Row]) -> Iterator[str]:
 
 
 def _misplaced(unit: Unit, rows: Mapping[str, Row], living: Mapping[str, Row]) -> Iterator[str]:
-    """Yield what is wrong with a unit's memories; of one in doubt only what cannot be its last change."""
+    """Yield wrong memories of a unit. If its last change is in doubt, ignore the version concerned."""
     doubted = unit.head if unit.in_doubt else None
     for version in (version for version in unit.versions if version is not doubted):
         row = living.get(version.id)
@@ -175,7 +175,7 @@ def _content(living: Mapping[str, Row], memory_id: str) -> str | None:
 
 
 def _dense(vector: Any) -> list[float]:
-    """Return the dense one of a point's vectors, empty where it has none."""
+    """Return a point's dense vector; empty if it has none."""
     found = vector.get("", []) if isinstance(vector, dict) else vector
     return found or []
 

@@ -1,4 +1,4 @@
-"""The calls of a witness: repeated where the contract says that it is safe, blamed for what it does not allow."""
+"""Requests of a witness: retried if the contract permits it, and reported if the response violates the contract."""
 
 import random
 import threading
@@ -13,18 +13,18 @@ from tests.support.cluster.witness.journal import Journal
 
 PATIENCE_S = 120.0
 PAUSE_S = 0.1
-# Of writes: what the contract allows at any time. A 503 has to say when to come again, and wrote nothing.
+# Statuses of writes that the contract allows at any time. A 503 must have Retry-After, and nothing was written.
 REFUSED_FOR_NOW = (429, 503)
 UNKNOWN = 504
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a write came to.
+    """Result of a write.
 
     Attributes:
-        status: None where it is not known whether it took effect.
-        was_repeated: an earlier attempt may have taken effect already.
+        status: None if it is unknown whether the write took effect.
+        was_repeated: True if an earlier attempt may have taken effect.
     """
 
     status: int | None
@@ -37,7 +37,7 @@ class Answer:
 
 
 class WitnessCaller:
-    """Asks one agent of any of several API processes; one a thread."""
+    """Sends requests for one agent to random API processes. Use one instance per thread."""
 
     def __init__(self, urls: Sequence[str], agent: str, journal: Journal, *, seed: object) -> None:
         self._urls = [f"{url}/v1/agents/{agent}" for url in urls]
@@ -50,10 +50,10 @@ class WitnessCaller:
         self._http.close()
 
     def write(self, method: str, path: str, *, is_repeatable: bool, **request: Any) -> Answer:
-        """Send a write until it is acknowledged or refused for good.
+        """Send a write until it is acknowledged or finally refused.
 
         Args:
-            is_repeatable: it may be sent again where it is not known whether it took effect.
+            is_repeatable: True if it may be sent again after an unknown outcome.
         """
         until, was_repeated = time.monotonic() + PATIENCE_S, False
         while time.monotonic() < until:
@@ -73,9 +73,9 @@ class WitnessCaller:
         return Answer(None)
 
     def read(self, method: str, path: str, **request: Any) -> httpx.Response | None:
-        """Send a read once; None is an answer that says nothing, and was allowed to.
+        """Send a read once; return None if the response carries no information and the contract allows that.
 
-        A read fails only while something is broken on purpose; anything else is a fault.
+        A read may fail only while a fault is injected. Any other failure is reported.
         """
         begun = time.monotonic()
         answer = self._send(method, path, **request)
@@ -90,7 +90,7 @@ class WitnessCaller:
         return None
 
     def is_served(self, question: dict[str, Any]) -> bool:
-        """Tell whether a search is answered."""
+        """Return whether a search succeeds."""
         answer = self._send("POST", "/search", json={"user_id": "nobody"} | question)
         return answer is not None and answer.status_code == 200
 
@@ -104,7 +104,10 @@ class WitnessCaller:
         return answer
 
     def _judged(self, what: str, answer: httpx.Response | None, begun: float) -> int | None:
-        """Return the status of a write, None where its outcome is not known; blame what is not allowed."""
+        """Return the status of a write, or None if its outcome is unknown.
+
+        Report statuses that the contract forbids.
+        """
         broken = self._journal.was_troubled(begun, "api")
         if answer is None:
             self._blame_unless(broken, f"{what}: no answer")
@@ -112,7 +115,7 @@ class WitnessCaller:
         status = answer.status_code
         if status == UNKNOWN:
             return None
-        if broken and status == 404:  # a process that has not read its objects yet
+        if broken and status == 404:  # The process has not read its objects yet.
             return 503
         self._blame_unless(status < 500 or status == 503, f"{what}: {shown(answer)}")
         self._blame_unless(status != 503 or "retry-after" in answer.headers, f"{what}: 503 without Retry-After")
@@ -124,5 +127,5 @@ class WitnessCaller:
 
 
 def shown(answer: httpx.Response) -> str:
-    """Return an answer in a line."""
+    """Format a response in one line."""
     return f"{answer.status_code} {answer.text[:300]}"

@@ -1,6 +1,6 @@
-"""What the clients of an agent were told, so that what is read later can be held against it.
+"""Record of the responses that clients received, to be compared with later reads.
 
-Only an answer of 2xx is an acknowledgement. What was answered 504, or not at all, may or may not have happened.
+Only a 2xx response is an acknowledgement. After 504 or no response, the change may or may not have taken effect.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ Kind = Literal["plain", "keyed", "subject", "item"]
 Trouble = Literal["api", "store", "embedder"]
 
 CROWD = "crowd"
-"""The user whose keys all writers write at once."""
+"""User with keys that all writers write concurrently."""
 
 FAULTS_MAX = 20
 
@@ -25,8 +25,8 @@ class Version:
     """One memory.
 
     Attributes:
-        changes: acknowledged writes to it, each of which raised its `rev`.
-        request: Idempotency-Key and body that it was stored with, where the same may be sent again.
+        changes: Number of acknowledged writes to it; each incremented its `rev`.
+        request: Idempotency-Key and body with which it was stored; None if it must not be sent again.
     """
 
     content: str
@@ -39,12 +39,12 @@ class Version:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """The versions of one thing, oldest first; one writer changes it.
+    """Versions of one thing, oldest first. Only one writer changes it.
 
     Attributes:
-        name: its tag, which no other memory has, and its key or subject.
-        turn: odd while a change is under way.
-        in_doubt: a change was begun whose outcome nobody will ever be told.
+        name: Its tag, which no other unit has, and its key or subject.
+        turn: Odd while a change is in progress.
+        in_doubt: True if a change has an unknown outcome.
     """
 
     kind: Kind
@@ -56,22 +56,22 @@ class Unit:
 
     @property
     def stored(self) -> list[Version]:
-        """Those that are not deleted."""
+        """Versions that are not deleted."""
         return [version for version in self.versions if not version.is_deleted]
 
     @property
     def head(self) -> Version | None:
-        """The one that answers."""
+        """The newest version that is not deleted; None if all are deleted."""
         return self.stored[-1] if self.stored else None
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether what it should be is known."""
+        """True if the expected state is known."""
         return self.turn % 2 == 0 and not self.in_doubt
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Mark a change that is under way; readers judge nothing of what they see meanwhile."""
+        """Mark a change in progress. Readers ignore results during it."""
         self.turn += 1
         try:
             yield
@@ -81,13 +81,13 @@ class Unit:
 
 @dataclass(slots=True)
 class Journal:
-    """What was acknowledged, what may have happened, and what was seen that should not be.
+    """Acknowledged changes, possible changes, and observed faults.
 
     Attributes:
-        crowd: by key, id: content of what several writers stored at once.
-        perhaps: contents whose storing was neither acknowledged nor refused.
-        forgotten: users who were erased.
-        statuses: answers to writes and reads, "lost" where none came.
+        crowd: For each key, id -> content of the memories that several writers stored concurrently.
+        perhaps: Contents of stores that were neither acknowledged nor refused.
+        forgotten: Users that were erased.
+        statuses: Number of responses by status; "lost" for none.
     """
 
     units: list[Unit] = field(default_factory=list)
@@ -100,39 +100,39 @@ class Journal:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, status: int | str) -> None:
-        """Count an answer."""
+        """Count a response."""
         with self._lock:
             self.statuses[str(status)] += 1
 
     def take_back(self, status: int) -> None:
-        """Count an answer no more: a process of an earlier version is allowed to give it."""
+        """Undo the count of a response that only a process of an earlier version may give."""
         with self._lock:
             self.statuses -= Counter({str(status): 1})
 
     def blame(self, fault: str) -> None:
-        """Write down what should not be."""
+        """Record a fault."""
         with self._lock:
             if len(self.faults) < FAULTS_MAX:
                 self.faults.append(f"{time.strftime('%H:%M:%S')} {fault}")
 
     def stored_in_crowd(self, key: str, memory_id: str, content: str) -> None:
-        """Write down what one of many stored under a key."""
+        """Record a memory that one of several writers stored under a key."""
         with self._lock:
             self.crowd.setdefault(key, {})[memory_id] = content
 
     def known_contents(self) -> set[str]:
-        """Return every content that may be stored."""
+        """Return all contents that may be stored."""
         crowd = {content for versions in self.crowd.values() for content in versions.values()}
         return crowd | self.perhaps | {version.content for unit in self.units for version in unit.versions}
 
     @property
     def acknowledged(self) -> int:
-        """How many memories were."""
+        """Number of acknowledged memories."""
         return sum(len(unit.versions) for unit in self.units) + sum(map(len, self.crowd.values()))
 
     @contextlib.contextmanager
     def trouble(self, kind: Trouble) -> Iterator[None]:
-        """Say that something is being broken on purpose, until the context ends."""
+        """Record that a fault is injected until the context ends."""
         begun, place = time.monotonic(), len(self._troubles)
         self._troubles.append((kind, begun, float("inf")))
         try:
@@ -141,5 +141,5 @@ class Journal:
             self._troubles[place] = (kind, begun, time.monotonic())
 
     def was_troubled(self, since: float, *kinds: Trouble) -> bool:
-        """Tell whether one of these was broken at any time since then, monotonic seconds."""
+        """Return whether one of these faults was active at any time since `since`, in monotonic seconds."""
         return any(kind in kinds and ended >= since for kind, _, ended in self._troubles)

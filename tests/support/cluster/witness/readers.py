@@ -1,4 +1,4 @@
-"""Readers of a witness: they look at what was acknowledged in every way that the API has, all the while."""
+"""Readers of a witness: they read acknowledged memories continuously, through all endpoints of the API."""
 
 import random
 import threading
@@ -11,20 +11,20 @@ from tests.support.cluster.witness.journal import CROWD, Journal, Unit, Version
 from tests.support.cluster.witness.writers import VectorOf, place_of
 
 SIMILAR = 0.97
-"""Least similarity of a text with itself, where both vectors are of one model; quantized vectors differ a little."""
+"""Minimum similarity of a text to itself with vectors of one model. Quantized vectors differ slightly."""
 
 Seen = str | None
-"""What was wrong with an answer, None where nothing was."""
+"""Description of a wrong response; None if it was right."""
 
 
 class Looks:
-    """Each way of looking at a unit that is settled; every one returns what was wrong."""
+    """Reads of a settled unit, one method per endpoint; each returns a description of the error, or None."""
 
     def __init__(self, caller: WitnessCaller, *, vector_of: VectorOf | None) -> None:
         self._caller, self._vector_of = caller, vector_of
 
     def search(self, unit: Unit) -> Seen:
-        """Search for its head, by its own words: only that is found, and its vector is of the model that asks."""
+        """Search with the head's own text. It must find only the head, with a vector of the current model."""
         head = unit.head
         content = head.content if head else unit.versions[-1].content
         rows = self._found(unit, content)
@@ -35,13 +35,13 @@ class Looks:
         return None
 
     def search_all(self, unit: Unit) -> Seen:
-        """Search for every version."""
+        """Search for all versions."""
         rows = self._found(unit, unit.versions[-1].content, include_superseded=True)
         wrong = None if rows is None else _differ(rows, unit.stored)
         return wrong and f"a search for superseded ones too {wrong}"
 
     def in_list(self, unit: Unit) -> Seen:
-        """List its memories that answer."""
+        """List its current memories."""
         parameters = {"user_id": unit.user, "tag": unit.name}
         answer = self._caller.read("GET", "/memories", params=parameters)
         wrong = answer and _differ(answer.json()["results"], [unit.head] if unit.head else [])
@@ -56,7 +56,6 @@ class Looks:
         return self.get_version(unit.user, unit.versions[0])
 
     def get_version(self, user: str, version: Version) -> Seen:
-        """Read a version by id."""
         answer = self._caller.read("GET", f"/memories/{version.id}", params={"user_id": user})
         if answer is None:
             return None
@@ -68,7 +67,7 @@ class Looks:
         return None
 
     def history(self, unit: Unit) -> Seen:
-        """Read the whole chain."""
+        """Read the complete chain."""
         if unit.head is None:
             return None
         path, parameters = f"/memories/{unit.head.id}/history", {"user_id": unit.user}
@@ -80,7 +79,6 @@ class Looks:
         return None if told == wanted else f"the history is {told}, not {wanted}"
 
     def item(self, unit: Unit) -> Seen:
-        """Read an item."""
         answer = self._caller.read("GET", "/items", params=place_of(unit))
         if answer is None:
             return None
@@ -97,14 +95,14 @@ class Looks:
 
 
 def looks_at(unit: Unit, looks: Looks) -> list[Callable[[Unit], Seen]]:
-    """Return every way of looking at a unit."""
+    """Return all reads that apply to a unit."""
     if unit.kind == "item":
         return [looks.item]
     return [looks.search, looks.search_all, looks.in_list, looks.get, looks.get_first, looks.history]
 
 
 class Reader(threading.Thread):
-    """Looks at units one after the other, and judges what nobody changed meanwhile."""
+    """Reads random units, and checks results of units that did not change in the meantime."""
 
     def __init__(
         self, name: str, caller: WitnessCaller, journal: Journal, *, vector_of: VectorOf | None, pace_s: float
@@ -150,7 +148,7 @@ class Reader(threading.Thread):
 
 
 def _differ(rows: list[dict[str, Any]], wanted: list[Version]) -> Seen:
-    """Tell where memories that were answered are not those that should be."""
+    """Compare the memories in a response with the expected versions."""
     told = {row["id"]: row["content"] for row in rows}
     if told == {version.id: version.content for version in wanted} and len(rows) == len(told):
         return None

@@ -1,7 +1,8 @@
-"""Writers and readers of one agent that nobody may lose anything to: what was acknowledged is there, and stays.
+"""Writers and readers of one agent, to prove that no acknowledged memory is lost.
 
-They run beside whatever a test does to the agent. A search that fails while nothing is broken on purpose is a fault; so
-is one that does not find what it ought to, or finds what was deleted, replaced or forgotten. `check` is the last look.
+They run concurrently with the actions of a test. A failed search is a fault unless the test has injected one. It is
+also a fault if a search misses a memory, or finds one that was deleted, superseded or forgotten. `check` does the final
+check.
 """
 
 import contextlib
@@ -31,11 +32,11 @@ SPEC = {
     "lifecycle": {"deduplicate": False},
     "scoring": {"scoreThreshold": -1, "minSimilarity": -1},
 }
-"""What an agent needs of its object, beside an embedding."""
+"""Required fields of the agent's spec, in addition to an embedding."""
 
 
 def unit_vector_of(text: str) -> list[float]:
-    """Return the vector that is sent for a text, of length 1, so that every distance takes it for its own."""
+    """Return the vector to send for a text. Its length is 1, so it is its own nearest neighbour for every distance."""
     numbers = numbers_of(text)
     length = sum(number * number for number in numbers) ** 0.5
     return [number / length for number in numbers]
@@ -45,8 +46,8 @@ class Witness:
     """Runs writers and readers while its context is open.
 
     Args:
-        urls: of the API's processes, all for the same agent.
-        sends_vectors: the agent does not embed by itself.
+        urls: Base URLs of API processes that serve the same agent.
+        sends_vectors: True if the agent does not embed texts itself.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Witness:
         self.stop()
 
     def stop(self) -> None:
-        """End the writers and readers, each after what it has under way."""
+        """Stop the writers and readers; each completes its request in progress."""
         for caller in self._callers:
             caller.is_over.set()
         if stuck := join_all((*self._writers, *self.readers), seconds=90):
@@ -90,7 +91,7 @@ class Witness:
             caller.close()
 
     def wait_for(self, acknowledged: int) -> None:
-        """Wait until so many more memories are stored."""
+        """Wait until this many more memories are stored."""
         wanted = self.journal.acknowledged + acknowledged
         wait_until(
             lambda: self.journal.acknowledged >= wanted or self.journal.faults, seconds=60, what=f"{wanted} memories"
@@ -98,16 +99,16 @@ class Witness:
 
     @contextlib.contextmanager
     def trouble(self, kind: Trouble) -> Iterator[None]:
-        """Let calls fail as the contract says while something is broken, and until searches are answered again."""
+        """Allow failures within the contract during a fault, and until searches succeed again."""
         with self.journal.trouble(kind):
             yield
             wait_until(self._is_served, seconds=WELL_WITHIN_S, what="searches after what was broken")
 
     def check(self, engine_url: str, alias: str, *, vector_of: VectorOf = unit_vector_of) -> None:
-        """Fail unless everything acknowledged is there, in the API's answers and in the engine.
+        """Fail unless all acknowledged changes are in the API's responses and in the engine.
 
         Args:
-            vector_of: what a text's vector should be now.
+            vector_of: Returns the vector that a text must have now.
         """
         self.stop()
         with engine_at(engine_url) as engine, contextlib.closing(self._caller(self._urls)) as caller:
@@ -117,7 +118,7 @@ class Witness:
         assert self.journal.acknowledged, "nothing was stored, so nothing was proven"
 
     def check_forgotten(self, engine_url: str, collections: Sequence[str], users: AbstractSet[str]) -> None:
-        """Fail where something of one of these users, who were forgotten, is in one of these collections."""
+        """Fail if one of the collections contains data of these forgotten users."""
         with engine_at(engine_url) as engine:
             for name in collections:
                 rows = [point["payload"] for point in read_points(engine, name)]
@@ -137,5 +138,5 @@ class Witness:
 
 
 def engine_at(url: str) -> httpx.Client:
-    """Return a client of a Qdrant server."""
+    """Open an HTTP client for a Qdrant server."""
     return httpx.Client(base_url=url, timeout=30, headers={"accept-encoding": "identity"})

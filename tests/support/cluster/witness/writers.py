@@ -1,4 +1,4 @@
-"""Writers of a witness: each changes what is its own in every way that the API has, and knows what it was told."""
+"""Writers of a witness: each changes its own memories through all endpoints of the API, and records the responses."""
 
 import random
 import threading
@@ -14,10 +14,10 @@ from tests.support.cluster.witness.journal import CROWD, Journal, Kind, Unit, Ve
 WORDS = ("invoice", "garden", "harbour", "train", "letter", "winter", "piano", "bicycle", "cheese", "mountain")
 CROWD_KEYS = ("weather", "menu")
 BATCH = 5
-# Of a writer: enough to lose, and few enough for the last look at each of them.
+# Maximum units of a writer: enough to detect losses, few enough for the final check.
 UNITS_MAX = 80
 TYPES = {"plain": "note", "keyed": "fact", "subject": "status"}
-# How often each is done, of a hundred or so.
+# Relative frequencies of the operations.
 SHARES = {
     "store": 20,
     "store_once": 10,
@@ -35,11 +35,11 @@ VectorOf = Callable[[str], list[float]]
 
 
 class Writer(threading.Thread):
-    """One user's writer; what many write at once it writes too.
+    """Writer of one user. It also writes the keys of the crowd.
 
     Args:
-        vector_of: makes the vectors that are sent; None where the agent embeds.
-        pace_s: from one change to the next.
+        vector_of: Returns the vector to send for a text; None if the agent embeds texts.
+        pace_s: Pause between two changes.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Writer(threading.Thread):
         names, shares = list(SHARES), list(SHARES.values())
         while not self._caller.is_over.is_set():
             self._done += 1
-            # Once round in order, so that a short run has everything.
+            # The first round is in order, so that a short run includes all operations.
             name = names[self._done - 1] if self._done <= len(names) else self._chance.choices(names, shares)[0]
             if name.startswith("store") and len(self._units) >= UNITS_MAX:
                 name = "renew"
@@ -68,12 +68,12 @@ class Writer(threading.Thread):
             time.sleep(self._pace_s)
 
     def store(self) -> None:
-        """Store a memory, with a key that makes it safe to repeat."""
+        """Store a memory with an Idempotency-Key, so that it can be retried."""
         kind: Kind = self._chance.choice(("plain", "keyed", "subject"))
         self._add_version(self._new_unit(kind))
 
     def store_once(self) -> None:
-        """Store a memory without a key: it is sent once, whatever the outcome."""
+        """Store a memory without an Idempotency-Key. It is sent once, whatever the outcome."""
         unit = self._new_unit("plain")
         content = self._new_content()
         self._journal.perhaps.add(content)
@@ -83,7 +83,7 @@ class Writer(threading.Thread):
             self._journal.perhaps.discard(content)
 
     def store_batch(self) -> None:
-        """Store several at once, of all kinds."""
+        """Store several memories of all kinds in one batch."""
         kinds: tuple[Kind, ...] = ("plain", "keyed", "subject")
         units = [self._new_unit(self._chance.choice(kinds)) for _ in range(BATCH)]
         contents = [self._new_content() for _ in units]
@@ -104,7 +104,7 @@ class Writer(threading.Thread):
                 self._journal.perhaps.discard(content)
 
     def renew(self) -> None:
-        """Store another version: by key, by subject, or of the memory that it names."""
+        """Store another version: by key, by subject, or by naming the superseded memory."""
         for unit in self._pick(lambda unit: unit.kind != "item" and unit.head is not None):
             self._add_version(unit)
 
@@ -119,7 +119,7 @@ class Writer(threading.Thread):
                     head.importance, head.changes = importance, head.changes + 1
 
     def delete(self) -> None:
-        """Delete the newest version, so that the one before answers again."""
+        """Delete the newest version, so that the previous one becomes visible again."""
         for unit in self._pick(lambda unit: unit.kind != "item" and unit.head is not None):
             with unit.changing():
                 head, answer = unit.stored[-1], self._on(unit, "DELETE")
@@ -128,7 +128,7 @@ class Writer(threading.Thread):
                 self._settle(unit, Answer(204) if is_gone else answer)
 
     def put_item(self) -> None:
-        """Put an item, mostly in the place of one that is there."""
+        """Put an item; in most cases it replaces an existing one."""
         known = self._pick(lambda unit: unit.kind == "item")
         unit = known[0] if known and self._chance.random() < 0.7 else self._new_unit("item")
         with unit.changing():
@@ -146,7 +146,6 @@ class Writer(threading.Thread):
                 self._journal.perhaps.add(content)
 
     def delete_item(self) -> None:
-        """Delete an item."""
         for unit in self._pick(lambda unit: unit.kind == "item" and unit.head is not None):
             with unit.changing():
                 answer = self._caller.write("DELETE", "/items", params=place_of(unit), is_repeatable=True)
@@ -155,7 +154,7 @@ class Writer(threading.Thread):
                 self._settle(unit, Answer(204) if is_gone else answer)
 
     def repeat(self) -> None:
-        """Send once more what was acknowledged: it is the same memory, and no second one."""
+        """Repeat an acknowledged request. It must return the same memory and store no second one."""
         for unit in self._pick(lambda unit: any(version.request for version in unit.stored)):
             version = self._chance.choice([version for version in unit.stored if version.request])
             answer = self._send(*(version.request or ("", {})))
@@ -164,7 +163,7 @@ class Writer(threading.Thread):
                 self._journal.blame(f"sent again, {version.content!r} was stored as {answer.body['id']} too")
 
     def join_crowd(self) -> None:
-        """Write a key that the other writers write at the same time."""
+        """Write a key that the other writers write concurrently."""
         key, content = self._chance.choice(CROWD_KEYS), self._new_content()
         body = {"user_id": CROWD, "type": "fact", "key": key, "content": content, "tags": [key]}
         self._journal.perhaps.add(content)
@@ -173,7 +172,7 @@ class Writer(threading.Thread):
             self._journal.stored_in_crowd(key, answer.body["id"], content)
 
     def forget(self) -> None:
-        """Store memories of somebody, and forget that person."""
+        """Store memories of another user, and forget that user."""
         self._count += 1
         user = f"{self.user}-guest-{self._count}"
         contents = [self._new_content(user) for _ in range(2)]
@@ -181,8 +180,8 @@ class Writer(threading.Thread):
         self._journal.perhaps.update(contents)
         stored = [self._caller.write("POST", "/memories", json=body, is_repeatable=False) for body in bodies]
         if not all(answer.is_acknowledged for answer in stored):
-            return  # one that lands later is stored anew, and stays
-        # A process of an earlier version erases a user by the name alone; which of them answers is chance.
+            return  # A write that completes later would be stored after the erasure, and stay.
+        # A process of an earlier version erases a user without `everything`. A random process gets each request.
         for named in ({"everything": True}, {}) * 5:
             answer = self._caller.write("POST", "/forget", json={"user_id": user, **named}, is_repeatable=True)
             if answer.status != HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -192,7 +191,7 @@ class Writer(threading.Thread):
             self._journal.forgotten.add(user)
 
     def _add_version(self, unit: Unit) -> None:
-        """Store a version with a key that makes it safe to repeat."""
+        """Store a version with an Idempotency-Key, so that it can be retried."""
         with unit.changing():
             content, head = self._new_content(), unit.head
             self._journal.perhaps.add(content)
@@ -210,14 +209,14 @@ class Writer(threading.Thread):
                     self._journal.blame(f"{content!r} replaced {told}, not {head and head.id}")
 
     def _take_in(self, unit: Unit, content: str, answer: Answer) -> None:
-        """Write down what a storing came to."""
+        """Record the outcome of a store."""
         self._settle(unit, answer)
         if answer.is_acknowledged:
             unit.versions.append(Version(content, answer.body["id"]))
             self._own(unit)
 
     def _settle(self, unit: Unit, answer: Answer) -> None:
-        """Write down that an outcome will never be known; blame a refusal, for nothing that is sent is wrong."""
+        """Record an unknown outcome. Report a refusal, because all requests are valid."""
         if answer.status is None:
             unit.in_doubt = True
         elif not answer.is_acknowledged and answer.status not in REFUSED_FOR_NOW:
@@ -230,12 +229,12 @@ class Writer(threading.Thread):
         return self._caller.write("POST", "/memories", json=body, headers=headers, is_repeatable=True)
 
     def _on(self, unit: Unit, method: str, **request: Any) -> Answer:
-        """Call on the newest version of a unit."""
+        """Send a request for the newest version of a unit."""
         path = f"/memories/{unit.stored[-1].id}"
         return self._caller.write(method, path, params={"user_id": unit.user}, is_repeatable=True, **request)
 
     def _pick(self, suits: Callable[[Unit], bool]) -> list[Unit]:
-        """Return one of the units that suit, in a list; an empty one where there is none."""
+        """Return a list with one random matching unit, or an empty list."""
         fitting = [unit for unit in self._units if not unit.in_doubt and suits(unit)]
         return [self._chance.choice(fitting)] if fitting else []
 
@@ -263,12 +262,12 @@ class Writer(threading.Thread):
 
 
 def place_of(unit: Unit) -> list[tuple[str, str | int | float | bool | None]]:
-    """Return the parameters of an item."""
+    """Return the query parameters of an item."""
     return [("namespace", "memories"), ("namespace", unit.user), ("namespace", "notes"), ("key", unit.name)]
 
 
 def _of_item(result: dict[str, Any]) -> Answer:
-    """Return what became of one item of a batch."""
+    """Convert the result of one memory of a batch."""
     if "error" not in result:
         return Answer(200, result)
     status = result["error"]["status"]
@@ -276,7 +275,7 @@ def _of_item(result: dict[str, Any]) -> Answer:
 
 
 def join_all(threads: Iterable[threading.Thread], *, seconds: float) -> list[str]:
-    """Wait for threads; return the names of those that do not end."""
+    """Wait for threads; return the names of those that still run."""
     until = time.monotonic() + seconds
     running = []
     for thread in threads:
