@@ -112,7 +112,7 @@ class SnapshotStore(Protocol):
         An existing collection is no error.
 
         Args:
-            owner: Owner of the snapshots. None is the tenant that the store was opened for.
+            owner: Owner of the snapshots. None: a guarded store writes its own tenant, an unguarded one no owner.
         """
         ...
 
