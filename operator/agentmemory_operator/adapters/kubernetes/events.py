@@ -1,7 +1,7 @@
-"""Kubernetes Events: one for each thing that is told of an object, counted when it is told again.
+"""Kubernetes Events: one Event object per distinct message about an object, with a count of its repetitions.
 
-Its name follows from what it tells, so a restarted operator goes on counting. The API server drops an Event an hour
-after it was last told (`--event-ttl`).
+The name is a hash of object and message, so a restarted operator continues the count. The API server deletes an Event
+an hour after its last update (`--event-ttl`).
 """
 
 import hashlib
@@ -26,16 +26,17 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "agentmemory-operator"
 MESSAGE_LIMIT, NAME_LIMIT = 1024, 200
-# What Kubernetes' own components grant an object: 25 at once, then one in 5 minutes.
+# Rate limit per object, as in Kubernetes' own components: 25 at once, then one in 5 minutes.
 BURST, REFILL_S = 25, 300.0
 MOST_COUNTS = 10_000
 
 
 class KubernetesEvents:
-    """Posts Events; one that cannot be posted is dropped.
+    """Posts Events. An Event that cannot be posted is dropped.
 
     Args:
-        now_s: a monotonic clock.
+        transport: Transport to the API server.
+        now_s: Monotonic clock.
     """
 
     def __init__(self, transport: KubernetesTransport, *, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +47,7 @@ class KubernetesEvents:
         self._untold: Counter[str] = Counter()
 
     async def post(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Tell an event of an object; beyond the object's allowance it is only counted, for the next time."""
+        """Post an event about an object. Beyond the object's rate limit it is only counted, for the next post."""
         name = name_of(metadata, event)
         if not self._allowances.take(metadata.uid, self._now_s()):
             self._untold[name] += 1
@@ -63,7 +64,7 @@ class KubernetesEvents:
                 del known[next(iter(known))]
 
     async def _tell(self, body: Json, times: int) -> int:
-        """Create the Event, or raise its count; return how often it has been told."""
+        """Create the Event, or raise its count; return the new count."""
         folder, name = f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body["metadata"]["name"]
         told = self._counts.get(name)
         if told is None:
@@ -77,14 +78,14 @@ class KubernetesEvents:
         try:
             await self._transport.call("PATCH", f"{folder}/{name}", patch, content_type=MERGE_PATCH)
         except NotFound:
-            # It was told so long ago that the API server has dropped it.
+            # The API server has deleted the Event because of its age.
             await self._transport.call("POST", folder, body | {"count": times})
             return times
         return told + times
 
 
 def name_of(metadata: Metadata, event: Event) -> str:
-    """The name of the Event that tells this of the object."""
+    """Return the name of the Event for this message about the object."""
     told = "\0".join((metadata.uid, event.type, event.reason, event.message))
     short = metadata.name[:NAME_LIMIT].rstrip("-.")
     return f"{short}.{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:16]}"
