@@ -1,7 +1,8 @@
-"""The rules of detect-secrets for tokens that say by their form what they are; nothing else of it is used.
+"""Rules of detect-secrets for tokens that their format alone identifies. The rest of the library is not used.
 
-Left out are those that a text can keep busy (JWT, OpenAI, npm, basic auth), that find the beginning of a key alone
-(private keys), or that need a name beside the token, which our own rules read on ordinary sentences too.
+Left out are detectors with slow patterns on crafted text (JWT, OpenAI, npm, basic auth), detectors that find only the
+start of a key (private keys), and those that need a name next to the token. Our own rules cover names, and also work in
+ordinary sentences.
 """
 
 from detect_secrets.plugins.aws import AWSKeyDetector
@@ -21,7 +22,7 @@ from detect_secrets.plugins.twilio import TwilioKeyDetector
 
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule
 
-# What each finds, and of what one has to be in the text, in lower case; none where a form has no such part.
+# Kind of secret, detector, and hints: the text must contain one of them, in lower case. Empty if a format has none.
 DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = (
     ("cloud-key", AWSKeyDetector, ("a3t", "abia", "acca", "akia", "asia", "aws")),
     ("cloud-key", AzureStorageKeyDetector, ("accountkey",)),
@@ -40,7 +41,7 @@ DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = 
 
 
 def library_rules() -> tuple[SecretRule, ...]:
-    """A rule for each pattern of the detectors."""
+    """Build a rule for each pattern of the detectors."""
     return tuple(
         SecretRule(kind=kind, pattern=pattern, is_whole=detector is not AWSKeyDetector, hints=hints, is_token=True)
         for kind, detector, hints in DETECTORS

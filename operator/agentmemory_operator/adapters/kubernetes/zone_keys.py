@@ -1,7 +1,7 @@
 """Data keys of privacy zones in a cluster: one Secret per shard, in a dedicated namespace.
 
-The retrieval API and the operator write these Secrets; the namespace contains no others, and the API may write no other
-namespace. The name of a Secret identifies its shard; labels are only used for lists.
+The retrieval API and the operator write these Secrets. The namespace contains no others, and the API may write Secrets
+nowhere else. The name of a Secret identifies its shard; labels are only used for lists.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What an S3-compatible storage refuses, in our words: what to mend, and never a secret."""
+"""Exceptions for error responses of an S3-compatible storage: with the remedy, and without secrets."""
 
 import re
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, StorageRejec
 from agentmemory_operator.ports.objects import Bucket
 from agentmemory_operator.spec.printable import printable_start
 
-# What is raised for bytes that are none; the last two for the encodings that they name.
+# Exceptions of the parser for bytes that are no XML; the last two for an unknown encoding.
 _NO_XML = (ElementTree.ParseError, ValueError, LookupError)
 _CODE, _REGION = re.compile(r"[A-Za-z0-9.]{1,64}"), re.compile(r"[a-z0-9-]{1,64}")
-# What may go well the next time, whatever the status: what was damaged on its way among them.
+# Transient error codes, whatever the status; also for content that was damaged in transit.
 _PASSING = frozenset(
     {
         *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "IncompleteBody"),
@@ -39,7 +39,12 @@ _WAYS_BY_STATUS = {301: "correct region or endpoint", 307: "correct region or en
 def refusal_of(
     status: int, body: bytes, bucket: Bucket, *, headers: Mapping[str, str] | None = None
 ) -> AgentMemoryError:
-    """What to raise for an answer that is an error."""
+    """Build the exception for an error response.
+
+    Args:
+        bucket: Bucket of the call; its credentials are removed from the message.
+        headers: Headers of the response.
+    """
     code, words = _read(body)
     told = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"
     told += f" ({printable_start(_without_keys(words, bucket))})" if words else ""
@@ -55,10 +60,10 @@ def refusal_of(
 
 
 def read_xml(body: bytes) -> ElementTree.Element:
-    """An answer's root.
+    """Parse a response; return the root element.
 
     Raises:
-        StorageUnavailable: it is no XML.
+        StorageUnavailable: If it is no XML.
     """
     try:
         return ElementTree.fromstring(body)
@@ -67,7 +72,7 @@ def read_xml(body: bytes) -> ElementTree.Element:
 
 
 def _read(body: bytes) -> tuple[str, str]:
-    """Code and words of a storage's error; nothing of any other body: what answers may be no storage."""
+    """Return code and message of a storage's error; empty for any other body, which may come from another server."""
     try:
         root = ElementTree.fromstring(body)
     except _NO_XML:
