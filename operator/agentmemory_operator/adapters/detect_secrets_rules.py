@@ -22,7 +22,8 @@ from detect_secrets.plugins.twilio import TwilioKeyDetector
 
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule
 
-# Kind of secret, detector, and hints: the text must contain one of them, in lower case. Empty if a format has none.
+# Kind of secret, detector, and hints: parts of the format in lower case, one of which a matching text must contain.
+# Empty if the format has no fixed part.
 DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = (
     ("cloud-key", AWSKeyDetector, ("a3t", "abia", "acca", "akia", "asia", "aws")),
     ("cloud-key", AzureStorageKeyDetector, ("accountkey",)),

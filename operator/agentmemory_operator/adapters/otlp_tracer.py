@@ -60,7 +60,10 @@ class OtlpTracer:
                 raise
 
     async def close(self) -> None:
-        """Send what is not sent yet, for at most 5 s: the SDK itself would repeat for longer than a stop may take."""
+        """Export the remaining spans, for at most 5 s.
+
+        The SDK alone would retry for longer than a shutdown may take.
+        """
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
         until_s = time.monotonic() + CLOSING_S

@@ -120,8 +120,8 @@ class OpenAIEmbedder:
         Raises:
             RequestInvalid: If the service rejects a text, usually because of its length.
             EmbedderUnavailable: If the service is unavailable, throttles, or returns unusable vectors, after retries.
-            SpecInvalid: If the service rejects key, model or URL, returns other vectors than declared, or is a
-                forbidden host.
+            SpecInvalid: If the service rejects key, model or URL, its vectors have another length than declared, or the
+                egress policy forbids its host.
         """
         size = self._options.batch_size
         batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
@@ -177,9 +177,9 @@ class OpenAIEmbedder:
         return document
 
     def _may_lack_base64(self, exc: Exception) -> bool:
-        """Whether to ask again for plain numbers: some services know no base64, and not all say what they miss.
+        """Return whether to retry with plain numbers, which is the only way to detect a service without base64.
 
-        Only their taking the same texts then shows that it was this.
+        Not all such services report the cause.
         """
         return self._encoding is None and isinstance(exc, ServiceRefused) and exc.status in (400, 422)
 

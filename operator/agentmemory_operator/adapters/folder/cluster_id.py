@@ -1,4 +1,4 @@
-"""What stands for the cluster in development: a random id in a file beside the memories, made once."""
+"""Cluster id of the development stack: a random id in a file of the data folder, created once."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -8,21 +8,21 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.settings import is_cluster_id
 
 FILE = "cluster-id"
-# Longer than any id; whatever else lies there is not read whole.
+# More than any id has; limits the read of a foreign file.
 _MOST_BYTES = 256
 
 
 def keep_cluster_id(data: Path) -> str:
-    """The id that a data folder has; one that has none gets one, whole or not at all.
+    """Return the id of a data folder; create it atomically if there is none.
 
     Raises:
-        AgentMemoryError: it cannot be read or written, or is none; says the way out.
+        AgentMemoryError: If the file cannot be read or written, or contains no id. The message names the remedy.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
         with alone_in(data):
             if (found := _read(data)) is None:
-                # Markers are about to be written with it.
+                # Store the id before any ownership marker contains it.
                 write_whole(data, FILE, found := str(uuid4()))
             return found
     except OSError as exc:
@@ -33,10 +33,11 @@ def keep_cluster_id(data: Path) -> str:
 
 
 def find_cluster_id(data: Path) -> str:
-    """The id that a data folder has; nothing is written.
+    """Return the id of a data folder; write nothing.
 
     Raises:
-        TransientError: there is none yet, or it cannot be read.
+        TransientError: If there is no id yet, or the file cannot be read.
+        AgentMemoryError: If the file contains no id.
     """
     try:
         found = _read(data)
@@ -51,7 +52,7 @@ def find_cluster_id(data: Path) -> str:
 
 
 def _read(data: Path) -> str | None:
-    """What the file says, None where there is none."""
+    """Return the id in the file, or None if there is no file."""
     path = data / FILE
     try:
         with path.open("rb") as file:

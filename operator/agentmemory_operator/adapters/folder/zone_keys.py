@@ -1,4 +1,4 @@
-"""The data keys of privacy zones in development: a file for each shard, beside the memories."""
+"""Data keys of privacy zones in development: one file per shard, in the data folder."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import SHARD_BYTES, Shard, is_shard_name, shard_from_text, shard_to_text
 
 FOLDER = "zone-keys"
-# Whatever else lies there is not read whole.
+# Limits the read of a foreign file.
 _MOST_BYTES = 2 * SHARD_BYTES
 
 
@@ -19,14 +19,14 @@ class FileKeyShards:
     """Implements ports.KeyShards.
 
     Args:
-        data: the folder that has a folder for each agent's.
+        data: Data folder; its subfolder `zone-keys` has one folder per agent.
     """
 
     def __init__(self, data: Path) -> None:
         self._folder = data / FOLDER
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """A shard; one without keys where there is no file."""
+        """Return a shard; an empty one if there is no file."""
         with _told():
             content = self._content(ring, name)
         if content is None:
@@ -39,13 +39,13 @@ class FileKeyShards:
             ) from exc
 
     async def version(self, ring: Ring, name: str) -> str:
-        """A hash of the file; empty where there is none."""
+        """Return a hash of the file; empty if there is none."""
         with _told():
             content = self._content(ring, name)
         return "" if content is None else _version_of(content)
 
     async def write(self, shard: Shard) -> str:
-        """Write the file in the place of the version that it was read as; return its new version."""
+        """Write the file by compare-and-set on its version; return the new version."""
         path, text = self._path(shard.ring, shard.name), shard_to_text(shard)
         with _told():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class FileKeyShards:
         return _version_of(f"{text}\n".encode())
 
     async def list_names(self, ring: Ring) -> list[str]:
-        """The names of an agent's shards, in order."""
+        """Return the names of an agent's shards, sorted."""
         with _told():
             return sorted(name for file in self._of(ring).glob("*.json") if is_shard_name(name := file.stem))
 
@@ -87,7 +87,7 @@ def _version_of(content: bytes) -> str:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn what the file system says into our error."""
+    """Convert OSError into TransientError."""
     try:
         yield
     except OSError as exc:

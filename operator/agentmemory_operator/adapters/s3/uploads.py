@@ -1,7 +1,7 @@
 """Upload of one object: small ones in a single request, larger ones in parts, with one part in memory at a time.
 
-The digest is compared before the last request, so an object with wrong content never becomes visible. After any failure
-the upload is aborted. A crash leaves parts, which `S3Objects.abort_uploads` removes later.
+Size and digest are compared before the upload completes, so an object with wrong content never becomes visible. After
+any failure the upload is aborted. A crash leaves parts, which `S3Objects.abort_uploads` removes later.
 """
 
 import asyncio
