@@ -134,8 +134,8 @@ class PointCall(Generic[T]):
 
     def on(self, store: PointStore) -> Coroutine[Any, Any, T]:
         """Make the call on a store."""
-        made: Coroutine[Any, Any, T] = getattr(store, self.name)(*self.args, **self.options)
-        return made
+        coroutine: Coroutine[Any, Any, T] = getattr(store, self.name)(*self.args, **self.options)
+        return coroutine
 
 
 Forwarded = Callable[Concatenate["ForwardingPoints", P], Coroutine[Any, Any, T]]

@@ -104,7 +104,11 @@ def names_on_record(table: "ObjectTable", namespace: str) -> list[str | None]:
 
     Statuses of other namespaces are not read: they prove nothing about this one.
     """
-    documents = [found for kind in (MEMORY_RESTORE, MEMORY_SNAPSHOT) for found in documents_in(table, kind, namespace)]
+    documents = [
+        snapshot_or_restore
+        for kind in (MEMORY_RESTORE, MEMORY_SNAPSHOT)
+        for snapshot_or_restore in documents_in(table, kind, namespace)
+    ]
     statuses = [document.get("status") or {} for document in documents]
     replaced = [(status.get("previousCollection") or {}).get("physical") for status in statuses]
     abandoned = [name for status in statuses for name in status.get("abandoned") or ()]
@@ -136,13 +140,13 @@ class ObjectTable:
         """
         key = key_of(document)
         before = self._documents.get(key)
-        known = before.get("status") if before else None
+        stored_status = before.get("status") if before else None
         is_late = uid_of(before) == uid_of(document) and _version_of(document) < self._written.get(key, 0)
         if not is_late:
             self._written.pop(key, None)
-        if known is not None and (is_late or known == document.get("status")):
+        if stored_status is not None and (is_late or stored_status == document.get("status")):
             # The source echoes the status of a pass, or is older. Keep our copy: in Python, True == 1.
-            document = document | {"status": known}
+            document = document | {"status": stored_status}
         else:
             document = with_readable_status(document)
         if before is not None:
@@ -191,13 +195,13 @@ class ObjectTable:
         Raises:
             SpecInvalid: If the document is invalid. The message names every wrong field.
         """
-        key, told = key_of(document), document.get("status")
-        known, status, memory = self._parsed.get(key, (None, None, None))
-        if memory is None or known is None or not (known is document or _is_judged_alike(known, document)):
+        key, new_status = key_of(document), document.get("status")
+        cached, status, memory = self._parsed.get(key, (None, None, None))
+        if memory is None or cached is None or not (cached is document or _is_same_spec(cached, document)):
             memory = parse_agent_memory(document)
-        elif known is not document or status is not told:
-            memory = _as_told(memory, document)
-        self._parsed[key] = document, told, memory
+        elif cached is not document or status is not new_status:
+            memory = _with_status(memory, document)
+        self._parsed[key] = document, new_status, memory
         return memory
 
     def keys(self, kind: str) -> list[Key]:
@@ -305,19 +309,19 @@ def _relevant(document: Json) -> tuple[Any, ...]:
     return metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"), ours
 
 
-def _is_judged_alike(one: Json, other: Json) -> bool:
+def _is_same_spec(before: Json, after: Json) -> bool:
     """Return whether two states of an object differ only in status and resourceVersion."""
-    first, second = _judged_part(one), _judged_part(other)
+    first, second = _without_status(before), _without_status(after)
     # `repr` tells True from 1, which compare equal. Compare first: a differing value may be too deep for `repr`.
     return first == second and repr(first) == repr(second)
 
 
-def _judged_part(document: Json) -> Json:
+def _without_status(document: Json) -> Json:
     metadata = {name: value for name, value in document["metadata"].items() if name != "resourceVersion"}
     return {name: value for name, value in document.items() if name != "status"} | {"metadata": metadata}
 
 
-def _as_told(memory: AgentMemory, document: Json) -> AgentMemory:
+def _with_status(memory: AgentMemory, document: Json) -> AgentMemory:
     """Return a copy of an AgentMemory with status and resourceVersion of a later document."""
     version = document["metadata"].get("resourceVersion") or ""
     metadata = memory.metadata.model_copy(update={"resource_version": version})

@@ -25,7 +25,7 @@ class ClusterIdentity:
     def __init__(self, ask: Callable[[], Awaitable[str]]) -> None:
         self._ask = ask
         self._known: str | None = None
-        self._told = ""
+        self._last_error = ""
 
     @property
     def is_known(self) -> bool:
@@ -49,17 +49,17 @@ class ClusterIdentity:
     async def run(self) -> None:
         """Read the id with backoff until it is known, or until cancelled."""
         pause_s = FIRST_RETRY_S
-        while not await self._learns():
+        while not await self._try_read():
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_RETRY_S)
 
-    async def _learns(self) -> bool:
+    async def _try_read(self) -> bool:
         try:
             self._known = await self._ask() or None
         except AgentMemoryError as error:
-            if str(error) != self._told:
+            if str(error) != self._last_error:
                 log.warning("not ready: the cluster ID is not known: %s", error)
-            self._told = str(error)
+            self._last_error = str(error)
         return self.is_known
 
 

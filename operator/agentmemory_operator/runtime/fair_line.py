@@ -89,7 +89,7 @@ class FairLine(Generic[K]):
         if not lanes[place.lane]:
             del lanes[place.lane]
             self._shut_out.get(place.lane, OrderedDict()).pop(place.tenant, None)
-            self._let_in(place.lane)
+            self._recheck_lane(place.lane)
         self._forget_idle(place.tenant)
 
     def take(self) -> tuple[K, LinePlace] | None:
@@ -122,7 +122,7 @@ class FairLine(Generic[K]):
         self._tenants[place.tenant].running -= 1
         _count_down(self._in_lane, place.lane)
         _count_down(self._at_place, place)
-        self._let_in(place.lane)
+        self._recheck_lane(place.lane)
         self._forget_idle(place.tenant)
 
     def _next_tenant(self) -> tuple[Hashable, _Tenant[K]] | None:
@@ -148,7 +148,7 @@ class FairLine(Generic[K]):
             self._shut_out.setdefault(lane, OrderedDict())[name] = None
         return False
 
-    def _let_in(self, lane: Hashable) -> None:
+    def _recheck_lane(self, lane: Hashable) -> None:
         """Let tenants check a lane for a free slot again: at most as many as there are slots in total.
 
         A tenant that finds no free slot has a running key itself. So at least one of these tenants finds a slot.

@@ -44,16 +44,16 @@ async def run_steps(
         first: Step to start with.
         begin: Records the start of a step, and the result of the step before it. Raises if the step must not run.
     """
-    order, came_to = list(type(first)), ""
+    order, last_result = list(type(first)), ""
     for step in order[order.index(first) :]:
         if step not in steps:
             continue
-        await begin(task, step, came_to)
-        done = await steps[step](task)
-        if done is None:
+        await begin(task, step, last_result)
+        result = await steps[step](task)
+        if result is None:
             return None
-        came_to = done
-    return came_to
+        last_result = result
+    return last_result
 
 
 @dataclass(slots=True)

@@ -83,12 +83,12 @@ class Leadership:
         # The lease as last written by this process; None while it does not lead.
         self._held: Lease | None = None
         self._deadline_s = 0.0
-        self._seen: Lease | None = None
-        self._seen_s = 0.0
-        self._trouble = ""
+        self._observed: Lease | None = None
+        self._observed_s = 0.0
+        self._problem = ""
         # Reason of `give_up`.
-        self._doubt = ""
-        self._under_way: set[asyncio.Timeout] = set()
+        self._give_up_reason = ""
+        self._calls_in_progress: set[asyncio.Timeout] = set()
 
     @property
     def is_leading(self) -> bool:
@@ -103,8 +103,8 @@ class Leadership:
         """
         if self.is_leading:
             return
-        if self._doubt:
-            raise LeadershipLost(self._doubt)
+        if self._give_up_reason:
+            raise LeadershipLost(self._give_up_reason)
         late_s = self._now_s() - self._deadline_s
         raise LeadershipLost(
             f"the lease was not renewed in time ({late_s:.1f} s late): another operator may be the leader"
@@ -124,7 +124,7 @@ class Leadership:
         """
         self.check()
         limit = asyncio.timeout(self._deadline_s - self._now_s())
-        self._under_way.add(limit)
+        self._calls_in_progress.add(limit)
         try:
             async with limit:
                 yield
@@ -133,7 +133,7 @@ class Leadership:
                 raise
             raise LeadershipLost("the lease expired during a call: another operator may be the leader") from exc
         finally:
-            self._under_way.discard(limit)
+            self._calls_in_progress.discard(limit)
 
     async def confirm(self) -> None:
         """Raise unless the stored lease names this process. Retry until it can be read, or until the deadline.
@@ -146,7 +146,7 @@ class Leadership:
             try:
                 found = await self._bounded(self._store.read())
             except TransientError as exc:
-                self._tell(f"cannot read the lease: {exc}")
+                self._log_once(f"cannot read the lease: {exc}")
                 await self._sleep(self._timing.try_s)
                 continue
             if found is None or found.holder != self._identity:
@@ -162,7 +162,7 @@ class Leadership:
         Raises:
             LeadershipLost: Always, with `doubt` as its message.
         """
-        self._held, self._doubt = None, doubt
+        self._held, self._give_up_reason = None, doubt
         self._limit_calls(0.0)
         raise LeadershipLost(doubt)
 
@@ -174,10 +174,10 @@ class Leadership:
         """
         since_s = self._now_s()
         while not await self._attempt():
-            if not self._trouble:
+            if not self._problem:
                 since_s = self._now_s()
             elif (waited_s := self._now_s() - since_s) >= PATIENCE_S:
-                raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {self._trouble}")
+                raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {self._problem}")
             await self._sleep(self._timing.try_s)
 
     async def keep(self) -> None:
@@ -192,11 +192,11 @@ class Leadership:
             self.check()
             try:
                 await self._renew()
-                pause_s, self._trouble = self._timing.renew_s, ""
+                pause_s, self._problem = self._timing.renew_s, ""
             except LeadershipLost:
                 raise
             except TransientError as exc:
-                self._tell(f"cannot renew the lease: {exc}")
+                self._log_once(f"cannot renew the lease: {exc}")
                 pause_s = self._timing.try_s
 
     async def release(self) -> None:
@@ -218,23 +218,23 @@ class Leadership:
         except Conflict:
             return False
         except TransientError as exc:
-            self._tell(f"cannot acquire the lease: {exc}")
+            self._log_once(f"cannot acquire the lease: {exc}")
             return False
-        self._trouble = ""
+        self._problem = ""
         return self.is_leading
 
     def _is_free(self, found: Lease) -> bool:
         """Return whether the lease was released, or has not been renewed for its duration."""
         if not found.holder:
             return True
-        if self._seen is None or self._seen.version != found.version:
-            self._seen, self._seen_s = found, self._now_s()
-        return self._now_s() - self._seen_s >= found.duration_s
+        if self._observed is None or self._observed.version != found.version:
+            self._observed, self._observed_s = found, self._now_s()
+        return self._now_s() - self._observed_s >= found.duration_s
 
     async def _take(self, found: Lease | None) -> None:
         base = found or Lease()
-        taken = replace(base, acquired_at=_now(), transitions=base.transitions + (found is not None))
-        await self._write(taken)
+        acquired = replace(base, acquired_at=_now(), transitions=base.transitions + (found is not None))
+        await self._write(acquired)
 
     async def _renew(self) -> None:
         held = self._held
@@ -252,15 +252,15 @@ class Leadership:
 
     async def _write(self, lease: Lease) -> None:
         sent_s = self._now_s()
-        wanted = replace(lease, holder=self._identity, duration_s=self._timing.duration_s, renewed_at=_now())
-        self._held = await self._bounded(self._store.write(wanted))
+        renewed = replace(lease, holder=self._identity, duration_s=self._timing.duration_s, renewed_at=_now())
+        self._held = await self._bounded(self._store.write(renewed))
         self._deadline_s = sent_s + self._timing.deadline_s
         self._limit_calls(self._deadline_s - self._now_s())
 
-    def _limit_calls(self, left_s: float) -> None:
+    def _limit_calls(self, remaining_s: float) -> None:
         """Set the remaining time of all calls in progress."""
-        ends_s = asyncio.get_running_loop().time() + left_s
-        for limit in self._under_way:
+        ends_s = asyncio.get_running_loop().time() + remaining_s
+        for limit in self._calls_in_progress:
             if not limit.expired():
                 limit.reschedule(ends_s)
 
@@ -271,11 +271,11 @@ class Leadership:
         except TimeoutError as exc:
             raise TransientError("the API server did not answer in time") from exc
 
-    def _tell(self, trouble: str) -> None:
+    def _log_once(self, trouble: str) -> None:
         """Log a problem, unless it is the same as at the last attempt."""
-        if trouble != self._trouble:
+        if trouble != self._problem:
             log.warning("%s", trouble)
-        self._trouble = trouble
+        self._problem = trouble
 
 
 def _now() -> str:

@@ -99,11 +99,11 @@ NO_TRACES: Tracer = _NoTracer()
 
 GONE, FAILED = "Gone", "Failed"
 # Condition types by precedence: the first that applies is the result of a pass.
-_TELLING = ("Suspended", "Stalled", "Reconciling", "Progressing", "InSync", "Succeeded")
+_RESULT_TYPES = ("Suspended", "Stalled", "Reconciling", "Progressing", "InSync", "Succeeded")
 # Condition types that are a result also when False.
-_SAYING = ("InSync", "Succeeded")
+_RESULT_TYPES_IF_FALSE = ("InSync", "Succeeded")
 # Reasons of a pass that failed at the server, not at the object: an administrator has to act.
-_REFUSED = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNORED)
+_SERVER_REASONS = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNORED)
 
 
 def call_counter() -> Counter:
@@ -165,12 +165,12 @@ class OperatorMeter:
         reason, woken_at = FAILED, self._woken_at(key)
         try:
             due_s = await run(key)
-            reason = self._note(key)
+            reason = self._record_result(key)
             if self._woken_at(key) not in (None, woken_at):
                 self._woken.inc()
             return due_s
         except StoreUnavailable:
-            reason = self._note(key)
+            reason = self._record_result(key)
             raise
         finally:
             self._durations.labels(key.kind).observe(self._now_s() - started_s)
@@ -194,15 +194,15 @@ class OperatorMeter:
             ),
         ]
 
-    def _note(self, key: Key) -> str:
+    def _record_result(self, key: Key) -> str:
         """Return the result of a pass; record its time if it succeeded or ended with a fault of the object."""
         document = self._table.get(key)
         if document is None:
             self._successes.pop(key, None)
             return GONE
-        condition = _telling(document)
+        condition = _result_condition(document)
         reason = condition.get("reason")
-        if condition.get("type") != "Reconciling" and reason not in _REFUSED:
+        if condition.get("type") != "Reconciling" and reason not in _SERVER_REASONS:
             self._successes[key] = self._now_s()
         # Only known reasons become labels: tenants can write statuses, and must not create time series.
         return str(reason) if reason in set(Reason) else FAILED
@@ -229,17 +229,17 @@ class OperatorMeter:
         if self._started_s is None:
             self._started_s = self._now_s()
         first_s = self._started_s
-        known = [key for key in self._table.keys(AGENT_MEMORY) if not self._is_suspended(key)]
-        return max((self._now_s() - self._successes.get(key, first_s) for key in known), default=0.0)
+        active = [key for key in self._table.keys(AGENT_MEMORY) if not self._is_suspended(key)]
+        return max((self._now_s() - self._successes.get(key, first_s) for key in active), default=0.0)
 
     def _is_suspended(self, key: Key) -> bool:
         return condition_of((self._table.get(key) or {}).get("status"), "Suspended").get("status") == "True"
 
 
-def _telling(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _result_condition(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the condition that describes the result of the last pass."""
-    for kind in _TELLING:
+    for kind in _RESULT_TYPES:
         condition = condition_of(document.get("status"), kind)
-        if condition and (condition["status"] == "True" or kind in _SAYING):
+        if condition and (condition["status"] == "True" or kind in _RESULT_TYPES_IF_FALSE):
             return condition
     return condition_of(document.get("status"), "Ready")

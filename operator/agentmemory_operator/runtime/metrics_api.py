@@ -118,10 +118,10 @@ class ModelMeter:
         return [self._distillations, self._made, self._tokens, self._long_chains]
 
 
-def _durations(name: str, of: str, labels: tuple[str, ...]) -> Histogram:
+def _durations(name: str, subject: str, labels: tuple[str, ...]) -> Histogram:
     return Histogram(
         f"agentmemory_{name}_duration_seconds",
-        f"Duration of {of} in seconds.",
+        f"Duration of {subject} in seconds.",
         labels,
         buckets=LATENCIES,
         registry=None,

@@ -74,12 +74,12 @@ class WorkQueue(Generic[K]):
         self._place_of = place_of
         self._line: FairLine[K] = FairLine(share, width)
         # Keys that `FairLine` has released; never more than there are workers.
-        self._turns: asyncio.Queue[tuple[K, LinePlace]] = asyncio.Queue()
+        self._released: asyncio.Queue[tuple[K, LinePlace]] = asyncio.Queue()
         self._running: set[K] = set()
-        self._again: set[K] = set()
+        self._repeat: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._moved_s: float | None = None
+        self._last_progress_s: float | None = None
 
     @property
     def length(self) -> int:
@@ -90,67 +90,67 @@ class WorkQueue(Generic[K]):
     def stuck_s(self) -> float:
         """Seconds without the start or end of a pass while there is work; 0 if idle, or before `run`."""
         has_work = bool(self._line or self._running)
-        if self._moved_s is None or not has_work:
+        if self._last_progress_s is None or not has_work:
             return 0.0
-        return asyncio.get_running_loop().time() - self._moved_s
+        return asyncio.get_running_loop().time() - self._last_progress_s
 
     def request(self, key: K, *, after_s: float = 0.0) -> None:
         """Request a pass, now or after a delay. Of two pending requests for a key, the earlier one wins."""
         if after_s > 0:
             self._schedule(key, after_s)
         elif key in self._running:
-            self._again.add(key)
+            self._repeat.add(key)
         elif key not in self._line:
             self._cancel(key)
-            if not self._line and not self._running and self._moved_s is not None:
-                self._move()
+            if not self._line and not self._running and self._last_progress_s is not None:
+                self._record_progress()
             self._line.put(key, self._place_of(key))
-            self._give_turns()
+            self._release_keys()
 
     def forget(self, key: K) -> None:
         """Cancel pending requests, and reset the backoff, of a deleted key. A running pass continues."""
         self._cancel(key)
         self._line.drop(key)
-        self._again.discard(key)
+        self._repeat.discard(key)
         self._failures.pop(key, None)
 
     async def run(self) -> None:
         """Process keys until cancelled."""
-        self._move()
-        self._give_turns()
+        self._record_progress()
+        self._release_keys()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
 
-    def _give_turns(self) -> None:
-        while self._moved_s is not None and (turn := self._line.take()):
+    def _release_keys(self) -> None:
+        while self._last_progress_s is not None and (turn := self._line.take()):
             self._running.add(turn[0])
-            self._turns.put_nowait(turn)
+            self._released.put_nowait(turn)
 
     async def _work(self) -> None:
         while True:
-            key, place = await self._turns.get()
+            key, place = await self._released.get()
             due_s = await self._run(key)
             self._line.end(place)
-            if key in self._again:
-                self._again.discard(key)
+            if key in self._repeat:
+                self._repeat.discard(key)
                 due_s = 0.0
             if due_s is not None:
                 self.request(key, after_s=due_s)
-            self._give_turns()
+            self._release_keys()
 
     async def _run(self, key: K) -> float | None:
-        self._move()
+        self._record_progress()
         subject = CURRENT.set(key)
         try:
             return await self._pass(key)
         finally:
             CURRENT.reset(subject)
             self._running.discard(key)
-            self._move()
+            self._record_progress()
 
-    def _move(self) -> None:
-        self._moved_s = asyncio.get_running_loop().time()
+    def _record_progress(self) -> None:
+        self._last_progress_s = asyncio.get_running_loop().time()
 
     async def _pass(self, key: K) -> float | None:
         try:

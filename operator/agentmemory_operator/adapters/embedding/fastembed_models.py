@@ -51,7 +51,7 @@ class FastEmbedReranker:
         self._files = files
         self._longest_s = longest_s
         self._models: dict[str, Any] = {}
-        self._refused: dict[str, tuple[float, str]] = {}
+        self._failures: dict[str, tuple[float, str]] = {}
         self._loading = threading.Lock()
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
@@ -87,7 +87,7 @@ class FastEmbedReranker:
     def _model(self, name: str) -> Any:
         if name in self._models:
             return self._models[name]
-        until_s, message = self._refused.get(name, (0.0, ""))
+        until_s, message = self._failures.get(name, (0.0, ""))
         if time.monotonic() < until_s:
             raise SpecInvalid("InvalidSpec", message)
         if not self._loading.acquire(blocking=False):
@@ -96,7 +96,7 @@ class FastEmbedReranker:
             if name not in self._models:
                 self._models[name] = self._load(name)
         except SpecInvalid as exc:
-            self._refused[name] = time.monotonic() + TRY_AGAIN_S, str(exc)
+            self._failures[name] = time.monotonic() + TRY_AGAIN_S, str(exc)
             raise
         finally:
             self._loading.release()

@@ -158,7 +158,7 @@ class OpenAIEmbedder:
         options = self._options
         # A gateway may prefix the model with its name for the provider.
         is_shortenable = options.model.rpartition("/")[2].startswith(SHORTENABLE)
-        most = ANSWER_BYTES + len(texts) * (ROW_BYTES + options.dimensions * NUMBER_BYTES)
+        max_bytes = ANSWER_BYTES + len(texts) * (ROW_BYTES + options.dimensions * NUMBER_BYTES)
         try:
             # Raw response: the client would build an object per row before their number is checked.
             with told_apart(SECRET_FIELD):
@@ -168,7 +168,7 @@ class OpenAIEmbedder:
                     dimensions=options.dimensions if is_shortenable else openai.omit,
                     encoding_format=encoding,
                     timeout=max(deadline - time.monotonic(), 0.05),
-                    extra_headers={MOST_HEADER: str(most)},
+                    extra_headers={MOST_HEADER: str(max_bytes)},
                 )
             document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
@@ -195,8 +195,10 @@ class OpenAIEmbedder:
             kind = EmbedderFailed if exc.is_failure else EmbedderUnavailable
             return kind(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
-            told = f"{exc.status} {exc.code}".strip()
-            return RequestInvalid([FieldError("text", f"the embedding service rejected the text ({told}): {_LIMITS}")])
+            details = f"{exc.status} {exc.code}".strip()
+            return RequestInvalid(
+                [FieldError("text", f"the embedding service rejected the text ({details}): {_LIMITS}")]
+            )
         return refused_for_good(exc, where, block="spec.embedding", model=self._options.model)
 
     def _vectors(self, answer: Any, *, expected: int) -> list[Vector]:
@@ -218,8 +220,8 @@ class OpenAIEmbedder:
         usage = answer.get("usage")
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
         # Plausibility: no text has more tokens than bytes, except for a few markers.
-        most = sum(len(text.encode()) + MARKS for text in texts)
-        if self._on_used and isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= most:
+        max_tokens = sum(len(text.encode()) + MARKS for text in texts)
+        if self._on_used and isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= max_tokens:
             self._on_used(tokens)
 
     def _check(self, vector: Vector) -> None:

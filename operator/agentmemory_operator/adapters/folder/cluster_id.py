@@ -9,7 +9,7 @@ from agentmemory_operator.settings import is_cluster_id
 
 FILE = "cluster-id"
 # More than any id has; limits the read of a foreign file.
-_MOST_BYTES = 256
+_MAX_BYTES = 256
 
 
 def keep_cluster_id(data: Path) -> str:
@@ -21,10 +21,10 @@ def keep_cluster_id(data: Path) -> str:
     try:
         data.mkdir(parents=True, exist_ok=True)
         with alone_in(data):
-            if (found := _read(data)) is None:
+            if (cluster_id := _read(data)) is None:
                 # Store the id before any ownership marker contains it.
-                write_whole(data, FILE, found := str(uuid4()))
-            return found
+                write_whole(data, FILE, cluster_id := str(uuid4()))
+            return cluster_id
     except OSError as exc:
         raise AgentMemoryError(
             f"{data / FILE}, which identifies this data folder in collection markers, cannot be written:"
@@ -40,15 +40,15 @@ def find_cluster_id(data: Path) -> str:
         AgentMemoryError: If the file contains no id.
     """
     try:
-        found = _read(data)
+        cluster_id = _read(data)
     except OSError as exc:
         raise TransientError(f"{data / FILE} cannot be read: {exc.strerror or exc}") from exc
-    if found is None:
+    if cluster_id is None:
         raise TransientError(
             f"{data / FILE} is missing. It identifies the collections of this stack: set --data to the folder of the"
             " `agentmemory dev` that created them, or set AGENTMEMORY_CLUSTER_ID to the clusterId in their markers"
         )
-    return found
+    return cluster_id
 
 
 def _read(data: Path) -> str | None:
@@ -56,14 +56,14 @@ def _read(data: Path) -> str | None:
     path = data / FILE
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES)
+            content = file.read(_MAX_BYTES)
     except FileNotFoundError:
         return None
-    found = content.decode("ascii", errors="replace").strip()
-    if not is_cluster_id(found):
+    cluster_id = content.decode("ascii", errors="replace").strip()
+    if not is_cluster_id(cluster_id):
         raise AgentMemoryError(
             f"{path} contains no ID: restore the one in the markers of this folder's collections (metadata"
             " agentmemory.clusterId). Without the file a new ID is created, and collections with the old one belong "
             "to another owner: they stay, but are neither served nor changed"
         )
-    return found
+    return cluster_id

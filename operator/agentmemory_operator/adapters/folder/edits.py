@@ -46,8 +46,8 @@ class ManifestFiles:
     @property
     def default_namespace(self) -> str:
         """Namespace of the AgentMemories if all are in one, else `default`."""
-        found = {namespace for kind, namespace, _ in self._objects() if kind == "AgentMemory"}
-        return found.pop() if len(found) == 1 else "default"
+        namespaces = {namespace for kind, namespace, _ in self._objects() if kind == "AgentMemory"}
+        return namespaces.pop() if len(namespaces) == 1 else "default"
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
         """Return an object with the status that the development stack has written."""
@@ -85,7 +85,7 @@ class ManifestFiles:
             AgentMemoryError: If no command has created it.
         """
         name = (kind, metadata.namespace, metadata.name)
-        self._own(name, "delete it there").unlink(missing_ok=True)
+        self._require_own_file(name, "delete it there").unlink(missing_ok=True)
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
         """Set annotations, or remove those that are None.
@@ -97,24 +97,24 @@ class ManifestFiles:
                 annotations.
         """
         name = (kind, metadata.namespace, metadata.name)
-        if not self._own_file(name).is_file() and not self._stated(name) & annotations.keys():
+        if not self._own_file(name).is_file() and not self._manifest_annotations(name) & annotations.keys():
             self._keep_annotations(name, annotations)
             return
-        path = self._own(name, f"{_told(annotations)} there")
+        path = self._require_own_file(name, f"{_describe_edits(annotations)} there")
         document = yaml.load(path.read_text("utf-8"), KubectlLoader)
-        kept = document["metadata"].get("annotations") or {}
-        changed = kept | dict(annotations)
+        existing = document["metadata"].get("annotations") or {}
+        changed = existing | dict(annotations)
         document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
         self._write(path, document)
 
-    def _stated(self, name: Name) -> set[str]:
+    def _manifest_annotations(self, name: Name) -> set[str]:
         """Return the names of the annotations in an object's manifest."""
         manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
-        found = (document for _, document in manifests.scan() if _name_of(document) == name)
-        return {key for document in found for key in document["metadata"].get("annotations") or {}}
+        documents = (document for _, document in manifests.scan() if _name_of(document) == name)
+        return {key for document in documents for key in document["metadata"].get("annotations") or {}}
 
     def _keep_annotations(self, name: Name, annotations: Mapping[str, str | None]) -> None:
-        self._refuse_created(name)
+        self._check_not_created(name)
         status = self._folder / ".status"
         for folder in (status, status / ANNOTATIONS):
             make_folder(folder)
@@ -152,13 +152,13 @@ class ManifestFiles:
         An object that the development stack has read already is returned with its status.
         """
         status = self._folder / ".status"
-        taken = {_name_of(found): found for found in _documents_in(status)}
+        records = {_name_of(item): item for item in _documents_in(status)}
         manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
         declared = [document for _, document in manifests.scan()]
         declared += _documents_in(status / "created")
-        return {_name_of(found): taken.get(_name_of(found), found) for found in declared}
+        return {_name_of(item): records.get(_name_of(item), item) for item in declared}
 
-    def _own(self, name: Name, way_out: str) -> Path:
+    def _require_own_file(self, name: Name, way_out: str) -> Path:
         """Return the file of an object that a command has created.
 
         Raises:
@@ -166,14 +166,14 @@ class ManifestFiles:
         """
         path = self._own_file(name)
         kind, namespace, own = name
-        self._refuse_created(name)
+        self._check_not_created(name)
         if not path.is_file():
             raise AgentMemoryError(
                 f"{kind} {namespace}/{own} is in a manifest in {self._folder} that agentmemory did not write: {way_out}"
             )
         return path
 
-    def _refuse_created(self, name: Name) -> None:
+    def _check_not_created(self, name: Name) -> None:
         """Raise if the development stack created the object."""
         kind, namespace, own = name
         if (self._folder / ".status" / "created" / f"{_file_name(name)}.json").is_file():
@@ -195,7 +195,7 @@ def _file_name(name: Name) -> str:
     return f"{namespace}.{own}.{kind.lower()}"
 
 
-def _told(annotations: Mapping[str, str | None]) -> str:
+def _describe_edits(annotations: Mapping[str, str | None]) -> str:
     """Describe the edits that the user has to make."""
     done = [f"remove the annotation {key}" for key, value in annotations.items() if value is None]
     done += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]

@@ -18,7 +18,7 @@ from agentmemory_operator.ports.access import SigningKey
 
 SIGNING_KEY_FILE = "user-token-key"
 # More than any key has; limits the read of a foreign file.
-_MOST_KEY_BYTES = 1024
+_MAX_KEY_BYTES = 1024
 
 
 def write_whole(data: Path, name: str, content: str) -> None:
@@ -31,20 +31,20 @@ def write_whole(data: Path, name: str, content: str) -> None:
         file.flush()
         os.fsync(descriptor)
     new.replace(data / name)
-    with _opened(data) as folder:
+    with _open_folder(data) as folder:
         os.fsync(folder)
 
 
 @contextlib.contextmanager
 def alone_in(data: Path) -> Iterator[None]:
     """Lock the folder against other processes while the context is open."""
-    with _opened(data) as descriptor:
+    with _open_folder(data) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
-def _opened(data: Path) -> Iterator[int]:
+def _open_folder(data: Path) -> Iterator[int]:
     descriptor = os.open(data, os.O_RDONLY)
     try:
         yield descriptor
@@ -66,7 +66,7 @@ class FileClaims:
         """Return the stored claims. A missing or damaged file yields an empty set, and the claims are rebuilt."""
         try:
             document = json.loads(self._file.read_text(encoding="utf-8"))
-            stored = {slug: claim_from_json(told) for slug, told in document["claims"].items()}
+            stored = {slug: claim_from_json(stored_claim) for slug, stored_claim in document["claims"].items()}
             unread = frozenset(map(str, document["unread"]))
         except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
             return NO_CLAIMS
@@ -75,8 +75,8 @@ class FileClaims:
 
     async def save(self, claims: ClaimSet) -> None:
         """Replace the whole file atomically."""
-        told = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
-        text = json.dumps({"claims": told, "unread": sorted(claims.unread)}, indent=2)
+        stored_claims = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
+        text = json.dumps({"claims": stored_claims, "unread": sorted(claims.unread)}, indent=2)
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_file(self._file, text + "\n")
@@ -103,7 +103,7 @@ class FileSigningKey:
                 if not path.exists():
                     write_whole(self._data, SIGNING_KEY_FILE, new_key())
                 with path.open("rb") as file:
-                    key = key_from(file.read(_MOST_KEY_BYTES).decode("ascii", errors="replace"))
+                    key = key_from(file.read(_MAX_KEY_BYTES).decode("ascii", errors="replace"))
         except OSError as exc:
             raise TransientError(f"{path}, which signs user tokens, cannot be written: {exc.strerror or exc}") from exc
         if key is None:

@@ -221,15 +221,15 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 def _check_keys(node: yaml.MappingNode) -> None:
     """Raise for a repeated key. The last one would hide the others: whole objects if a `---` is missing."""
-    known: set[str] = set()
+    keys: set[str] = set()
     for key, _ in node.value:
         # A merge key (<<) may occur several times.
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
             continue
-        if key.value in known:
-            told = f"{json.dumps(key.value)[:60]} is given twice: remove one, or separate the objects with ---"
-            raise UnreadableManifest(key.start_mark.line + 1, FieldError("YAML", told))
-        known.add(key.value)
+        if key.value in keys:
+            message = f"{json.dumps(key.value)[:60]} is given twice: remove one, or separate the objects with ---"
+            raise UnreadableManifest(key.start_mark.line + 1, FieldError("YAML", message))
+        keys.add(key.value)
 
 
 def _objects(whole: Manifest) -> Iterator[Manifest]:
@@ -242,11 +242,11 @@ def _objects(whole: Manifest) -> Iterator[Manifest]:
     if not isinstance(entries, list) or not isinstance(items[1], yaml.SequenceNode):
         yield whole
         return
-    given = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
+    inherited = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
     for entry, node in zip(entries, items[1].value, strict=True):
         # Items of a typed list inherit its apiVersion and kind.
         is_named = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
-        yield Manifest(entry if is_named else given | entry, node)
+        yield Manifest(entry if is_named else inherited | entry, node)
 
 
 def _error_of(document: object) -> FieldError | None:
@@ -255,8 +255,8 @@ def _error_of(document: object) -> FieldError | None:
         return FieldError("object", "a document is not a Kubernetes object")
     kind = document.get("kind")
     if isinstance(kind, str) and kind.endswith("List") and document.get("apiVersion") == "v1":
-        told = f"{json.dumps(kind)[:60]} must have a list of items, and none of them may be a List"
-        return FieldError("kind", told)
+        message = f"{json.dumps(kind)[:60]} must have a list of items, and none of them may be a List"
+        return FieldError("kind", message)
     return None
 
 

@@ -105,7 +105,7 @@ class ManifestFolder:
         Raises:
             NotFound: If it does not exist.
         """
-        self._tell()
+        self._queue_changes()
         record = self._records.get((kind, namespace, name))
         if record is None:
             raise NotFound(f"there is no {kind} {namespace}/{name}")
@@ -140,7 +140,7 @@ class ManifestFolder:
         if self._keeps_status:
             make_folder(self._created_folder)
             _write(self._file(self._created_folder, name), document)
-        self._tell()
+        self._queue_changes()
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
@@ -153,9 +153,9 @@ class ManifestFolder:
             log.info("%s %s/%s is not deleted: its manifest is still in the folder", *name)
             return
         self._file(self._created_folder, name).unlink(missing_ok=True)
-        self._tell()
+        self._queue_changes()
 
-    def _tell(self) -> None:
+    def _queue_changes(self) -> None:
         """Scan, and queue the events: `.status/created/` is not watched."""
         for event in self.scan():
             self._caused.put_nowait(event)
@@ -207,23 +207,27 @@ class ManifestFolder:
         """Read the folder; return the changes since the last scan."""
         documents = [*self._created.values(), *self._documents()]
         if self._implies_connections:
-            documents += [one for one in implied_connections(documents) if _is_object(one, self._folder)]
+            documents += [
+                connection for connection in implied_connections(documents) if _is_object(connection, self._folder)
+            ]
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
-        wanted = {_name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_ours(item)}
-        taken = [self._take(item) for item in wanted.values()]
-        lost = [self._lose(name) for name in list(self._records) if name not in wanted]
-        return [event for event in taken + lost if event]
+        manifests = {
+            _name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_ours(item)
+        }
+        updated = [self._update_record(item) for item in manifests.values()]
+        removed = [self._delete_record(name) for name in list(self._records) if name not in manifests]
+        return [event for event in updated + removed if event]
 
     def _annotated(self, document: Json) -> Json:
         """Merge the annotations that commands have set into a manifest; those of the manifest win."""
         path = self._file(self._annotations_folder, _name(document))
         if not self._keeps_status or not path.is_file():
             return document
-        given = document["metadata"].get("annotations") or {}
-        return document | {"metadata": document["metadata"] | {"annotations": read_annotations(path) | given}}
+        stated = document["metadata"].get("annotations") or {}
+        return document | {"metadata": document["metadata"] | {"annotations": read_annotations(path) | stated}}
 
-    def _take(self, document: Json) -> WATCH_EVENT | None:
+    def _update_record(self, document: Json) -> WATCH_EVENT | None:
         """Update the record of a manifest; return its event, or None if nothing changed."""
         name = _name(document)
         record = self._records.get(name)
@@ -237,7 +241,7 @@ class ManifestFolder:
         self._announced.add(name)
         return kind, current
 
-    def _lose(self, name: Name) -> WATCH_EVENT | None:
+    def _delete_record(self, name: Name) -> WATCH_EVENT | None:
         """Delete the object of a removed manifest as Kubernetes would: wait for its finalizers."""
         record = self._records[name]
         metadata = record["metadata"]
@@ -280,8 +284,8 @@ class ManifestFolder:
                 Without the error, a typo in the kind would delete the object.
         """
         manifests, misread = manifests_of(path)
-        for one in misread:
-            log.error("%s: a document is not a Kubernetes object: line %d: %s", path.name, one.line, one.error)
+        for item in misread:
+            log.error("%s: a document is not a Kubernetes object: line %d: %s", path.name, item.line, item.error)
         objects = [manifest for manifest in manifests if _is_object(manifest.document, path)]
         for manifest in objects:
             if error := kind_error(manifest.document):
@@ -324,16 +328,16 @@ def _write(path: Path, record: Json) -> None:
 def _merge(document: Json, record: Json | None) -> Json:
     """Build the record of an object: the manifest with the state that Kubernetes would store."""
     _, namespace, name = _name(document)
-    kept: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
+    state: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
     if record is not None:
-        kept = {key: record["metadata"][key] for key in kept}
-        kept["generation"] += record["spec"] != document.get("spec")
-    given = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
-    metadata = {"name": name, "namespace": namespace} | given
+        state = {key: record["metadata"][key] for key in state}
+        state["generation"] += record["spec"] != document.get("spec")
+    stated = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    metadata = {"name": name, "namespace": namespace} | stated
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],
-        "metadata": metadata | kept,
+        "metadata": metadata | state,
         "spec": document.get("spec"),
         "status": record["status"] if record else {},
     }

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 FOLDER = "running"
 # More than a stack writes; limits the read of a foreign file.
-_MOST_BYTES = 16_384
+_MAX_BYTES = 16_384
 # URL of a stack's API.
 _OWN_URL = re.compile(r"http://127\.0\.0\.1:\d{1,5}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -75,9 +75,9 @@ class RunningStacks:
             draft.rename(path)
             yield
         finally:
-            for left in (path, draft):
+            for leftover in (path, draft):
                 with contextlib.suppress(OSError):
-                    left.unlink(missing_ok=True)
+                    leftover.unlink(missing_ok=True)
             os.close(descriptor)
 
     def find(self) -> tuple[RunningStack, ...]:
@@ -102,7 +102,7 @@ def _read(path: Path) -> RunningStack | None:
         if not _is_held(descriptor):
             path.unlink(missing_ok=True)
             return None
-        return _parsed(os.read(descriptor, _MOST_BYTES))
+        return _parsed(os.read(descriptor, _MAX_BYTES))
     except OSError:
         return None
     finally:
@@ -118,18 +118,18 @@ def _is_held(descriptor: int) -> bool:
 
 
 def _rendered(stack: RunningStack) -> bytes:
-    told = {"api": stack.api, "qdrant": stack.qdrant, "pid": stack.pid}
-    told |= {"manifests": str(stack.manifests), "data": str(stack.data)}
-    return json.dumps(told).encode()
+    document = {"api": stack.api, "qdrant": stack.qdrant, "pid": stack.pid}
+    document |= {"manifests": str(stack.manifests), "data": str(stack.data)}
+    return json.dumps(document).encode()
 
 
 def _parsed(content: bytes) -> RunningStack | None:
     """Parse a file; None if no stack wrote it."""
     try:
-        told = json.loads(content)
-        api, qdrant = str(told["api"]), str(told["qdrant"])
-        folders = {name: Path(str(told[name])) for name in ("manifests", "data")}
-        pid = int(told["pid"])
+        document = json.loads(content)
+        api, qdrant = str(document["api"]), str(document["qdrant"])
+        folders = {name: Path(str(document[name])) for name in ("manifests", "data")}
+        pid = int(document["pid"])
     except (ValueError, LookupError, TypeError, ArithmeticError):
         return None
     return RunningStack(api=api, qdrant=qdrant, pid=pid, **folders) if _OWN_URL.fullmatch(api) else None

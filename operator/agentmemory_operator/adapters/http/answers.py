@@ -15,7 +15,7 @@ class AnswerTooLarge(aiohttp.ClientPayloadError):
     """The response exceeds the size limit of its call; the rest was not read."""
 
 
-async def read_capped(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def read_capped(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """Read the body of a response.
 
     Args:
@@ -25,16 +25,16 @@ async def read_capped(response: aiohttp.ClientResponse, most: int) -> bytes:
         AnswerTooLarge: If the body is larger; the connection was closed.
     """
     length = response.content_length
-    if length is not None and length > most and response.method != "HEAD":
-        raise _too_large(response, most)
+    if length is not None and length > max_bytes and response.method != "HEAD":
+        raise _too_large(response, max_bytes)
     content, size = response.content, 0
     parts: list[bytes] = []
     while True:
         part = await content.readany()
         size += len(part)
-        if size > most:
+        if size > max_bytes:
             parts.clear()
-            raise _too_large(response, most)
+            raise _too_large(response, max_bytes)
         if content.at_eof():
             break
         parts.append(part)
@@ -51,13 +51,13 @@ async def read_words(response: aiohttp.ClientResponse) -> bytes:
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
     """Return the `Retry-After` of a response in seconds, at most an hour; 0 if it is missing or a date."""
-    asked = headers.get("Retry-After", "")
-    return min(float(asked), LONGEST_PAUSE_S) if asked.isascii() and asked.isdecimal() else 0.0
+    header = headers.get("Retry-After", "")
+    return min(float(header), LONGEST_PAUSE_S) if header.isascii() and header.isdecimal() else 0.0
 
 
-def _too_large(response: aiohttp.ClientResponse, most: int) -> AnswerTooLarge:
+def _too_large(response: aiohttp.ClientResponse, max_bytes: int) -> AnswerTooLarge:
     response.close()
-    return AnswerTooLarge(f"the answer is larger than the limit of {_size(most)} for this call")
+    return AnswerTooLarge(f"the answer is larger than the limit of {_size(max_bytes)} for this call")
 
 
 def _size(count: int) -> str:

@@ -41,7 +41,7 @@ MOST_PIPELINED = 16
 # Allowed bytes of framing per byte of a body: a chunk of one byte has six.
 MOST_AROUND = 8
 
-_NOTHING_LINGERS = struct.pack("ii", 1, 0)
+_NO_LINGER = struct.pack("ii", 1, 0)
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -55,11 +55,11 @@ class ServedConnection(HttpToolsProtocol):
         self._since_s = 0.0
         self._is_in_head = False
         self._is_in_message = False
-        self._has_begun = False
-        self._around = 0
+        self._has_new_message = False
+        self._framing_bytes = 0
         self._is_last = False
-        self._sent: _Counting | None = None
-        self._leaving = Leaving()
+        self._sent: _CountingTransport | None = None
+        self._stall_detector = Leaving()
 
     @property
     def peer(self) -> str:
@@ -79,7 +79,7 @@ class ServedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to count written bytes. If there are too many connections, close idle ones, or else this one."""
         self._since_s = time.monotonic()
-        self._sent = _Counting(transport)
+        self._sent = _CountingTransport(transport)
         super().connection_made(self._sent)  # type: ignore[arg-type]
         if len(self.connections) > MOST_CONNECTIONS:
             others: list[ServedConnection] = [other for other in self.connections if other is not self]
@@ -89,13 +89,13 @@ class ServedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes; close the connection if headers or chunk framing exceed their limit."""
-        self._has_begun = False
+        self._has_new_message = False
         super().data_received(data)
-        if self._has_begun or not self._is_in_message:
-            self._around = 0
+        if self._has_new_message or not self._is_in_message:
+            self._framing_bytes = 0
             return
-        self._around += len(data)
-        if self._around > HEAD_MAX_BYTES:
+        self._framing_bytes += len(data)
+        if self._framing_bytes > HEAD_MAX_BYTES:
             self._refuse_head()
 
     def _refuse_head(self) -> None:
@@ -111,7 +111,7 @@ class ServedConnection(HttpToolsProtocol):
         if len(self.pipeline) >= MOST_PIPELINED:
             self.abort()
             raise httptools.HttpParserError("too many pipelined requests on this connection")
-        self._is_in_head = self._is_in_message = self._has_begun = True
+        self._is_in_head = self._is_in_message = self._has_new_message = True
         self._since_s = time.monotonic()
         super().on_message_begin()
 
@@ -122,11 +122,11 @@ class ServedConnection(HttpToolsProtocol):
         if self._sent is not None:
             self._sent.begins_answer = True
         if self._is_last:
-            self._answer_last()
+            self._send_connection_close()
 
     def on_body(self, body: bytes) -> None:
         """Count a part of a body, which allows some bytes of chunk framing."""
-        self._around -= MOST_AROUND * len(body)
+        self._framing_bytes -= MOST_AROUND * len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -147,11 +147,11 @@ class ServedConnection(HttpToolsProtocol):
         """
         self._is_last = True
         if self.is_busy:
-            self._answer_last()
+            self._send_connection_close()
         else:
             self.loop.call_later(LAST_S, super().shutdown)
 
-    def _answer_last(self) -> None:
+    def _send_connection_close(self) -> None:
         """Add `Connection: close` to the response, after which the server closes the connection."""
         if self.cycle is not None:
             self.cycle.keep_alive = False
@@ -160,7 +160,7 @@ class ServedConnection(HttpToolsProtocol):
     def abort(self) -> None:
         """Close at once and discard unsent data, in the kernel's buffers too."""
         if self._sent is not None and not self._sent.is_closed:
-            self._sent.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NOTHING_LINGERS)
+            self._sent.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._sent.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -173,8 +173,8 @@ class ServedConnection(HttpToolsProtocol):
         """Return the reason to close the connection now, or None."""
         if self._sent is None:
             return None
-        waiting, left = self._sent.waiting_and_left()
-        if self._leaving.is_too_slow(pace, waiting=waiting, left=left, now_s=now_s):
+        waiting, sent = self._sent.count_waiting_and_sent()
+        if self._stall_detector.is_too_slow(pace, waiting=waiting, left=sent, now_s=now_s):
             return "client reads too slowly"
         took_s = now_s - self._since_s
         if self.is_busy or waiting:
@@ -205,7 +205,7 @@ def sweep(connections: Iterable[Any], pace: Pace) -> None:
             connection.abort()
 
 
-class _Counting:
+class _CountingTransport:
     """Transport wrapper that counts written bytes, and sends the head of a response together with its body.
 
     uvicorn writes them separately. Two writes would cost two system calls here, and wake the client twice.
@@ -216,8 +216,8 @@ class _Counting:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._handed = 0
-        self._held = b""
+        self._written_bytes = 0
+        self._head = b""
         self._call_soon = asyncio.get_running_loop().call_soon
         self.begins_answer = False
         self.is_closed = False
@@ -228,35 +228,35 @@ class _Counting:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        self._handed += len(data)
+        self._written_bytes += len(data)
         if self.begins_answer:
             self.begins_answer = False
-            self._send_held()
-            self._held = data
+            self._send_head()
+            self._head = data
             # The body usually follows in the same iteration of the event loop. If not, send the head without it.
-            self._call_soon(self._send_held)
-        elif self._held:
-            held, self._held = self._held, b""
+            self._call_soon(self._send_head)
+        elif self._head:
+            held, self._head = self._head, b""
             self._transport.writelines((held, data))
         else:
             self._transport.write(data)
 
-    def _send_held(self) -> None:
-        held, self._held = self._held, b""
+    def _send_head(self) -> None:
+        held, self._head = self._head, b""
         if held and not self.is_closed:
             self._transport.write(held)
 
     def close(self) -> None:
-        self._send_held()
+        self._send_head()
         self._transport.close()
 
     def abort(self) -> None:
-        self._held = b""
+        self._head = b""
         self._transport.abort()
 
-    def waiting_and_left(self) -> tuple[int, int]:
-        waiting = self._transport.get_write_buffer_size() + len(self._held)
-        return waiting, self._handed - waiting
+    def count_waiting_and_sent(self) -> tuple[int, int]:
+        waiting = self._transport.get_write_buffer_size() + len(self._head)
+        return waiting, self._written_bytes - waiting
 
 
 # Time for requests in progress when the server stops.

@@ -32,10 +32,10 @@ PORTS = ("http", "https")
 # Validity of a resolved name for checks without a connection.
 REMEMBERED_S = 60.0
 LOOK_TIMEOUT_S = 5.0
-_REMEMBERED_HOSTS = 1_000
+_MAX_RESOLVED_HOSTS = 1_000
 
 # A connection that was closed during the handshake is no TLS failure.
-_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_CLOSED_ERRORS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
@@ -73,7 +73,7 @@ class Egress:
         self._policy = policy
         self._api_servers = tuple(api_servers)
         self._resolve = resolve
-        self._remembered: dict[tuple[str, int], tuple[float, Sequence[Address]]] = {}
+        self._resolved: dict[tuple[str, int], tuple[float, Sequence[Address]]] = {}
 
     async def addresses(self, field: str, host: str, port: int) -> list[Address]:
         """Return the addresses of a host to which a connection is allowed.
@@ -85,8 +85,8 @@ class Egress:
             SpecInvalid: If the policy forbids the host or all of its addresses.
             OSError: If the name cannot be resolved.
         """
-        found = self._written(field, host, port)
-        return await self._permitted(field, host, port, found or await self._resolve(host, port))
+        literal = self._literal_addresses(field, host, port)
+        return await self._filter_permitted(field, host, port, literal or await self._resolve(host, port))
 
     async def check(self, field: str, url: str) -> None:
         """Raise if the policy forbids the host of a URL. A name that cannot be resolved now passes.
@@ -105,8 +105,8 @@ class Egress:
         if proxy_of(url, ("all",)) is not None:
             self.check_name(field, host, port)
             return
-        if found := self._written(field, host, port) or await self._looked_up(host, port):
-            await self._permitted(field, host, port, found)
+        if addresses := self._literal_addresses(field, host, port) or await self._resolve_cached(host, port):
+            await self._filter_permitted(field, host, port, addresses)
 
     def check_name(self, field: str, host: str, port: int) -> None:
         """Raise if the policy forbids a host name that a proxy will resolve; its addresses are unknown here.
@@ -116,67 +116,69 @@ class Egress:
         """
         refusal = self._policy.refuses_name(host, port, api_server=self._api_servers) if self._policy else None
         if refusal is not None:
-            raise _refused(refusal, field, host, port)
+            raise _refusal_error(refusal, field, host, port)
 
     def is_permitted(self, host: str, port: int, address: Address) -> bool:
         """Return whether a connection to an address of a host is allowed.
 
         Uses only cached addresses of the API server.
         """
-        return self._policy is None or not self._policy.refuses(host, port, address, api_server=self._api_known())
+        return self._policy is None or not self._policy.refuses(
+            host, port, address, api_server=self._known_api_addresses()
+        )
 
-    def _written(self, field: str, host: str, port: int) -> Sequence[Address]:
+    def _literal_addresses(self, field: str, host: str, port: int) -> Sequence[Address]:
         """Return the address if the host is a literal one; empty for a name that may be resolved."""
         if (literal := address_of(host)) is not None:
             return [literal]
         refusal = self._policy.refuses_unresolved(host, port) if self._policy else None
         if refusal is not None:
-            raise _refused(refusal, field, host, port)
+            raise _refusal_error(refusal, field, host, port)
         return []
 
-    async def _permitted(self, field: str, host: str, port: int, found: Sequence[Address]) -> list[Address]:
+    async def _filter_permitted(self, field: str, host: str, port: int, addresses: Sequence[Address]) -> list[Address]:
         policy = self._policy
         if policy is None:
-            return list(found)
-        api_server = await self._api_server(port)
-        refusals = {address: policy.refuses(host, port, address, api_server=api_server) for address in found}
+            return list(addresses)
+        api_server = await self._resolve_api_server(port)
+        refusals = {address: policy.refuses(host, port, address, api_server=api_server) for address in addresses}
         permitted = [address for address, refusal in refusals.items() if refusal is None]
         if not permitted:
             refusal = next((refusal for refusal in refusals.values() if refusal is not None), EgressRefusal.NOT_LISTED)
-            raise _refused(refusal, field, host, port)
+            raise _refusal_error(refusal, field, host, port)
         return permitted
 
-    async def _api_server(self, port: int) -> frozenset[tuple[Address, int]]:
+    async def _resolve_api_server(self, port: int) -> frozenset[tuple[Address, int]]:
         """Return the addresses of the API server. Its name is resolved only if it uses this port."""
         for host, at in self._api_servers:
             if at == port and address_of(host) is None:
-                await self._looked_up(host, at)
-        return self._api_known()
+                await self._resolve_cached(host, at)
+        return self._known_api_addresses()
 
-    def _api_known(self) -> frozenset[tuple[Address, int]]:
-        known: set[tuple[Address, int]] = set()
+    def _known_api_addresses(self) -> frozenset[tuple[Address, int]]:
+        addresses: set[tuple[Address, int]] = set()
         for host, port in self._api_servers:
             literal = address_of(host)
-            _, found = (0.0, (literal,)) if literal else self._remembered.get((host, port), (0.0, ()))
-            known |= {(address, port) for address in found}
-        return frozenset(known)
+            _, cached = (0.0, (literal,)) if literal else self._resolved.get((host, port), (0.0, ()))
+            addresses |= {(address, port) for address in cached}
+        return frozenset(addresses)
 
-    async def _looked_up(self, host: str, port: int) -> Sequence[Address]:
+    async def _resolve_cached(self, host: str, port: int) -> Sequence[Address]:
         """Return the addresses of a name from the cache, or resolve it; the last known addresses if that fails."""
-        asked_s, found = self._remembered.get((host, port), (float("-inf"), ()))
-        if time.monotonic() - asked_s < REMEMBERED_S:
-            return found
+        resolved_s, addresses = self._resolved.get((host, port), (float("-inf"), ()))
+        if time.monotonic() - resolved_s < REMEMBERED_S:
+            return addresses
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
-                found = await self._resolve(host, port)
+                addresses = await self._resolve(host, port)
         except OSError:
             # Keep the addresses of the last successful lookup.
             pass
-        if len(self._remembered) >= _REMEMBERED_HOSTS and (host, port) not in self._remembered:
-            oldest = next(known for known in self._remembered if known not in self._api_servers)
-            del self._remembered[oldest]
-        self._remembered[host, port] = time.monotonic(), found
-        return found
+        if len(self._resolved) >= _MAX_RESOLVED_HOSTS and (host, port) not in self._resolved:
+            oldest = next(known for known in self._resolved if known not in self._api_servers)
+            del self._resolved[oldest]
+        self._resolved[host, port] = time.monotonic(), addresses
+        return addresses
 
 
 # Policy outside a pod, without settings.
@@ -215,7 +217,7 @@ class HostSession:
         self._headers = headers
         self._options = options
         self._session: aiohttp.ClientSession | None = None
-        self._through: dict[str, Any] = {}
+        self._proxy_options: dict[str, Any] = {}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -235,7 +237,7 @@ class HostSession:
             aiohttp.ClientError, OSError: If there was no response.
         """
         session = self._session or await self._open()
-        return await session.request(method, url, allow_redirects=False, **self._through, **options)
+        return await session.request(method, url, allow_redirects=False, **self._proxy_options, **options)
 
     async def _open(self) -> aiohttp.ClientSession:
         host, port = place_of(self._field, self._url)
@@ -254,7 +256,7 @@ class HostSession:
                 "socket_factory": self._socket_factory(host, port),
             }
         if self._session is None:
-            self._through = through
+            self._proxy_options = through
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(**guards, **self._options),
                 headers=self._headers,
@@ -272,14 +274,14 @@ class HostSession:
     def _socket_factory(self, host: str, port: int) -> Callable[[Any], socket.socket]:
         """Return a factory that refuses sockets to forbidden addresses, whichever code resolved them."""
 
-        def opened(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+        def open_socket(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
             family, kind, proto, _, sockaddr = info
             address = address_of(str(sockaddr[0]))
             if address is None or not self._egress.is_permitted(host, port, address):
                 raise PermissionError(f"{self._field}: {host} is not connected to")
             return socket.socket(family, kind, proto)
 
-        return opened
+        return open_socket
 
 
 class _Resolver(AbstractResolver):
@@ -350,7 +352,7 @@ def _is_numeric(host: str) -> bool:
     )
 
 
-def _refused(refusal: EgressRefusal, field: str, host: str, port: int) -> SpecInvalid:
+def _refusal_error(refusal: EgressRefusal, field: str, host: str, port: int) -> SpecInvalid:
     return SpecInvalid(Reason.HOST_NOT_ALLOWED, told(refusal, field, host, port))
 
 
@@ -381,18 +383,18 @@ def trust_of(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
 
 def untrusted(error: BaseException | None) -> StoreUntrusted | None:
     """Return the exception for a failed TLS handshake in the causes of an error; None if there is none."""
-    found = None
+    tls_error = None
     # Take the innermost error: it is the interpreter's own and has the most detail.
     while error is not None:
-        found = error if isinstance(error, ssl.SSLError) and not isinstance(error, _ENDED) else found
+        tls_error = error if isinstance(error, ssl.SSLError) and not isinstance(error, _CLOSED_ERRORS) else tls_error
         error = error.__cause__ or error.__context__
-    if isinstance(found, ssl.SSLCertVerificationError):
+    if isinstance(tls_error, ssl.SSLCertVerificationError):
         return StoreUntrusted(
-            f"the server's certificate was rejected ({found.verify_message}): correct the CA in"
+            f"the server's certificate was rejected ({tls_error.verify_message}): correct the CA in"
             " spec.tls.caSecretRef, spec.url, or the server's certificate"
         )
-    if found is not None:
+    if tls_error is not None:
         return StoreUntrusted(
-            f"TLS handshake with the server failed ({found.reason}): correct spec.url or the server's TLS"
+            f"TLS handshake with the server failed ({tls_error.reason}): correct spec.url or the server's TLS"
         )
     return None

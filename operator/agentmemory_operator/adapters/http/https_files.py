@@ -58,7 +58,7 @@ async def _chunks(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[b
 
 def _check(url: str, response: aiohttp.ClientResponse) -> None:
     """Raise unless the response is the file."""
-    status, place = response.status, _place(url)
+    status, place = response.status, _redacted(url)
     if status == 200:
         return
     if status == TOO_MANY or status >= 500:
@@ -90,15 +90,15 @@ def _reachable(url: str) -> Iterator[None]:
         yield
     except aiohttp.ClientSSLError as exc:
         raise StorageUnavailable(
-            f"{_place(url)}: TLS verification failed ({type(exc).__name__}): the certificate must be signed by a CA "
+            f"{_redacted(url)}: TLS verification failed ({type(exc).__name__}): the certificate must be signed by a CA "
             f"of the system or of SSL_CERT_FILE in the operator's environment"
         ) from exc
     except (aiohttp.ClientError, OSError) as exc:
         raise StorageUnavailable(
-            f"{_place(url)} cannot be reached, or the connection broke: {type(exc).__name__}"
+            f"{_redacted(url)} cannot be reached, or the connection broke: {type(exc).__name__}"
         ) from exc
 
 
-def _place(url: str) -> str:
+def _redacted(url: str) -> str:
     """Return the URL without its query, which may contain a signature."""
     return url.partition("?")[0]

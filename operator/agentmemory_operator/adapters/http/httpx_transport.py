@@ -90,7 +90,7 @@ def client_of(host: HostSession, url: str) -> httpx.AsyncClient:
 
 def reason_behind(error: BaseException) -> Exception | None:
     """Return the reason of a `NotAnswered` in the causes of a library's error; None if there is none."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, NotAnswered):
-        found = found.__cause__
-    return None if found is None else found.reason
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, NotAnswered):
+        cause = cause.__cause__
+    return None if cause is None else cause.reason

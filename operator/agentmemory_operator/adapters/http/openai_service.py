@@ -163,11 +163,11 @@ def refused_for_good(refused: ServiceRefused, where: str, *, block: str, model: 
         model: Name of the model.
     """
     status = refused.known_status
-    ways = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}
-    way = ways.get(status, f"correct {block}.model ({model!r}) or baseURL")
+    remedies = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}
+    remedy = remedies.get(status, f"correct {block}.model ({model!r}) or baseURL")
     if status in _REDIRECTS:
-        way = "it redirects, which is not followed: correct baseURL"
-    return SpecInvalid("InvalidSpec", f"{where} answered {status}: {way}")
+        remedy = "it redirects, which is not followed: correct baseURL"
+    return SpecInvalid("InvalidSpec", f"{where} answered {status}: {remedy}")
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -201,8 +201,8 @@ def delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[]
         first_s: Upper bound of the first wait in seconds.
         jitter: Draws from 0..1.
     """
-    asked = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
-    if asked is not None:
-        return asked
+    requested_s = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
+    if requested_s is not None:
+        return requested_s
     ceiling = min(first_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
     return ceiling * (0.5 + jitter() / 2)

@@ -48,9 +48,9 @@ class KubernetesClaims:
 
         After an error, some may be written.
         """
-        wanted = _bodies(claims)
-        changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(wanted[part])]
-        written = await asyncio.gather(*(self._write(part, wanted[part]) for part in changed), return_exceptions=True)
+        bodies = _bodies(claims)
+        changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]
+        written = await asyncio.gather(*(self._write(part, bodies[part]) for part in changed), return_exceptions=True)
         self._stored |= {
             part: answer for part, answer in zip(changed, written, strict=True) if not isinstance(answer, BaseException)
         }
@@ -109,8 +109,8 @@ def claims_in(documents: Iterable[Json]) -> ClaimSet:
             claim = claim_from_json(_parsed(text)) if part_of(slug) == part else None
             if claim is not None:
                 claims[slug] = claim
-    told = ((parts.get(PARTS[0]) or {"metadata": {}})["metadata"].get("annotations") or {}).get(UNREAD, "")
-    unread = frozenset(filter(None, told.split(",")))
+    unread_names = ((parts.get(PARTS[0]) or {"metadata": {}})["metadata"].get("annotations") or {}).get(UNREAD, "")
+    unread = frozenset(filter(None, unread_names.split(",")))
     return ClaimSet(claims=claims, is_complete=len(parts) == len(PARTS), unread=unread)
 
 

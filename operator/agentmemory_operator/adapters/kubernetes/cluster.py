@@ -150,8 +150,8 @@ class KubernetesCluster:
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
         """Append entries to `spec.takeovers` of a QdrantConnection by compare-and-set; keep the existing entries."""
         document = await self.read_object("QdrantConnection", namespace, name)
-        known = document["spec"].get("takeovers") or []
-        takeovers = [*known, *(entry for entry in entries if entry not in known)]
+        existing = document["spec"].get("takeovers") or []
+        takeovers = [*existing, *(entry for entry in entries if entry not in existing)]
         version = document["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "spec": {"takeovers": takeovers}}
         path = _path("QdrantConnection", Metadata(name=name, namespace=namespace))
@@ -215,15 +215,15 @@ class KubernetesCluster:
 
     async def _list(self, kind: str, path: str, selector: str = "") -> tuple[list[Json], str]:
         items: list[Json] = []
-        asked = [("limit", str(PAGE)), *_selected(selector)]
-        query = asked
+        base_query = [("limit", str(PAGE)), *_selected(selector)]
+        query = base_query
         while True:
             with _kinds_known():
                 answer = await self._transport.call("GET", path, query=query)
             items += [kept_part(kind, item) for item in answer["items"]]
             if not (rest := answer["metadata"].get("continue")):
                 return items, answer["metadata"]["resourceVersion"]
-            query = [*asked, ("continue", rest)]
+            query = [*base_query, ("continue", rest)]
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
         """Return one object.
@@ -250,10 +250,10 @@ class KubernetesCluster:
             return {}
         with mapped_errors():
             items = json.loads(await response.read())["items"]
-        told = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
+        events = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
         # Sort by time only; events of the same second have no order.
-        told.sort(key=lambda entry: entry[0])
-        return {(involved["namespace"], involved["name"]): time for time, involved in told}
+        events.sort(key=lambda entry: entry[0])
+        return {(involved["namespace"], involved["name"]): time for time, involved in events}
 
     async def follow(
         self,

@@ -51,7 +51,7 @@ class KubernetesTokenReviews:
         audiences = claims.get("aud")
         if AUDIENCE not in (audiences if isinstance(audiences, list) else [audiences]):
             return Reviewed(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
-        status = await self._ask(token)
+        status = await self._request_review(token)
         name = str((status.get("user") or {}).get("username", ""))
         # An API server without support for audiences validates the token for its own audience.
         if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
@@ -61,7 +61,7 @@ class KubernetesTokenReviews:
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
         return Reviewed(caller=Caller(namespace, account), expires_at_s=float(claims["exp"]))
 
-    async def _ask(self, token: str) -> Json:
+    async def _request_review(self, token: str) -> Json:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",

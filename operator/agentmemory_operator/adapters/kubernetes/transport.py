@@ -114,7 +114,7 @@ async def load_configuration(program: str) -> OwnConfiguration:
         try:
             await config.load_kube_config(client_configuration=configuration)
         except UNREADABLE as exc:
-            raise AgentMemoryError(_unusable(None, exc)) from exc
+            raise AgentMemoryError(_describe_unusable(None, exc)) from exc
     configuration.client_session_kwargs = SESSION
     return configuration
 
@@ -130,10 +130,10 @@ def mapped_errors(host: str = "") -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
         where = f" at {host}" if host else ""
-        raise TransientError(f"Kubernetes cannot be reached{where}: {_why(exc)}") from exc
+        raise TransientError(f"Kubernetes cannot be reached{where}: {_describe_failure(exc)}") from exc
 
 
-def _why(exc: Exception) -> str:
+def _describe_failure(exc: Exception) -> str:
     """Describe the failure of a connection to the API server, with the remedy."""
     match exc:
         case aiohttp.ClientSSLError():
@@ -234,11 +234,11 @@ class KubernetesTransport:
         query: Sequence[tuple[str, str]],
         timeout_s: float,
     ) -> aiohttp.ClientResponse:
-        asked = [*query, self._manager] if method in _MANAGED else [*query]
+        parameters = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
             # Without the body: ours are plain JSON already, and the client would traverse them.
             _, url, sent, *_ = await self._api.param_serialize(
-                method, path, query_params=asked, header_params=dict(headers), auth_settings=["BearerToken"]
+                method, path, query_params=parameters, header_params=dict(headers), auth_settings=["BearerToken"]
             )
             if method != "GET" and self._before_write is not None:
                 self._before_write()
@@ -254,11 +254,11 @@ def _refusal(status: int, body: bytes) -> NotFound | TransientError:
     """Build the exception for an error response."""
     try:
         answer = json.loads(body)
-        said = str(answer.get("message", ""))[:300]
+        detail = str(answer.get("message", ""))[:300]
         causes = bool((answer.get("details") or {}).get("causes"))
     except (ValueError, AttributeError):
-        said, causes = "", False
-    message = f"Kubernetes answered {status}: {said}{WAYS_OUT.get(status, '')}"
+        detail, causes = "", False
+    message = f"Kubernetes answered {status}: {detail}{WAYS_OUT.get(status, '')}"
     if status == NOT_FOUND:
         return NotFound(message)
     kind = KubernetesConflict if status == CONFLICT else KubernetesRejected
@@ -282,25 +282,25 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
         if name is None and POD_NAMESPACE.is_file():
             config.load_incluster_config(client_configuration=configuration)
             return configuration, POD_NAMESPACE.read_text(encoding="utf-8").strip()
-        raise AgentMemoryError(_unusable(name, exc)) from exc
+        raise AgentMemoryError(_describe_unusable(name, exc)) from exc
     chosen = next((item for item in contexts if item["name"] == name), current)
     return configuration, str(chosen["context"].get("namespace") or DEFAULT_NAMESPACE)
 
 
-def _unusable(name: str | None, exc: Exception) -> str:
+def _describe_unusable(name: str | None, exc: Exception) -> str:
     """Describe a kubeconfig that cannot be used, with the remedy."""
     files = (os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")).split(os.pathsep)
     if not any(Path(file).is_file() for file in files):
         return (
             f"no Kubernetes cluster configured: there is no kubeconfig {' or '.join(files)}; set KUBECONFIG to the file"
         )
-    said = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
+    detail = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
     try:
-        known = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
+        names = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
     except UNREADABLE:
-        return f"the kubeconfig is invalid: fix it, or set KUBECONFIG to another file ({said})"
-    if name is None or name in known:
-        return f"the kubeconfig's context is invalid: fix it, or use another --context ({said})"
-    near = get_close_matches(name, known, n=1)
-    listed = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+        return f"the kubeconfig is invalid: fix it, or set KUBECONFIG to another file ({detail})"
+    if name is None or name in names:
+        return f"the kubeconfig's context is invalid: fix it, or use another --context ({detail})"
+    matches = get_close_matches(name, names, n=1)
+    listed = f"did you mean {matches[0]}?" if matches else f"it has {', '.join(names) or 'none'}"
     return f"there is no context {name!r} in the kubeconfig: {listed}"

@@ -67,7 +67,7 @@ class KubernetesKeyShards:
     async def version(self, ring: Ring, name: str) -> str:
         """Return the Secret's resourceVersion; empty if there is none."""
         try:
-            async with _in_time():
+            async with _with_timeout():
                 found = await self._transport.metadata(self._path(ring, name))
         except NotFound:
             return ""
@@ -89,7 +89,7 @@ class KubernetesKeyShards:
         selector = f"{SHARD},{NAMESPACE}={ring.namespace},{AGENT}={ring.agent}"
         while True:
             query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
-            async with _in_time():
+            async with _with_timeout():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
             # The API server returns null for an empty list.
             secrets = (str(item["metadata"]["name"]) for item in page["items"] or ())
@@ -112,7 +112,7 @@ class KubernetesKeyShards:
             raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> Any:
-        async with _in_time():
+        async with _with_timeout():
             return await self._transport.call(method, path, body)
 
     def _path(self, ring: Ring, name: str) -> str:
@@ -140,7 +140,7 @@ def _version_of(secret: Json) -> str:
 
 
 @asynccontextmanager
-async def _in_time() -> AsyncGenerator[None, None]:
+async def _with_timeout() -> AsyncGenerator[None, None]:
     with mapped_errors():
         async with asyncio.timeout(TIMEOUT_S):
             yield

@@ -125,7 +125,7 @@ class OpenAIChat:
                 self._form = form
                 return answer
             except (ServiceRefused, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
-                if self._form is None and form + 1 < len(FORMS) and _may_be_the_form(exc):
+                if self._form is None and form + 1 < len(FORMS) and _may_lack_form(exc):
                     form += 1
                     continue
                 refusal = self._refusal(exc)
@@ -138,13 +138,13 @@ class OpenAIChat:
             attempt += 1
 
     async def _request(self, messages: list[dict[str, str]], max_tokens: int, *, form: int, deadline: float) -> Any:
-        bound, asked = FORMS[form]
+        bound, parameters = FORMS[form]
         try:
             with told_apart(f"{BLOCK}.secretRef"):
                 answer = await self._client.chat.completions.with_raw_response.create(
                     model=self._options.model,
                     messages=cast(Any, messages),
-                    extra_body={bound: max_tokens, **asked},
+                    extra_body={bound: max_tokens, **parameters},
                     timeout=max(deadline - time.monotonic(), 0.05),
                     extra_headers={MOST_HEADER: str(ANSWER_BYTES + max_tokens * TOKEN_BYTES)},
                 )
@@ -163,12 +163,12 @@ class OpenAIChat:
         if exc.may_pass:
             return ModelUnavailable(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
-            told = f"{exc.status} {exc.code}".strip()
-            return ModelAnswerInvalid(f"{where} rejected the input ({told}): it is probably too long for the model")
+            details = f"{exc.status} {exc.code}".strip()
+            return ModelAnswerInvalid(f"{where} rejected the input ({details}): it is probably too long for the model")
         return refused_for_good(exc, where, block=BLOCK, model=self._options.model)
 
 
-def _may_be_the_form(exc: Exception) -> bool:
+def _may_lack_form(exc: Exception) -> bool:
     """Return whether to try another form: not all services report the unsupported parameter."""
     return isinstance(exc, ServiceRefused) and exc.known_status in (400, 422)
 
@@ -180,9 +180,9 @@ def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, ma
         ModelAnswerInvalid: If it has no usable answer.
     """
     text, reason = _content_of(document)
-    tokens_in = _tokens(document, "prompt_tokens", most=sent_bytes + MARKS, estimate=sent_bytes)
+    tokens_in = _tokens(document, "prompt_tokens", max_plausible=sent_bytes + MARKS, estimate=sent_bytes)
     # Reasoning tokens can exceed the token limit of the answer, so the bound is generous.
-    tokens_out = _tokens(document, "completion_tokens", most=1 << 24, estimate=len(text.encode()))
+    tokens_out = _tokens(document, "completion_tokens", max_plausible=1 << 24, estimate=len(text.encode()))
     try:
         fitted = read_answer(_checked(text, reason), schema)
     except Misfit as misfit:
@@ -210,10 +210,10 @@ def _content_of(document: Any) -> tuple[str, str]:
     return (content if isinstance(content, str) else ""), (reason if isinstance(reason, str) else "")
 
 
-def _tokens(document: Any, name: str, *, most: int, estimate: int) -> int:
+def _tokens(document: Any, name: str, *, max_plausible: int, estimate: int) -> int:
     """Return the reported number of tokens, or an estimate from bytes if it is missing or implausible."""
     usage = document.get("usage") if isinstance(document, dict) else None
-    said = usage.get(name) if isinstance(usage, dict) else None
-    if isinstance(said, int) and not isinstance(said, bool) and 0 < said <= most:
-        return said
+    reported = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(reported, int) and not isinstance(reported, bool) and 0 < reported <= max_plausible:
+        return reported
     return max(estimate // LEAST_TOKEN_BYTES, 1)

@@ -50,9 +50,9 @@ def most_bytes(method: str, path: str, body: Any = None) -> int:
     place = path.partition("?")[0]
     if method == "POST" and isinstance(body, Mapping):
         if place.endswith(("/points/scroll", "/points/query", "/points")):
-            return _most_of_points((body,))
+            return _max_points_bytes((body,))
         if place.endswith("/points/query/batch"):
-            return _most_of_points(body["searches"])
+            return _max_points_bytes(body["searches"])
     return LIST_BYTES if place in _LISTS or place.endswith("/snapshots") else OBJECT_BYTES
 
 
@@ -129,18 +129,18 @@ def _fault_of(exc: BaseException) -> str:
             return type(exc).__name__
 
 
-def _most_of_points(bodies: Any) -> int:
-    most = OBJECT_BYTES
+def _max_points_bytes(bodies: Any) -> int:
+    total = OBJECT_BYTES
     for body in bodies:
         count = len(body["ids"]) if "ids" in body else body.get("limit") or USUAL_POINTS
-        each = VECTOR_BYTES if body.get("with_vector") else 0
+        point_bytes = VECTOR_BYTES if body.get("with_vector") else 0
         # Default of `with_payload`: a search returns no payload, a list the whole payload.
         match body.get("with_payload", "query" not in body):
             case False:
-                each += POINT_BYTES
+                point_bytes += POINT_BYTES
             case True:
-                each += PAYLOAD_BYTES
+                point_bytes += PAYLOAD_BYTES
             case keys:
-                each += PAYLOAD_BYTES if "content" in keys or isinstance(keys, Mapping) else KEYS_BYTES
-        most += count * each
-    return min(most, POINTS_BYTES)
+                point_bytes += PAYLOAD_BYTES if "content" in keys or isinstance(keys, Mapping) else KEYS_BYTES
+        total += count * point_bytes
+    return min(total, POINTS_BYTES)

@@ -142,19 +142,19 @@ class QdrantCollections:
         The aliases of `likely` are read first: the list of all aliases grows with the installation.
         """
         try:
-            near = await self._aliases(likely)
+            aliases = await self._aliases(likely)
         except NotFound:
-            near = {}
-        return near.get(alias) or (await self._aliases()).get(alias, alias)
+            aliases = {}
+        return aliases.get(alias) or (await self._aliases()).get(alias, alias)
 
     async def _aliases(self, physical: str | None = None) -> dict[str, str]:
         """Return collection by alias, for one collection or for all."""
         routes = self._qdrant.aliases
-        told = await result_of(
+        result = await result_of(
             routes.get_collection_aliases(physical) if physical else routes.get_collections_aliases()
         )
         with understood():
-            return {entry["alias_name"]: entry["collection_name"] for entry in told["aliases"]}
+            return {entry["alias_name"]: entry["collection_name"] for entry in result["aliases"]}
 
     async def apply(self, physical: str, change: Change) -> None:
         """Apply one change to a physical collection.
@@ -206,8 +206,8 @@ class QdrantCollections:
             await after_move()
             raise
         await after_move()
-        found = (await self._aliases(physical)).get(alias)
-        if found != physical:
+        target = (await self._aliases(physical)).get(alias)
+        if target != physical:
             doubt = f"{alias} was switched to {physical} but points elsewhere: another operator or person moves it too"
             (watch.doubt if watch else doubted)(doubt)
 
@@ -293,8 +293,8 @@ class QdrantCollections:
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         """Return exact counts of memories by type, for the 8 most frequent types that `types` does not list."""
-        others = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
-        return await facet_exactly(self._qdrant.read, _path(physical), "type", others, limit=TOLD_TYPES)
+        unlisted = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
+        return await facet_exactly(self._qdrant.read, _path(physical), "type", unlisted, limit=TOLD_TYPES)
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
         """Return the exact number of memories sealed with a data key created before a time."""
@@ -304,9 +304,9 @@ class QdrantCollections:
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         """Return the lengths in characters of the first `limit` contents, by id; 0 for a memory without content."""
         body = {"filter": _ALIVE, "limit": limit, "with_payload": ["content"], "with_vector": False}
-        told = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
+        result = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
         with understood():
-            contents = [(point.get("payload") or {}).get("content") for point in told["points"]]
+            contents = [(point.get("payload") or {}).get("content") for point in result["points"]]
         return [len(content) if isinstance(content, str) else 0 for content in contents]
 
     async def holdings(self) -> list[Holding]:
@@ -328,14 +328,14 @@ class QdrantCollections:
         info = await self._qdrant.describe(name)
         if info is None or _is_placeholder(info):
             return None
-        seen = _observed(info, physical=name, is_aliased=bool(aliases))
+        observed = _observed(info, physical=name, is_aliased=bool(aliases))
         return Holding(
             physical=name,
             aliases=aliases,
-            points=seen.points,
-            size=seen.collection.size,
-            distance=seen.collection.distance,
-            marker=seen.collection.marker,
+            points=observed.points,
+            size=observed.collection.size,
+            distance=observed.collection.distance,
+            marker=observed.collection.marker,
             is_kept=PREVIOUS_KEY in (info["config"].get("metadata") or {}),
         )
 

@@ -100,7 +100,7 @@ def creation_of(collection: Collection, record: RebuildRecord | None = None) -> 
     """
     marker = {METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else {}
     recorded = {REBUILD_KEY: record_to_json(record)} if record else {}
-    return _given(
+    return _without_none(
         vectors=_vector_of(collection),
         sparse_vectors={KEYWORD_VECTOR: KEYWORD_PARAMS} if collection.has_keyword else None,
         shard_number=collection.shard_number,
@@ -117,7 +117,7 @@ def creation_of(collection: Collection, record: RebuildRecord | None = None) -> 
 def _vector_of(collection: Collection) -> Json:
     """Build the unnamed dense vector's parameters."""
     datatype = None if collection.datatype in (None, FLOAT32) else str(collection.datatype).lower()
-    return _given(
+    return _without_none(
         size=collection.size,
         distance=collection.distance,
         datatype=datatype,
@@ -141,19 +141,19 @@ def _names_of(kind: type[Hnsw] | type[Optimizers]) -> dict[str, str]:
 
 
 def _body_of(figures: Hnsw | Optimizers) -> Json:
-    return _given(**{theirs: getattr(figures, ours) for ours, theirs in _names_of(type(figures)).items()})
+    return _without_none(**{theirs: getattr(figures, ours) for ours, theirs in _names_of(type(figures)).items()})
 
 
 def quantization_of(quantization: Quantization | None) -> Json | None:
     """Build the quantization body, or None for no quantization."""
     match quantization:
         case ScalarQuantization(quantile, ram):
-            return {"scalar": _given(type="int8", quantile=quantile, always_ram=ram)}
+            return {"scalar": _without_none(type="int8", quantile=quantile, always_ram=ram)}
         case ProductQuantization(compression, ram):
             return {"product": {"compression": compression.lower(), "always_ram": ram}}
         case BinaryQuantization(encoding, query_encoding, ram):
-            kept = {"encoding": ENCODINGS[encoding], "query_encoding": query_encoding.lower()}
-            return {"binary": kept | {"always_ram": ram}}
+            encodings = {"encoding": ENCODINGS[encoding], "query_encoding": query_encoding.lower()}
+            return {"binary": encodings | {"always_ram": ram}}
         case TurboQuantization(bits, ram):
             return {"turbo": {"bits": bits.lower(), "always_ram": ram}}
         case None:
@@ -248,7 +248,7 @@ def _is_in_ram(config: Mapping[str, Any]) -> bool:
     return bool(memory == "pinned" if memory is not None else config.get("always_ram"))
 
 
-def _given(**fields: Any) -> Json:
+def _without_none(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -262,7 +262,7 @@ def configuration_of(config: Mapping[str, Any]) -> Json:
 
 def indexes_of(schema: Mapping[str, Any]) -> Json:
     """Build the payload indexes for PUT: field -> schema."""
-    return {field: _without_nulls(told.get("params") or {}) or told["data_type"] for field, told in schema.items()}
+    return {field: _without_nulls(index.get("params") or {}) or index["data_type"] for field, index in schema.items()}
 
 
 def _without_nulls(document: Mapping[str, Any]) -> Json:

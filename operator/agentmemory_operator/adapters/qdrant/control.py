@@ -184,14 +184,14 @@ class QdrantControl(AsyncApiClient):
         request.headers.setdefault(MOST_HEADER, str(most_bytes(method, path)))
         if method in ("POST", "PUT") and "/snapshots" in path:
             request.extensions["timeout"] = httpx.Timeout(self.deadline_s, connect=self._connect_s).as_dict()
-        answer = await self._answered(method, path, partial(self._sent, request))
+        answer = await self._send_watched(method, path, partial(self._send_request, request))
         return answer.body.decode(errors="replace") if type_ is str else _document(answer)
 
     async def read(self, method: str, path: str, body: Any) -> Any:
         """Return `result` of a call that reads points; `counts.py` uses it for both kinds of stores."""
-        most = {MOST_HEADER: str(most_bytes(method, path, body))}
+        size_limit = {MOST_HEADER: str(most_bytes(method, path, body))}
         content = None if body is None else orjson.dumps(body)
-        return await result_of(self.request(type_=None, method=method, url=path, content=content, headers=most))
+        return await result_of(self.request(type_=None, method=method, url=path, content=content, headers=size_limit))
 
     async def send_file(self, path: str, content: AsyncIterator[bytes], *, name: str) -> Any:
         """Post a stream as the form field `snapshot`, in constant memory. Errors of the stream pass through.
@@ -204,7 +204,7 @@ class QdrantControl(AsyncApiClient):
         form = aiohttp.MultipartWriter("form-data")
         form.append(source.read()).set_content_disposition("form-data", name="snapshot", filename=name)
         try:
-            return _document(await self._answered("POST", path, partial(self._sent_form, path, form)))
+            return _document(await self._send_watched("POST", path, partial(self._send_form, path, form)))
         except StoreUnavailable:
             # The client reports only that sending failed; raise the cause.
             if source.fault is not None:
@@ -220,14 +220,14 @@ class QdrantControl(AsyncApiClient):
         try:
             if answer.status >= 300:
                 with _reachable():
-                    words = await read_words(answer)
-                raise refusal_of(CallAnswer(answer.status, answer.headers, words), self.api_key)
+                    body = await read_words(answer)
+                raise refusal_of(CallAnswer(answer.status, answer.headers, body), self.api_key)
             yield _chunks(answer)
         finally:
             # Do not reuse the connection: the next call would read the rest of this response.
             answer.close()
 
-    async def _answered(
+    async def _send_watched(
         self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallAnswer]]
     ) -> CallAnswer:
         answer = await (self.watch.around(method, path, send) if self.watch else send({}))
@@ -235,14 +235,14 @@ class QdrantControl(AsyncApiClient):
             raise refusal_of(answer, self.api_key)
         return answer
 
-    async def _sent(self, request: httpx.Request, headers: Mapping[str, str]) -> CallAnswer:
+    async def _send_request(self, request: httpx.Request, headers: Mapping[str, str]) -> CallAnswer:
         request.extensions[HEADERS] = headers
         # Bypass httpx's handling of redirects, cookies and authentication: it takes as long as the call itself.
         with _reachable():
             response = await self._transport.handle_async_request(request)
         return CallAnswer(response.status_code, response.headers, response.content)
 
-    async def _sent_form(self, path: str, form: aiohttp.MultipartWriter, headers: Mapping[str, str]) -> CallAnswer:
+    async def _send_form(self, path: str, form: aiohttp.MultipartWriter, headers: Mapping[str, str]) -> CallAnswer:
         timeout = aiohttp.ClientTimeout(total=self.deadline_s, sock_connect=self._connect_s)
         url, headers = URL(self.url + path, encoded=True), {**headers, "Content-Type": form.content_type}
         with _reachable():

@@ -37,12 +37,12 @@ async def count_exactly(call: Call, collection: str, filter_: Mapping[str, Any] 
     """
     matching = {"filter": filter_} if filter_ else {}
     try:
-        told = await call("POST", f"{collection}/points/count", {"exact": True} | matching)
+        result = await call("POST", f"{collection}/points/count", {"exact": True} | matching)
     except StoreRejected as error:
-        page = await _page_of(call, collection, error)
-        return sum([len(points) async for points in _listed(call, collection, matching, page=page, keys=False)])
+        page = await _page_size(call, collection, error)
+        return sum([len(points) async for points in _list_points(call, collection, matching, page=page, keys=False)])
     with understood():
-        return int(told["count"])
+        return int(result["count"])
 
 
 async def estimate_count(call: Call, collection: str, filter_: Mapping[str, Any] | None) -> int:
@@ -61,7 +61,7 @@ async def estimate_count(call: Call, collection: str, filter_: Mapping[str, Any]
     path = f"{collection}/points/count"
     answers = await asyncio.gather(*(call("POST", path, {"exact": False} | each) for each in matching))
     with understood():
-        return min(int(told["count"]) for told in answers)
+        return min(int(result["count"]) for result in answers)
 
 
 async def facet_exactly(
@@ -81,18 +81,18 @@ async def facet_exactly(
     """
     body = {"key": key, "filter": filter_, "limit": limit, "exact": True}
     try:
-        told = await call("POST", f"{collection}/facet", body)
+        result = await call("POST", f"{collection}/facet", body)
     except StoreRejected as error:
-        page, counts = await _page_of(call, collection, error), Counter[str]()
-        async for points in _listed(call, collection, {"filter": filter_}, page=page, keys=[key]):
+        page, counts = await _page_size(call, collection, error), Counter[str]()
+        async for points in _list_points(call, collection, {"filter": filter_}, page=page, keys=[key]):
             with understood():
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))[:limit])
     with understood():
-        return {hit["value"]: int(hit["count"]) for hit in told["hits"]}
+        return {hit["value"]: int(hit["count"]) for hit in result["hits"]}
 
 
-async def _page_of(call: Call, collection: str, error: StoreRejected) -> int:
+async def _page_size(call: Call, collection: str, error: StoreRejected) -> int:
     """Return the page size for listing points if strict mode caused the error; else raise the error."""
     if error.status != 400:
         raise error
@@ -104,22 +104,22 @@ async def _page_of(call: Call, collection: str, error: StoreRejected) -> int:
     return int(min(PAGE, limits.get("max_query_limit", PAGE)))
 
 
-async def _listed(
+async def _list_points(
     call: Call, collection: str, matching: Mapping[str, Any], *, page: int, keys: bool | list[str]
 ) -> AsyncIterator[Sequence[Any]]:
     """Yield all matching points, page by page."""
     body = {"limit": page, "with_payload": keys, "with_vector": False, **matching}
     while True:
-        told = await call("POST", f"{collection}/points/scroll", body)
+        result = await call("POST", f"{collection}/points/scroll", body)
         with understood():
-            points, following = told["points"], told.get("next_page_offset")
+            points, following = result["points"], result.get("next_page_offset")
         yield points
         if following is None:
             return
         body |= {"offset": following}
 
 
-def _values(found: Any) -> Sequence[str]:
+def _values(payload_value: Any) -> Sequence[str]:
     """Return the distinct keywords of a payload value, as a facet counts them."""
-    several = found if isinstance(found, list) else [found]
+    several = payload_value if isinstance(payload_value, list) else [payload_value]
     return tuple({value for value in several if isinstance(value, str)})

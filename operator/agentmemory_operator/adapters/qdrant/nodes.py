@@ -54,9 +54,9 @@ class QdrantNode:
 
     async def peer(self) -> int | None:
         """Return the node's peer id, or None for a single server."""
-        told = await result_of(self.qdrant.cluster.cluster_status())
+        status = await result_of(self.qdrant.cluster.cluster_status())
         with understood():
-            number = told.get("peer_id")
+            number = status.get("peer_id")
             return None if number is None else int(number)
 
     async def view(self, physical: str) -> NodeView:
@@ -65,33 +65,33 @@ class QdrantNode:
         Raises:
             NotFound: If the node has no such collection.
         """
-        told = await result_of(self.qdrant.cluster.collection_cluster_info(physical))
+        info = await result_of(self.qdrant.cluster.collection_cluster_info(physical))
         with understood():
-            return _view(told)
+            return _view(info)
 
     async def create(self, physical: str, shard: int) -> SnapshotFile:
         """Create a snapshot of the node's replica of a shard."""
-        told = await result_of(self.qdrant.snapshots.create_shard_snapshot(physical, shard, wait=True))
+        result = await result_of(self.qdrant.snapshots.create_shard_snapshot(physical, shard, wait=True))
         with understood():
-            return read_file(told)
+            return read_file(result)
 
     async def files(self, physical: str, shard: int) -> list[SnapshotFile]:
         """Return the node's snapshots of a shard; empty if it no longer has a replica."""
         try:
-            told = await result_of(self.qdrant.snapshots.list_shard_snapshots(physical, shard))
+            result = await result_of(self.qdrant.snapshots.list_shard_snapshots(physical, shard))
         except (NotFound, StoreRejected) as exc:
-            if _is_elsewhere(exc):
+            if _is_absent(exc):
                 return []
             raise
         with understood():
-            return [read_file(each) for each in told]
+            return [read_file(each) for each in result]
 
     async def delete(self, physical: str, shard: int, name: str) -> None:
         """Delete a snapshot; an absent one is no error."""
         try:
             await self.qdrant.snapshots.delete_shard_snapshot(physical, shard, name, wait=True)
         except (NotFound, StoreRejected) as exc:
-            if not _is_elsewhere(exc):
+            if not _is_absent(exc):
                 raise
 
     def download(self, physical: str, file: ShardFile) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -123,21 +123,21 @@ async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Qdr
         NotFound: If no reachable node has the collection.
         StoreUnavailable: If only some nodes have it, or no node is reachable.
     """
-    asked = list(nodes)
-    told = await asyncio.gather(*(node.view(physical) for node in asked), return_exceptions=True)
-    found = [(node, view) for node, view in zip(asked, told, strict=True) if isinstance(view, NodeView)]
-    failures = [each for each in told if isinstance(each, BaseException)]
+    all_nodes = list(nodes)
+    results = await asyncio.gather(*(node.view(physical) for node in all_nodes), return_exceptions=True)
+    views = [(node, view) for node, view in zip(all_nodes, results, strict=True) if isinstance(view, NodeView)]
+    failures = [each for each in results if isinstance(each, BaseException)]
     for failure in failures:
         if not isinstance(failure, StoreUnavailable | NotFound):
             raise failure
     missing = [each for each in failures if isinstance(each, NotFound)]
-    if missing and not found:
+    if missing and not views:
         raise missing[0]
     if missing:
         raise StoreUnavailable(f"{len(missing)} nodes of the cluster do not have {physical} yet")
-    if not found:
+    if not views:
         raise failures[0] if failures else StoreUnavailable("no node of the cluster is reachable")
-    return found
+    return views
 
 
 async def settled_views(
@@ -149,11 +149,11 @@ async def settled_views(
         NotFound: If no reachable node has the collection.
         StoreUnavailable: If the nodes do not agree in time, or none is reachable.
     """
-    asked = list(nodes)
+    all_nodes = list(nodes)
     async for _ in looks(within_s):
         with suppress(StoreUnavailable):
-            return await views_of(asked, physical)
-    return await views_of(asked, physical)
+            return await views_of(all_nodes, physical)
+    return await views_of(all_nodes, physical)
 
 
 async def looks(within_s: float) -> AsyncIterator[None]:
@@ -173,17 +173,17 @@ async def metadata_of_most(nodes: Iterable[QdrantNode], physical: str) -> list[J
     Raises:
         StoreUnavailable: If only a minority of the nodes is reachable: the others may have newer metadata.
     """
-    asked = list(nodes)
-    told = await asyncio.gather(*(node.metadata(physical) for node in asked), return_exceptions=True)
-    for each in told:
-        if isinstance(each, BaseException) and not isinstance(each, StoreUnavailable):
-            raise each
-    found = [each for each in told if not isinstance(each, BaseException)]
-    if not is_most(len(found), len(asked)):
+    all_nodes = list(nodes)
+    results = await asyncio.gather(*(node.metadata(physical) for node in all_nodes), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, StoreUnavailable):
+            raise result
+    copies = [result for result in results if not isinstance(result, BaseException)]
+    if not is_most(len(copies), len(all_nodes)):
         raise StoreUnavailable(
-            f"{len(found)} of {len(asked)} nodes of the cluster are reachable: a majority is required"
+            f"{len(copies)} of {len(all_nodes)} nodes of the cluster are reachable: a majority is required"
         )
-    return found
+    return copies
 
 
 async def await_known(
@@ -197,33 +197,33 @@ async def await_known(
     Raises:
         StoreUnavailable: If less than a majority has the metadata in time.
     """
-    asked, knowing = list(nodes), 0
+    all_nodes, knowing = list(nodes), 0
     async for _ in looks(within_s):
-        found = await metadata_of_most(asked, physical)
-        knowing = sum(all((each or {}).get(key) == value for key, value in wanted.items()) for each in found)
-        if knowing == len(found):
+        copies = await metadata_of_most(all_nodes, physical)
+        knowing = sum(all((copy or {}).get(key) == value for key, value in wanted.items()) for copy in copies)
+        if knowing == len(copies):
             return
-    if is_most(knowing, len(asked)):
+    if is_most(knowing, len(all_nodes)):
         return
-    told = f"{knowing} of {len(asked)} nodes of the cluster have the write to {physical}"
-    raise StoreUnavailable(f"{told}: a majority is required")
+    message = f"{knowing} of {len(all_nodes)} nodes of the cluster have the write to {physical}"
+    raise StoreUnavailable(f"{message}: a majority is required")
 
 
-def is_most(some: int, of: int) -> bool:
+def is_most(count: int, total: int) -> bool:
     """Return whether a number of nodes is a majority."""
-    return some * 2 > of
+    return count * 2 > total
 
 
-def _is_elsewhere(exc: NotFound | StoreRejected) -> bool:
+def _is_absent(exc: NotFound | StoreRejected) -> bool:
     """Return whether the file does not exist, or (status 400) the node no longer has a replica of the shard."""
     return isinstance(exc, NotFound) or exc.status == 400
 
 
-def _view(told: Mapping[str, Any]) -> NodeView:
-    own, shards = int(told["peer_id"]), states_of(told)
+def _view(info: Mapping[str, Any]) -> NodeView:
+    own, shards = int(info["peer_id"]), states_of(info)
     local = {shard: states[own] for shard, states in shards.items() if own in states}
     states = {shard: tuple(states.values()) for shard, states in shards.items()}
-    return NodeView(local, states, len(told.get("shard_transfers") or ()))
+    return NodeView(local, states, len(info.get("shard_transfers") or ()))
 
 
 def _shard(physical: str, shard: int) -> str:

@@ -50,9 +50,9 @@ SERIALISED_AT_ONCE = 100
 # The engine rejected the call for now; nothing was written.
 _REFUSED_FOR_NOW = frozenset({429, 503})
 # The engine or a proxy failed during the call: a write may have taken effect.
-_GAVE_UP = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
+_FAILED = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
-_LOST_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
+_NO_RESPONSE = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
 
 
 class QdrantPoints:
@@ -135,12 +135,7 @@ class QdrantPoints:
     async def retrieve(
         self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
     ) -> list[Json]:
-        """Return the existing points among `ids`, in any order.
-
-        Args:
-            keys: Payload keys to return; None returns the whole payload.
-            vectors: Whether to return vectors.
-        """
+        """Return the existing points among `ids`, in any order, with payload and vectors as requested."""
         body = {"ids": list(ids), "with_payload": keys is None or keys_with_texts(keys), "with_vector": vectors}
         points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
         return points
@@ -180,15 +175,15 @@ class QdrantPoints:
         if update_filter is not None:
             # In mode `upsert` the engine inserts missing points without applying the filter to them.
             mode = {"update_mode": "upsert" if inserts else "update_only", "update_filter": update_filter}
-        requests = await _serialised(points)
+        requests = await _serialise(points)
         for number, part in enumerate(requests):
             try:
                 await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
             except StoreUnavailable as error:
                 if number == 0:
                     raise
-                told = f"{number} of {len(requests)} parts were written before the error: {error}"
-                raise OutcomeUnknown(told, is_disk_full=error.is_disk_full) from error
+                message = f"{number} of {len(requests)} parts were written before the error: {error}"
+                raise OutcomeUnknown(message, is_disk_full=error.is_disk_full) from error
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
         """Merge `payload` into every matching point, durably; atomic per point."""
@@ -214,18 +209,18 @@ class QdrantPoints:
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             # The server has closed the pooled connection. A read can be repeated.
             timeout = self._timeout
-        except _LOST_ANSWER as error:
+        except _NO_RESPONSE as error:
             if not (isinstance(error, TimeoutError) and self._retries.take()):
                 self._retries.lost()
-                raise _away(error) from error
+                raise _unavailable(error) from error
             if self._meter is not None:
                 self._meter.repeated(_operation_of(method, path))
             timeout = self._timeout_again
         try:
             return await self._call(method, path, body, timeout=timeout)
-        except _LOST_ANSWER as error:
+        except _NO_RESPONSE as error:
             self._retries.lost()
-            raise _away(error) from error
+            raise _unavailable(error) from error
 
     async def _write(self, method: str, path: str, body: Json, *, wait: bool = True, strong: bool = False) -> None:
         query = f"?wait={'true' if wait else 'false'}" + ("&ordering=strong" if strong else "")
@@ -234,8 +229,8 @@ class QdrantPoints:
             async with self._writing():
                 result = await self._call(method, path + query, body, is_write=True)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _away(error) from error
-        except _LOST_ANSWER as error:
+            raise _unavailable(error) from error
+        except _NO_RESPONSE as error:
             raise OutcomeUnknown(f"no answer to a write to Qdrant ({_name(error)}): read before retrying") from error
         if any(part.get("status") == "wait_timeout" for part in (result if isinstance(result, list) else [result])):
             raise OutcomeUnknown("Qdrant accepted the write but did not finish it in time: read before retrying")
@@ -249,15 +244,15 @@ class QdrantPoints:
         is_write: bool = False,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> Any:
-        data = None if body is None else orjson.dumps(body, default=_as_it_stands, option=_OPTIONS)
+        data = None if body is None else orjson.dumps(body, default=_serialise_fragment, option=_OPTIONS)
         with _measured(self._meter, method, path) as call:
             response = await self._host.request(
                 method, URL(self._url + path), data=data, headers=call.headers, timeout=timeout or self._timeout
             )
             async with response:
                 is_done = response.status == 200
-                most = most_bytes(method, path, body)
-                raw = await (read_capped(response, most) if is_done else read_words(response))
+                max_bytes = most_bytes(method, path, body)
+                raw = await (read_capped(response, max_bytes) if is_done else read_words(response))
             call.answered(response.status)
             self._retries.answered()
             if is_done:
@@ -266,7 +261,7 @@ class QdrantPoints:
             raise _error_of(response.status, words, response.headers, path=path, is_write=is_write)
 
 
-def _as_it_stands(value: object) -> orjson.Fragment:
+def _serialise_fragment(value: object) -> orjson.Fragment:
     """Serialise a value that orjson does not support."""
     if isinstance(value, JsonText):
         return orjson.Fragment(value.text)
@@ -317,7 +312,7 @@ def _operation_of(method: str, path: str) -> str:
     return f"{method} {operation[0] if operation else 'collection'}"
 
 
-async def _serialised(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
+async def _serialise(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
     """Serialise an upsert into requests; in a thread if there are many points, to keep the event loop free."""
     if len(points) <= SERIALISED_AT_ONCE:
         return list(_requests_of(points))
@@ -346,7 +341,7 @@ def _error_of(
     Qdrant's text about points may quote a memory, so it is kept out of the message.
     """
     if is_without_collection(status, words):
-        return _gone(path)
+        return _collection_gone(path)
     is_of_memories = "/points" in path
     error = _refusal(status, "" if is_of_memories else printable_start(words), headers, is_write=is_write)
     if isinstance(error, TransientError):
@@ -357,19 +352,21 @@ def _error_of(
 
 
 def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: bool) -> TransientError | StoreRejected:
-    told = f" ({status}): {words}" if words else f" ({status})"
+    details = f" ({status}): {words}" if words else f" ({status})"
     if status in _REFUSED_FOR_NOW:
-        return StoreUnavailable(f"Qdrant is temporarily refusing requests{told}", retry_after_s=retry_after_s(headers))
-    if status in _GAVE_UP:
+        return StoreUnavailable(
+            f"Qdrant is temporarily refusing requests{details}", retry_after_s=retry_after_s(headers)
+        )
+    if status in _FAILED:
         kind = OutcomeUnknown if is_write else StoreUnavailable
-        return kind(f"Qdrant failed{told}")
+        return kind(f"Qdrant failed{details}")
     if status == 404:
         # Not Qdrant's own 404: a proxy responded, or the URL is wrong.
         return StoreUnavailable(said(status, words), retry_after_s=2)
     return StoreRejected(status, said(status, words))
 
 
-def _gone(path: str) -> CollectionGone:
+def _collection_gone(path: str) -> CollectionGone:
     name = path.split("/")[2]
     return CollectionGone(
         f"Qdrant has no collection or alias {name!r}: it was deleted, or not created yet. Nothing was"
@@ -390,7 +387,7 @@ def _result_of(raw: bytes, *, is_write: bool) -> Any:
     return result
 
 
-def _away(error: BaseException) -> StoreUnavailable:
+def _unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, AnswerTooLarge):
         return unreachable(error)
     return untrusted(error) or StoreUnavailable(f"Qdrant cannot be reached ({_name(error)})")

@@ -30,12 +30,12 @@ class QdrantReplicas:
     async def peers(self) -> tuple[int, ...] | None:
         """Return the peer ids of the cluster, sorted; empty for a single server. None if the key may not read them."""
         try:
-            told = await result_of(self._qdrant.cluster.cluster_status())
+            status = await result_of(self._qdrant.cluster.cluster_status())
         except (NotFound, StoreRejected):
             self._peers = ()
             return None
         with understood():
-            self._peers = tuple(sorted(map(int, told["peers"]))) if told["status"] == "enabled" else ()
+            self._peers = tuple(sorted(map(int, status["peers"]))) if status["status"] == "enabled" else ()
         return self._peers
 
     async def placement(self, physical: str) -> Placement | None:
@@ -50,11 +50,11 @@ class QdrantReplicas:
         if self._peers == () or not (peers := await self.peers()):
             return None
         try:
-            told = await result_of(self._qdrant.cluster.collection_cluster_info(physical))
+            info = await result_of(self._qdrant.cluster.collection_cluster_info(physical))
         except StoreRejected:
             return None
         with understood():
-            return _placement(told, peers, can_move=self._can_move)
+            return _placement(info, peers, can_move=self._can_move)
 
     async def move(self, physical: str, move: Move) -> bool:
         """Start to copy a replica, by the server's configured method, or drop one.
@@ -85,18 +85,18 @@ def _operation_of(move: Move) -> models.ClusterOperations:
             return models.DropReplicaOperation(drop_replica=models.Replica(shard_id=shard, peer_id=peer))
 
 
-def states_of(told: Mapping[str, Any]) -> dict[int, dict[int, str]]:
+def states_of(info: Mapping[str, Any]) -> dict[int, dict[int, str]]:
     """Return the state of each replica by shard and peer; for each shard the responding node's own replica first."""
-    own, shards = int(told["peer_id"]), dict[int, dict[int, str]]()
-    for each in (*told["local_shards"], *told["remote_shards"]):
-        peer = int(each.get("peer_id", own))
-        shards.setdefault(int(each["shard_id"]), {})[peer] = printable_start(str(each["state"]))
+    own, shards = int(info["peer_id"]), dict[int, dict[int, str]]()
+    for replica in (*info["local_shards"], *info["remote_shards"]):
+        peer = int(replica.get("peer_id", own))
+        shards.setdefault(int(replica["shard_id"]), {})[peer] = printable_start(str(replica["state"]))
     return shards
 
 
-def _placement(told: Mapping[str, Any], peers: tuple[int, ...], *, can_move: bool) -> Placement:
+def _placement(info: Mapping[str, Any], peers: tuple[int, ...], *, can_move: bool) -> Placement:
     copying = tuple(
-        CopyReplica(int(each["shard_id"]), int(each["from"]), int(each["to"]))
-        for each in told.get("shard_transfers") or ()
+        CopyReplica(int(transfer["shard_id"]), int(transfer["from"]), int(transfer["to"]))
+        for transfer in info.get("shard_transfers") or ()
     )
-    return Placement(peers=peers, shards=states_of(told), copying=copying, can_move=can_move)
+    return Placement(peers=peers, shards=states_of(info), copying=copying, can_move=can_move)

@@ -24,7 +24,7 @@ _FIELDS = {
 }
 # A metric without labels, on a line of its own. Text that clients can choose occurs only in labels.
 _LINE = re.compile(r"[a-zA-Z0-9_:]* ([0-9]{1,18})(?:\.0+)?[ \r]*")
-_MOST_LINE, _MOST_TRIES = 256, 1_000
+_MAX_LINE_CHARS, _MAX_TRIES = 256, 1_000
 """Maximum characters of such a line, and maximum occurrences of a name to check. They bound the time for any input."""
 
 
@@ -49,15 +49,15 @@ class QdrantServer:
             StoreUnavailable: If the server is unavailable, or is not Qdrant. The next call reads the telemetry again.
         """
         # Forget the telemetry unless this call succeeds: the server may restart with other settings.
-        known, self._telemetry = self._telemetry, {}
+        cached, self._telemetry = self._telemetry, {}
         # The version is readable without a key. Check the key by a call that needs one.
         await self._qdrant.collections.collection_exists(ANY_NAME)
-        told: Any = await self._qdrant.service.root()
+        result: Any = await self._qdrant.service.root()
         with understood():
             # The version goes into statuses, so do not accept arbitrary text of another server.
-            if not _VERSION.fullmatch(version := told["version"]):
+            if not _VERSION.fullmatch(version := result["version"]):
                 raise ValueError("no version")
-        app = known.get(version) or await self._app()
+        app = cached.get(version) or await self._app()
         # Concurrent calls have their own `known`, so replace the dict instead of updating it.
         self._telemetry = {version: app}
         system = app.get("system") or {}
@@ -86,9 +86,9 @@ class QdrantServer:
     async def _app(self) -> Mapping[str, Any]:
         """Return the section `app` of the server's telemetry; empty if it cannot be read."""
         try:
-            told = await result_of(self._qdrant.service.telemetry(details_level=1))
+            result = await result_of(self._qdrant.service.telemetry(details_level=1))
             with understood():
-                app: Mapping[str, Any] = dict(told.get("app") or {})
+                app: Mapping[str, Any] = dict(result.get("app") or {})
                 return app
         except AgentMemoryError:
             # Optional data; the other calls detect an unavailable server.
@@ -102,18 +102,18 @@ def _bytes(kibibytes: Any) -> int | None:
 
 def process_from(text: str) -> Process:
     """Parse metrics in Prometheus' text format; a field is None if its metric is missing or no whole number."""
-    told = {field: _number(text, name) for name, field in _FIELDS.items()}
-    return Process(**told)
+    values = {field: _number(text, name) for name, field in _FIELDS.items()}
+    return Process(**values)
 
 
 def _number(text: str, name: str) -> int | None:
     at = -1
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         if (at := text.find(f"{name} ", at + 1)) < 0:
             return None
-        start = text.rfind("\n", max(0, at - _MOST_LINE), at) + 1
-        end = text.find("\n", at, at + _MOST_LINE)
-        line = text[start : end if end >= 0 else at + _MOST_LINE]
-        if found := _LINE.fullmatch(line):
-            return int(found[1])
+        start = text.rfind("\n", max(0, at - _MAX_LINE_CHARS), at) + 1
+        end = text.find("\n", at, at + _MAX_LINE_CHARS)
+        line = text[start : end if end >= 0 else at + _MAX_LINE_CHARS]
+        if match := _LINE.fullmatch(line):
+            return int(match[1])
     return None

@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 _BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * _BLOCK)
 # The manifest of tens of shards has a few kilobytes.
-_LARGEST_MANIFEST = 4 << 20
+_MAX_MANIFEST_BYTES = 4 << 20
 
 
 def entry_of(shard: int) -> str:
@@ -60,14 +60,14 @@ class ArchiveReader:
         Raises:
             StoreRejected: If the content is no archive of shard snapshots.
         """
-        name, size = await self._next()
-        if name != MANIFEST or size > _LARGEST_MANIFEST:
-            raise _unfit("the list of shards is missing")
+        name, size = await self._read_header()
+        if name != MANIFEST or size > _MAX_MANIFEST_BYTES:
+            raise _invalid_archive("the list of shards is missing")
         content = b"".join([chunk async for chunk in self.file(size)])
         try:
             manifest: Json = orjson.loads(content)
         except orjson.JSONDecodeError as exc:
-            raise _unfit("the list of shards cannot be read") from exc
+            raise _invalid_archive("the list of shards cannot be read") from exc
         return manifest
 
     async def open(self, name: str, size: int) -> AsyncIterator[bytes]:
@@ -76,9 +76,9 @@ class ArchiveReader:
         Raises:
             StoreRejected: If the next file is another one.
         """
-        found = await self._next()
-        if found != (name, size):
-            raise _unfit(f"found {found[0]} of {found[1]} bytes instead of {name} of {size}")
+        entry = await self._read_header()
+        if entry != (name, size):
+            raise _invalid_archive(f"found {entry[0]} of {entry[1]} bytes instead of {name} of {size}")
         return self.file(size)
 
     async def end(self) -> None:
@@ -88,35 +88,35 @@ class ArchiveReader:
 
     async def file(self, size: int) -> AsyncIterator[bytes]:
         """Yield the next `size` bytes, then skip their padding."""
-        left = size
-        while left:
+        remaining = size
+        while remaining:
             if not self._buffer:
-                await self._more()
-            chunk, self._buffer = self._buffer[:left], self._buffer[left:]
-            left -= len(chunk)
+                await self._fill_buffer()
+            chunk, self._buffer = self._buffer[:remaining], self._buffer[remaining:]
+            remaining -= len(chunk)
             yield chunk
-        await self._take(len(padding(size)))
+        await self._read_exactly(len(padding(size)))
 
-    async def _next(self) -> tuple[str, int]:
-        block = await self._take(_BLOCK)
+    async def _read_header(self) -> tuple[str, int]:
+        block = await self._read_exactly(_BLOCK)
         try:
             entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as exc:
-            raise _unfit("not an archive") from exc
+            raise _invalid_archive("not an archive") from exc
         return entry.name, entry.size
 
-    async def _take(self, size: int) -> bytes:
+    async def _read_exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            await self._more()
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
+            await self._fill_buffer()
+        content, self._buffer = self._buffer[:size], self._buffer[size:]
+        return content
 
-    async def _more(self) -> None:
+    async def _fill_buffer(self) -> None:
         try:
             self._buffer += await anext(self._content)
         except StopAsyncIteration:
-            raise _unfit("the archive is truncated") from None
+            raise _invalid_archive("the archive is truncated") from None
 
 
-def _unfit(why: str) -> StoreRejected:
+def _invalid_archive(why: str) -> StoreRejected:
     return StoreRejected(400, f"the file is not a snapshot of a cluster's shards: {why}")

@@ -43,8 +43,8 @@ class ShardReplicas:
 
     async def by_peer(self) -> dict[int | None, QdrantNode]:
         """Return the reachable nodes by peer id."""
-        told = await asyncio.gather(*(node.peer() for node in self._nodes), return_exceptions=True)
-        pairs = zip(self._nodes, told, strict=True)
+        peers = await asyncio.gather(*(node.peer() for node in self._nodes), return_exceptions=True)
+        pairs = zip(self._nodes, peers, strict=True)
         return {number: node for node, number in pairs if not isinstance(number, BaseException)}
 
     async def holders(self, physical: str) -> dict[int, QdrantNode]:
@@ -85,7 +85,7 @@ def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[in
     Raises:
         StoreUnavailable: If a shard has none.
     """
-    found: dict[int, QdrantNode] = {}
+    sources: dict[int, QdrantNode] = {}
     for shard in sorted({shard for _, view in views for shard in view.states}):
         node = next((node for node, view in views if view.local.get(shard) == ACTIVE), None)
         if node is None:
@@ -93,8 +93,8 @@ def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[in
                 f"shard {shard} of {physical} has no active replica on a node that can be reached: spec.nodes of the "
                 f"connection must list every node"
             )
-        found[shard] = node
-    return found
+        sources[shard] = node
+    return sources
 
 
 def one_of(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantNode:

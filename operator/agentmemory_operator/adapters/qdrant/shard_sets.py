@@ -98,13 +98,13 @@ class ShardSets:
         Raises:
             StoreUnavailable: If a majority of nodes is unreachable: they may have newer records.
         """
-        found: dict[str, ShardSet] = {}
+        latest: dict[str, ShardSet] = {}
         for metadata in await metadata_of_most(self._nodes, SHARD_SETS):
             with understood():
-                told = [_set_of(each) for key, each in (metadata or {}).items() if key.startswith(f"{physical}/")]
-            for record in told:
-                found[record.name] = max(found.get(record.name, record), record, key=_progress)
-        return sorted(found.values(), key=lambda each: (each.created_ms, each.name))
+                records = [_set_of(each) for key, each in (metadata or {}).items() if key.startswith(f"{physical}/")]
+            for record in records:
+                latest[record.name] = max(latest.get(record.name, record), record, key=_progress)
+        return sorted(latest.values(), key=lambda each: (each.created_ms, each.name))
 
     async def find(self, physical: str, name: str) -> ShardSet | None:
         """Return a complete set by name, or None."""

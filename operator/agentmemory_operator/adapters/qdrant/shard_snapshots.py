@@ -94,13 +94,13 @@ class QdrantShardSnapshots:
         record = await self._begin(physical, sources)
         try:
             for shard, node in sources.items():
-                made = await node.create(physical, shard)
+                file = await node.create(physical, shard)
                 source = record.sources[str(shard)]
                 record = record.with_file(
-                    ShardFile(shard, source, made.name, made.size, made.sha256, created_ms=made.created_ms)
+                    ShardFile(shard, source, file.name, file.size, file.sha256, created_ms=file.created_ms)
                 )
                 await self._sets.write(record)
-            return _told(await self._finish(record))
+            return _as_file(await self._finish(record))
         except AgentMemoryError:
             # The next `create` removes the rest.
             with suppress(AgentMemoryError):
@@ -118,26 +118,28 @@ class QdrantShardSnapshots:
                 time.
         """
         whole = [each for each in await self._sets.of(physical) if each.is_whole]
-        there = {(file.shard, file.peer) for each in whole for file in each.files}
+        locations = {(file.shard, file.peer) for each in whole for file in each.files}
         try:
             views = dict(await settled_views(self._nodes, physical)) if whole else {}
         except NotFound:
             return []
         places = await self._replicas.by_peer() if whole else {}
         listed: dict[tuple[int, int | None], set[str]] = {}
-        for shard, peer in sorted(there, key=str):
+        for shard, peer in sorted(locations, key=str):
             node = one_of(places, peer)
             state = views[node].local.get(shard) if node in views else None
-            listed[shard, peer] = await _names(node, physical, shard) if state else set()
+            listed[shard, peer] = await _file_names(node, physical, shard) if state else set()
             if state not in (None, ACTIVE) and not listed[shard, peer]:
-                told = f"the files of shard {shard} of {physical} on node {peer} are not reachable"
-                raise StoreUnavailable(f"{told}: its replica there is {state}")
-        return [_told(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)]
+                message = f"the files of shard {shard} of {physical} on node {peer} are not reachable"
+                raise StoreUnavailable(f"{message}: its replica there is {state}")
+        return [
+            _as_file(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)
+        ]
 
     @asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open the content of a set as one archive."""
-        yield self._archive(await self._require(physical, name))
+        yield self._archive(await self._find_set(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
         """Make the nodes fetch the files of a set and recover them. `location` must come from `own_location`."""
@@ -147,12 +149,12 @@ class QdrantShardSnapshots:
             )
         source, _, name = location.removeprefix(SCHEME).partition("/")
         try:
-            record = await self._require(source, name)
+            record = await self._find_set(source, name)
         except NotFound as exc:
             raise StoreRejected(404, str(exc)) from exc
         if sha256 not in (None, record.sha256):
             raise StoreRejected(400, f"checksum mismatch: expected {sha256}, {name} has {record.sha256}")
-        async with self._prepared(physical, record.configuration, record.indexes):
+        async with self._prepare(physical, record.configuration, record.indexes):
             places, holders = await self._replicas.by_peer(), await self._replicas.holders(physical)
             for file in record.files:
                 address = one_of(places, file.peer).location(source, file)
@@ -170,13 +172,13 @@ class QdrantShardSnapshots:
         manifest = await reader.manifest()
         with understood():
             configuration, indexes, shards = manifest["configuration"], manifest["indexes"], manifest["shards"]
-        async with self._prepared(physical, configuration, indexes):
+        async with self._prepare(physical, configuration, indexes):
             holders = await self._replicas.holders(physical)
-            for told in shards:
-                shard, size = int(told["shard"]), int(told["size"])
+            for entry in shards:
+                shard, size = int(entry["shard"]), int(entry["size"])
                 part = await reader.open(entry_of(shard), size)
                 node = holder_of(holders, shard)
-                await node.upload(physical, shard, part, sha256=told["sha256"])
+                await node.upload(physical, shard, part, sha256=entry["sha256"])
             await reader.end()
             if sha256 not in (None, digest.hexdigest()):
                 raise StoreRejected(400, f"checksum mismatch: expected {sha256}, got {digest.hexdigest()}")
@@ -215,14 +217,14 @@ class QdrantShardSnapshots:
         If the node behind `url` does not have the collection, poll all nodes. If they still differ after `AGREE_S`, the
         majority decides.
         """
-        known: list[Json] = []
+        copies: list[Json] = []
         async for _ in looks(AGREE_S):
-            if (told := await self._whole.metadata(physical)) is not None:
-                return told
-            known = [each for each in await metadata_of_most(self._nodes, physical) if each is not None]
-            if not known:
+            if (own_copy := await self._whole.metadata(physical)) is not None:
+                return own_copy
+            copies = [each for each in await metadata_of_most(self._nodes, physical) if each is not None]
+            if not copies:
                 return None
-        return known[0] if is_most(len(known), len(self._nodes)) else None
+        return copies[0] if is_most(len(copies), len(self._nodes)) else None
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
         """Merge changes into the metadata of a collection, and wait until a majority of nodes has them.
@@ -237,10 +239,10 @@ class QdrantShardSnapshots:
 
     async def _begin(self, physical: str, sources: Mapping[int, QdrantNode]) -> ShardSet:
         """Record a new set before its first file is created."""
-        told = await result_of(self._front.collections.get_collection(physical))
+        info = await result_of(self._front.collections.get_collection(physical))
         with understood():
-            configuration, indexes = configuration_of(told["config"]), indexes_of(told["payload_schema"])
-        known = {
+            configuration, indexes = configuration_of(info["config"]), indexes_of(info["payload_schema"])
+        existing = {
             str(shard): [file.name for file in await node.files(physical, shard)] for shard, node in sources.items()
         }
         record = ShardSet(
@@ -249,7 +251,7 @@ class QdrantShardSnapshots:
             configuration=configuration,
             indexes=indexes,
             sources={str(shard): await node.peer() for shard, node in sources.items()},
-            known=known,
+            known=existing,
         )
         await self._sets.write(record)
         return record
@@ -268,13 +270,13 @@ class QdrantShardSnapshots:
         yield manifest_bytes(record.manifest)
         for file in record.files:
             yield head(entry_of(file.shard), file.size)
-            left, node = file.size, one_of(places, file.peer)
+            remaining, node = file.size, one_of(places, file.peer)
             async with node.download(record.physical, file) as content:
                 async for chunk in content:
-                    left -= len(chunk)
+                    remaining -= len(chunk)
                     yield chunk
-            if left:
-                raise StoreUnavailable(f"{file.name} has {file.size - left} bytes instead of {file.size}")
+            if remaining:
+                raise StoreUnavailable(f"{file.name} has {file.size - remaining} bytes instead of {file.size}")
             yield padding(file.size)
         yield END
 
@@ -290,19 +292,19 @@ class QdrantShardSnapshots:
         for shard, peer in record.sources.items():
             own, node = {file.name for file in record.files if file.shard == int(shard)}, one_of(places, peer)
             if not record.is_whole:
-                there = await _names(node, record.physical, int(shard))
-                own |= there - named - set(record.known.get(shard, ()))
+                existing = await _file_names(node, record.physical, int(shard))
+                own |= existing - named - set(record.known.get(shard, ()))
             for name in sorted(own):
                 await node.delete(record.physical, int(shard), name)
         await self._sets.drop(record.physical, record.name)
 
-    async def _require(self, physical: str, name: str) -> ShardSet:
+    async def _find_set(self, physical: str, name: str) -> ShardSet:
         if record := await self._sets.find(physical, name):
             return record
         raise NotFound(f"there is no set of shard snapshots {name} of {physical}")
 
     @asynccontextmanager
-    async def _prepared(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
+    async def _prepare(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
         """Create the collection, or check that an existing one fits. Delete a new one if the work in the context fails.
 
         An existing collection that is marked as unfinished is deleted first: its replicas may never become active.
@@ -324,32 +326,32 @@ class QdrantShardSnapshots:
             raise
 
     async def _check_fit(self, physical: str, configuration: Json) -> None:
-        there = await result_of(self._front.collections.get_collection(physical))
+        info = await result_of(self._front.collections.get_collection(physical))
         with understood():
-            own = configuration_of(there["config"])
-        for what in ("vectors", "shard_number"):
-            if own.get(what) != configuration.get(what):
-                told = f"{physical} has {what} {own.get(what)}, the snapshot {configuration.get(what)}"
-                raise StoreRejected(400, f"the snapshot is incompatible: {told}")
+            own = configuration_of(info["config"])
+        for setting in ("vectors", "shard_number"):
+            if own.get(setting) != configuration.get(setting):
+                message = f"{physical} has {setting} {own.get(setting)}, the snapshot {configuration.get(setting)}"
+                raise StoreRejected(400, f"the snapshot is incompatible: {message}")
 
     async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
         # A unique value tells nodes that have this collection from nodes that still have the previous one.
-        told = {UNFINISHED_KEY: uuid.uuid4().hex}
-        metadata = configuration.get("metadata", {}) | told
+        marker = {UNFINISHED_KEY: uuid.uuid4().hex}
+        metadata = configuration.get("metadata", {}) | marker
         body = as_it_is(configuration | {"metadata": metadata})
         await self._front.collections.create_collection(physical, create_collection=body)
-        await await_known(self._nodes, physical, told, within_s=self._deadline_s)
+        await await_known(self._nodes, physical, marker, within_s=self._deadline_s)
         await self._replicas.await_active(physical)
         for field, schema in indexes.items():
             index = as_it_is({"field_name": field, "field_schema": schema})
             await self._front.indexes.create_field_index(physical, wait=True, create_field_index=index)
 
 
-async def _names(node: QdrantNode, physical: str, shard: int) -> set[str]:
+async def _file_names(node: QdrantNode, physical: str, shard: int) -> set[str]:
     return {file.name for file in await node.files(physical, shard)}
 
 
-def _told(record: ShardSet) -> SnapshotFile:
+def _as_file(record: ShardSet) -> SnapshotFile:
     return SnapshotFile(record.name, record.size, record.sha256, record.created_ms, shards=record.files)
 
 

@@ -58,19 +58,19 @@ class QdrantSnapshots:
 
     async def create(self, physical: str) -> SnapshotFile:
         """Create a snapshot and wait until it is complete."""
-        await self._check_alone()
-        told = await result_of(self.qdrant.snapshots.create_snapshot(physical, wait=True))
+        await self._check_single_node()
+        result = await result_of(self.qdrant.snapshots.create_snapshot(physical, wait=True))
         with understood():
-            return read_file(told)
+            return read_file(result)
 
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the snapshots of a collection, sorted by time; empty if the collection is deleted."""
         try:
-            told = await result_of(self.qdrant.snapshots.list_snapshots(physical))
+            result = await result_of(self.qdrant.snapshots.list_snapshots(physical))
         except NotFound:
             return []
         with understood():
-            return sorted(map(read_file, told), key=lambda file: (file.created_ms, file.name))
+            return sorted(map(read_file, result), key=lambda file: (file.created_ms, file.name))
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open the content of a snapshot."""
@@ -78,7 +78,7 @@ class QdrantSnapshots:
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
         """Make the server fetch a snapshot and recover it. Our API key is passed only for a URL of this server."""
-        await self._check_alone()
+        await self._check_single_node()
         api_key = self.qdrant.api_key if location.startswith(f"{self.qdrant.url}/") else None
         source = models.SnapshotRecover(location=location, priority=PRIORITY, checksum=sha256, api_key=api_key)
         with recovery_errors():
@@ -86,16 +86,16 @@ class QdrantSnapshots:
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send a snapshot, which the server recovers. Afterwards delete the file that the server keeps."""
-        await self._check_alone()
+        await self._check_single_node()
         try:
             await upload_file(self.qdrant, _snapshots(physical), content, sha256=sha256)
         except AgentMemoryError as exc:
             if not isinstance(exc, LeadershipLost):
-                await self._drop_received(physical)
+                await self._delete_received(physical)
             raise
-        await self._drop_received(physical)
+        await self._delete_received(physical)
 
-    async def _drop_received(self, physical: str) -> None:
+    async def _delete_received(self, physical: str) -> None:
         """Delete the file that the server keeps of an upload, whether it was recovered or not.
 
         If that fails, the next upload for the same collection replaces the file.
@@ -113,15 +113,15 @@ class QdrantSnapshots:
         except (StoreRejected, StoreUnavailable) as exc:
             log.warning("an uploaded snapshot file of %s may be left on Qdrant: %s", physical, exc)
 
-    async def _check_alone(self) -> None:
+    async def _check_single_node(self) -> None:
         """Raise if the server is one node of a cluster, which would create or recover only its part of a snapshot.
 
         Raises:
             SpecInvalid: If the cluster has several nodes. The remedy is to list them in `spec.nodes`.
         """
-        told = await result_of(self.qdrant.cluster.cluster_status())
+        status = await result_of(self.qdrant.cluster.cluster_status())
         with understood():
-            count = len(told.get("peers") or ())
+            count = len(status.get("peers") or ())
         if count > 1:
             raise SpecInvalid(
                 Reason.NODES_NOT_LISTED,
@@ -196,10 +196,10 @@ def _snapshot(physical: str, name: str) -> str:
     return f"{_snapshots(physical)}/{quote(name, safe='')}"
 
 
-def read_file(told: Mapping[str, Any]) -> SnapshotFile:
+def read_file(entry: Mapping[str, Any]) -> SnapshotFile:
     """Parse one entry of the server's list of snapshots."""
-    created = told.get("creation_time")
+    created = entry.get("creation_time")
     # The server reports UTC without a time zone.
     created_ms = int(datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() * 1000) if created else 0
-    checksum = told.get("checksum")
-    return SnapshotFile(str(told["name"]), int(told["size"]), str(checksum) if checksum else None, created_ms)
+    checksum = entry.get("checksum")
+    return SnapshotFile(str(entry["name"]), int(entry["size"]), str(checksum) if checksum else None, created_ms)

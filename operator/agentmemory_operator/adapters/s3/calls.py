@@ -101,24 +101,24 @@ class S3Calls:
             StorageRejected: If the storage rejects the call.
             NotFound: If the object does not exist.
         """
-        return await _with_patience(lambda: self._answer_to(request))
+        return await _retry(lambda: self._call_once(request))
 
     @asynccontextmanager
     async def stream(self, request: S3Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """Open the response to a call with an unread body. Raises as `call`."""
-        response = await _with_patience(lambda: self._send(request, total_s=None))
+        response = await _retry(lambda: self._send(request, total_s=None))
         try:
             yield response
         finally:
             # Close the connection instead of reading the rest of the body.
             response.close()
 
-    async def _answer_to(self, request: S3Request) -> S3Answer:
+    async def _call_once(self, request: S3Request) -> S3Answer:
         response = await self._send(request, total_s=CALL_TIMEOUT_S)
         try:
             body = await read_capped(response, ANSWER_BYTES)
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable(exc) from exc
         finally:
             response.release()
         # Completing an upload can fail after the storage has sent status 200.
@@ -150,7 +150,7 @@ class S3Calls:
                 response.release()
                 raise refusal_of(response.status, body, self._bucket, headers=response.headers)
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable(exc) from exc
         return response
 
     async def _signed(self, request: S3Request, path: str) -> dict[str, str]:
@@ -178,17 +178,17 @@ class S3Calls:
             ) from exc
         return dict(signed.headers)
 
-    def _away(self, exc: Exception) -> StorageUnavailable:
+    def _unavailable(self, exc: Exception) -> StorageUnavailable:
         where = f"object storage {self._host}"
         if isinstance(exc, AnswerTooLarge):
             return StorageUnavailable(f"{where}: {exc}: correct endpoint")
         if isinstance(exc, aiohttp.ClientSSLError):
-            way = "put the CA into ca.crt of the Secret, or correct endpoint"
-            return StorageUnavailable(f"{where}: TLS verification failed ({type(exc).__name__}): {way}")
+            remedy = "put the CA into ca.crt of the Secret, or correct endpoint"
+            return StorageUnavailable(f"{where}: TLS verification failed ({type(exc).__name__}): {remedy}")
         return StorageUnavailable(f"{where} cannot be reached, or the connection broke: {type(exc).__name__}")
 
 
-async def _with_patience(attempt: Callable[[], Awaitable[T]]) -> T:
+async def _retry(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return the result of an attempt; retry with backoff after StorageUnavailable."""
     for number in range(MAX_ATTEMPTS - 1):
         try:

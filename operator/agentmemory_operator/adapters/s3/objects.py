@@ -61,8 +61,8 @@ class S3Objects:
     @asynccontextmanager
     async def get(self, key: str, *, offset: int = 0) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open the content of an object, from a byte offset."""
-        wanted = {"range": f"bytes={offset}-"} if offset else {}
-        async with self._calls.stream(S3Request("GET", self._before + key, headers=wanted)) as response:
+        range_header = {"range": f"bytes={offset}-"} if offset else {}
+        async with self._calls.stream(S3Request("GET", self._before + key, headers=range_header)) as response:
             yield self._chunks_of(response, skipped=offset if response.status == 200 else 0)
 
     async def delete(self, key: str) -> None:
@@ -84,16 +84,16 @@ class S3Objects:
     ) -> int:
         """Abort multipart uploads that are still incomplete after a time; return their number."""
         try:
-            old = [upload async for upload in self._unfinished(prefix, older_than_ms)]
+            candidates = [upload async for upload in self._unfinished(prefix, older_than_ms)]
         except StorageRejected as exc:
             if exc.status != NOT_IMPLEMENTED:
                 raise
             # A storage that cannot list uploads removes them by itself, or by a lifecycle rule.
             return 0
-        meant = [(key, number) for key, number in old if is_meant(key.removeprefix(self._before))]
-        for key, number in meant:
+        selected = [(key, number) for key, number in candidates if is_meant(key.removeprefix(self._before))]
+        for key, number in selected:
             await abort_upload(self._calls, key, number, is_fenced=True)
-        return len(meant)
+        return len(selected)
 
     async def _unfinished(self, prefix: str, older_than_ms: int) -> AsyncIterator[tuple[str, str]]:
         """Yield key and upload id of incomplete uploads of a minimum age."""

@@ -13,19 +13,19 @@ from agentmemory_operator.spec.printable import printable_start
 _NO_XML = (ElementTree.ParseError, ValueError, LookupError)
 _CODE, _REGION = re.compile(r"[A-Za-z0-9.]{1,64}"), re.compile(r"[a-z0-9-]{1,64}")
 # Transient error codes, whatever the status; also for content that was damaged in transit.
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
         *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "IncompleteBody"),
         *("BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "ThrottlingException"),
     }
 )
 _NO_OBJECT = frozenset({"NoSuchKey", "NotFound", ""})
-_KEYS = "correct access-key-id and secret-access-key in its Secret"
-_WAYS = {
+_CORRECT_KEYS = "correct access-key-id and secret-access-key in its Secret"
+_REMEDIES = {
     "NoSuchBucket": "create the bucket, or correct bucket",
-    "InvalidAccessKeyId": _KEYS,
-    "XAdminUserNotFound": _KEYS,
-    "SignatureDoesNotMatch": f"{_KEYS}, or region",
+    "InvalidAccessKeyId": _CORRECT_KEYS,
+    "XAdminUserNotFound": _CORRECT_KEYS,
+    "SignatureDoesNotMatch": f"{_CORRECT_KEYS}, or region",
     "ExpiredToken": "renew session-token in its Secret",
     "InvalidToken": "renew session-token in its Secret",
     "AccessDenied": "allow it for this identity in the bucket's policy",
@@ -33,7 +33,11 @@ _WAYS = {
     "AuthorizationHeaderMalformed": "correct region",
     "PermanentRedirect": "correct region or endpoint",
 }
-_WAYS_BY_STATUS = {301: "correct region or endpoint", 307: "correct region or endpoint", 403: _WAYS["AccessDenied"]}
+_REMEDIES_BY_STATUS = {
+    301: "correct region or endpoint",
+    307: "correct region or endpoint",
+    403: _REMEDIES["AccessDenied"],
+}
 
 
 def refusal_of(
@@ -46,17 +50,17 @@ def refusal_of(
         headers: Headers of the response.
     """
     code, words = _read(body)
-    told = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"
-    told += f" ({printable_start(_without_keys(words, bucket))})" if words else ""
-    if code in _PASSING or status in (408, 429) or (status >= 500 and status != 501):
-        return StorageUnavailable(told, retry_after_s=retry_after_s(headers or {}))
+    message = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"
+    message += f" ({printable_start(_without_keys(words, bucket))})" if words else ""
+    if code in _TRANSIENT or status in (408, 429) or (status >= 500 and status != 501):
+        return StorageUnavailable(message, retry_after_s=retry_after_s(headers or {}))
     if status == 404 and code in _NO_OBJECT:
-        return NotFound(told)
-    way = _WAYS.get(code) or _WAYS_BY_STATUS.get(status) or "correct endpoint, bucket and region"
+        return NotFound(message)
+    remedy = _REMEDIES.get(code) or _REMEDIES_BY_STATUS.get(status) or "correct endpoint, bucket and region"
     region = (headers or {}).get("x-amz-bucket-region", "")
     if _REGION.fullmatch(region) and region != bucket.region:
-        way = f"the bucket is in region {region}: correct region ({bucket.region})"
-    return StorageRejected(status, code, f"{told}: {way}")
+        remedy = f"the bucket is in region {region}: correct region ({bucket.region})"
+    return StorageRejected(status, code, f"{message}: {remedy}")
 
 
 def read_xml(body: bytes) -> ElementTree.Element:

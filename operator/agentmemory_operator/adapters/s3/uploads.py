@@ -60,15 +60,15 @@ class Upload:
             ValueError: If it needs more than one part and the metadata has no `sha256`.
         """
         try:
-            least = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
-            async for part, is_last in parts_of(content, part_bytes=max(PART_BYTES, least)):
-                await self._take(part, is_last=is_last)
+            min_part_bytes = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
+            async for part, is_last in parts_of(content, part_bytes=max(PART_BYTES, min_part_bytes)):
+                await self._add_part(part, is_last=is_last)
         except BaseException:
             # BaseException: also when the process is being stopped. Parts cost money until they are removed.
             await self._abort()
             raise
 
-    async def _take(self, part: bytes, *, is_last: bool) -> None:
+    async def _add_part(self, part: bytes, *, is_last: bool) -> None:
         await asyncio.to_thread(self._digest.update, part)
         self.size += len(part)
         if is_last:
@@ -124,11 +124,11 @@ class Upload:
             await self._calls.call(S3Request("POST", self._key, query={"uploadId": self._id}, body=body.encode()))
         except StorageRejected as exc:
             # An earlier attempt completed the upload, and its response was lost.
-            if exc.code != "NoSuchUpload" or not await self._is_there():
+            if exc.code != "NoSuchUpload" or not await self._is_stored():
                 raise
         self._id = ""
 
-    async def _is_there(self) -> bool:
+    async def _is_stored(self) -> bool:
         try:
             answer = await self._calls.call(S3Request("HEAD", self._key))
         except NotFound:

@@ -17,7 +17,7 @@ WHOLE = ""
 """Key for a limiter that has only one bucket."""
 
 
-def has_place(mine: int, all_: int, most: int) -> bool:
+def has_place(own: int, in_use: int, limit: int) -> bool:
     """Return whether a caller may take another slot: fewer of its own than are free beyond a reserve of an eighth.
 
     So a single caller gets seven sixteenths of all slots. The reserve is only for callers without a slot: a new caller
@@ -28,8 +28,8 @@ def has_place(mine: int, all_: int, most: int) -> bool:
         all_: Slots in use by all callers.
         most: Number of slots.
     """
-    free = most - all_
-    return mine < free - most // KEPT_PART or (mine == 0 and free > 0)
+    free = limit - in_use
+    return own < free - limit // KEPT_PART or (own == 0 and free > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class Flow:
     _level: float = math.inf
     _at_s: float = 0.0
 
-    def add(self, came: int, now_s: float) -> None:
+    def add(self, received_bytes: int, now_s: float) -> None:
         """Add received bytes."""
-        self._level, self._at_s = self.level(now_s) + came, now_s
+        self._level, self._at_s = self.level(now_s) + received_bytes, now_s
 
     def level(self, now_s: float) -> float:
         """Return the decayed sum of bytes; the stream with the lowest is the slowest."""
@@ -123,16 +123,16 @@ class TimeShares:
 
     def add(self, key: Hashable, took_s: float, now_s: float) -> None:
         """Add the time that a caller used."""
-        self._turn(now_s)
+        self._rotate(now_s)
         self._now[key] = self._now.get(key, 0.0) + took_s
 
     def takes_too_much(self, key: Hashable, now_s: float) -> bool:
         """Return whether the previous window was busy and the caller used more of it than the average caller."""
-        self._turn(now_s)
+        self._rotate(now_s)
         is_busy = self._sum_before >= self.busy_share * self.window_s
         return is_busy and self._before.get(key, 0.0) * len(self._before) > self._sum_before
 
-    def _turn(self, now_s: float) -> None:
+    def _rotate(self, now_s: float) -> None:
         past_s = now_s - self._since_s
         if past_s < self.window_s:
             return
@@ -155,28 +155,28 @@ class Allowances:
     burst: int
     refill_s: float
     most_keys: int = 10_000
-    _left: LRUCache[Hashable, tuple[float, float]] = field(init=False)
+    _buckets: LRUCache[Hashable, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._left = LRUCache(self.most_keys)
+        self._buckets = LRUCache(self.most_keys)
 
     def take(self, key: Hashable, now_s: float) -> bool:
         """Take one token from the bucket of a key; return False if it is empty."""
-        left, then_s = self._left.get(key, (float(self.burst), now_s))
-        left = min(float(self.burst), left + (now_s - then_s) / self.refill_s)
-        is_allowed = left >= 1.0
-        self._left[key] = (left - 1.0 if is_allowed else left, now_s)
+        tokens, updated_s = self._buckets.get(key, (float(self.burst), now_s))
+        tokens = min(float(self.burst), tokens + (now_s - updated_s) / self.refill_s)
+        is_allowed = tokens >= 1.0
+        self._buckets[key] = (tokens - 1.0 if is_allowed else tokens, now_s)
         return is_allowed
 
 
-def hourly(most: int, now_s: float) -> Allowances:
+def hourly(limit: int, now_s: float) -> Allowances:
     """Return a token bucket for `most` calls in any hour, evenly spread. Its key is `WHOLE`.
 
     It starts empty, so a restart grants no extra calls.
     """
     # Allow one second's calls at once: shorter waits are inaccurate.
-    burst = max(1, int(most / HOUR_S))
-    allowances = Allowances(burst=burst, refill_s=HOUR_S / (most - burst + 1))
+    burst = max(1, int(limit / HOUR_S))
+    allowances = Allowances(burst=burst, refill_s=HOUR_S / (limit - burst + 1))
     while allowances.take(WHOLE, now_s):
         pass
     return allowances

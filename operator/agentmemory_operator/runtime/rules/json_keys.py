@@ -13,9 +13,9 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         RepeatedKey: If a key occurs twice.
     """
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        seen = set[str]()
-        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = set[str]()
+        repeated = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
         raise RepeatedKey(f"the key {repeated[:64]!a} is repeated in one object")
-    return made
+    return result

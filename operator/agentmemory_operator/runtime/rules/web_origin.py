@@ -30,20 +30,20 @@ def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str, is_local: bool, 
     """
     host = headers.get(b"host", b"").lower()
     if is_local and not is_local_host(host):
-        return f"Host is {_shown(host)}: this server only serves its own machine; use localhost, 127.0.0.1 or [::1]"
+        return f"Host is {_quoted(host)}: this server only serves its own machine; use localhost, 127.0.0.1 or [::1]"
     origin = headers.get(b"origin")
     # A proxy may have terminated TLS in front of a server that is not on loopback.
     schemes = {scheme} if is_local else {scheme, "https"}
     if origin is not None and origin.lower() not in [own.encode() + b"://" + host for own in schemes]:
         return (
-            f"Origin is {_shown(origin)}, not that of {_shown(host)}: requests from pages of other sites are rejected"
+            f"Origin is {_quoted(origin)}, not that of {_quoted(host)}: requests from pages of other sites are rejected"
         )
     site = headers.get(b"sec-fetch-site")
     # The user followed a link and the response fills a window, not a frame of the other site.
     is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
     if site is None or site in _OWN_SITES or (is_page and is_link):
         return None
-    return f"Sec-Fetch-Site is {_shown(site)}: requests from pages of other sites are rejected"
+    return f"Sec-Fetch-Site is {_quoted(site)}: requests from pages of other sites are rejected"
 
 
 @lru_cache(maxsize=256)
@@ -67,5 +67,5 @@ def is_local_host(host: bytes) -> bool:
         return not name.startswith("[") and (plain == "localhost" or plain.endswith(".localhost"))
 
 
-def _shown(value: bytes) -> str:
+def _quoted(value: bytes) -> str:
     return ascii(value.decode("latin-1")[:SHOWN_CHARS])
