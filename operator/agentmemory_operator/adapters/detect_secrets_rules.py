@@ -1,8 +1,9 @@
 """Rules of detect-secrets for tokens that their format alone identifies. The rest of the library is not used.
 
-Left out are detectors with slow patterns on crafted text (JWT, OpenAI, npm, basic auth), detectors that find only the
-start of a key (private keys), and those that need a name next to the token. Our own rules cover names, and also work in
-ordinary sentences.
+These detectors are left out:
+- JWT, OpenAI, npm and basic auth: their patterns can be slow on crafted text.
+- Private keys: it finds only the start of a key.
+- Detectors that need a name next to the token: our own rules cover these, and also work in ordinary sentences.
 """
 
 from detect_secrets.plugins.aws import AWSKeyDetector

@@ -365,8 +365,8 @@ class Statuses:
         """Replace the status of an object if it differs; return whether it was written.
 
         Args:
-            document: The object as the caller read it. Its status is updated too, unless the table already has a later
-                one.
+            document: The object as the caller read it. Its status is updated too, unless it is still the table's object
+                and the source has delivered a later version.
         """
         if status == (document.get("status") or {}):
             return False

@@ -3,7 +3,7 @@
 Each process measures time with its own monotonic clock; clocks of different machines are never compared.
 
 1. A standby reads the lease every `try_s`. It takes the lease if it was released, or if it saw no renewal for the
-   lease's duration, counted from its first sight of the last renewal.
+   lease's duration. That time counts from its first sight of the last renewal.
 2. The leader renews every `renew_s`. Each accepted renewal allows writes until `deadline_s` after it was sent.
 3. Transports call `check` before each write, and run the write inside `writing`, which aborts it at the deadline.
 

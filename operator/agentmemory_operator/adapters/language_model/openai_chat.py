@@ -43,7 +43,7 @@ ANSWER_BYTES = MIB
 TOKEN_BYTES = 64
 # Bytes per token for estimates; below the average of any model.
 LEAST_TOKEN_BYTES = 3
-# Maximum number of tokens that mark messages.
+# Maximum number of tokens that a request contains in addition to its texts.
 MARKS = 256
 
 Form = Mapping[str, Any]

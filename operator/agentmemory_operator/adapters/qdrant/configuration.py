@@ -92,7 +92,7 @@ def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
 
 
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
-    """Build the body that creates a collection. Values that equal the engine's default are left out.
+    """Build the body that creates a collection. Unset values are left out: the engine chooses them.
 
     Args:
         collection: Desired collection.

@@ -110,7 +110,7 @@ class QdrantControl(AsyncApiClient):
         SpecInvalid: If `ca_pem` contains no certificate.
     """
 
-    def __init__(  # noqa: PLR0913 # how a server is reached
+    def __init__(  # noqa: PLR0913 # connection options
         self,
         url: str,
         *,

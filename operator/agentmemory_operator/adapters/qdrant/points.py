@@ -73,7 +73,7 @@ class QdrantPoints:
         SpecInvalid: If `ca_pem` contains no certificate.
     """
 
-    def __init__(  # noqa: PLR0913 # how a server is reached, and what is done around each call
+    def __init__(  # noqa: PLR0913 # connection options and hooks
         self,
         url: str,
         *,
