@@ -78,9 +78,10 @@ class ObjectStore(Protocol):
         """Store a stream in constant memory. The object becomes visible as a whole, or not at all.
 
         Args:
+            key: Key relative to the prefix.
+            content: Content of the object.
             metadata: Stored with the object. `sha256` and `size`, if given, are compared with the content. Without
-                `sha256`
-                the content can have a few MiB at most, and its own digest is stored.
+                `sha256` the content can have a few MiB at most, and its own digest is stored.
 
         Raises:
             BytesDiffer: If the content differs from `sha256` or `size`; nothing was stored.

@@ -1,8 +1,8 @@
 """Serve Starlette applications over HTTP, several in one process, with limits on connections and a graceful stop.
 
-uvicorn has no limits for slow or idle clients in all states. So `ServedConnection` records its state, and `sweep`
-closes connections once a second: a head or body that arrives too slowly, an idle connection, a client that reads too
-slowly. If there are too many connections, idle ones of the client with the most are closed first.
+uvicorn has no time limits for a slow request head, a slow body, or a client that reads slowly. So `ServedConnection`
+records the state of a connection, and `sweep` closes slow and idle connections once a second. If there are too many
+connections, idle ones of the client with the most are closed first.
 """
 
 import asyncio

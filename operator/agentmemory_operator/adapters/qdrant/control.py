@@ -188,7 +188,7 @@ class QdrantControl(AsyncApiClient):
         return answer.body.decode(errors="replace") if type_ is str else _document(answer)
 
     async def read(self, method: str, path: str, body: Any) -> Any:
-        """Return `result` of a call that reads points; `counts.py` uses it for both kinds of stores."""
+        """Return `result` of a call that reads points, for the functions of `counts.py`."""
         size_limit = {MOST_HEADER: str(most_bytes(method, path, body))}
         content = None if body is None else orjson.dumps(body)
         return await result_of(self.request(type_=None, method=method, url=path, content=content, headers=size_limit))

@@ -1,4 +1,4 @@
-"""Limits on shared resources: slots per caller, transfer rates, CPU time per caller, token buckets.
+"""Limits on shared resources: slots and event loop time per caller, transfer rates, token buckets.
 
 Pure: time is an argument.
 """
@@ -107,7 +107,7 @@ class Leaving:
 
 @dataclass(slots=True)
 class TimeShares:
-    """Seconds of CPU time that each caller used, in the current and the previous window.
+    """Seconds of event loop time that each caller used, in the current and the previous window.
 
     Attributes:
         window_s: Length of a window in seconds.
@@ -122,7 +122,7 @@ class TimeShares:
     _sum_before: float = 0.0
 
     def add(self, key: Hashable, took_s: float, now_s: float) -> None:
-        """Add the time that a caller used."""
+        """Add event loop time that a caller used."""
         self._rotate(now_s)
         self._now[key] = self._now.get(key, 0.0) + took_s
 

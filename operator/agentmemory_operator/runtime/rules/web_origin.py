@@ -4,8 +4,8 @@ Threat: any web page can send requests to loopback. By DNS rebinding, its own ho
 read the responses too. A page cannot set the headers `Host`, `Origin` and `Sec-Fetch-*`: the browser writes them. Other
 clients send no `Origin`, and their `Host` is the address that they were configured with.
 
-Ports are not compared. A browser sends the port that it connects to, and a tunnel or proxy on this machine has another
-one.
+The port in `Host` is not compared with the server's own port. A browser sends the port that it connects to, and a
+tunnel or proxy on this machine has another one.
 
 Source: https://fetch.spec.whatwg.org/#origin-header, https://www.w3.org/TR/fetch-metadata/.
 """
