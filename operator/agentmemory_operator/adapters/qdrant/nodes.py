@@ -171,7 +171,7 @@ async def metadata_of_most(nodes: Iterable[QdrantNode], physical: str) -> list[J
     """Return a collection's metadata from each reachable node; None from a node that does not have the collection.
 
     Raises:
-        StoreUnavailable: If only a minority of the nodes is reachable: the others may have newer metadata.
+        StoreUnavailable: If no majority of the nodes is reachable: the others may have newer metadata.
     """
     all_nodes = list(nodes)
     results = await asyncio.gather(*(node.metadata(physical) for node in all_nodes), return_exceptions=True)

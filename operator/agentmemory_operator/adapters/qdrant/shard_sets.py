@@ -96,7 +96,7 @@ class ShardSets:
         """Return all sets of a collection, incomplete ones included, oldest first.
 
         Raises:
-            StoreUnavailable: If a majority of nodes is unreachable: they may have newer records.
+            StoreUnavailable: If no majority of the nodes is reachable: the others may have newer records.
         """
         latest: dict[str, ShardSet] = {}
         for metadata in await metadata_of_most(self._nodes, SHARD_SETS):

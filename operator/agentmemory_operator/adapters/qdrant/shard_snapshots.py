@@ -114,8 +114,8 @@ class QdrantShardSnapshots:
         files are not reported as missing: the call waits, then raises.
 
         Raises:
-            StoreUnavailable: If a majority of nodes, or a node with files, is unreachable, or the nodes do not agree in
-                time.
+            StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable, or the nodes
+                do not agree in time.
         """
         whole = [each for each in await self._sets.of(physical) if each.is_whole]
         locations = {(file.shard, file.peer) for each in whole for file in each.files}
