@@ -1,1 +1,1 @@
-"""One file per vendor: the only places that know a client library."""
+"""Implementations of the ports, one package or module per vendor. Only these import client libraries."""

@@ -7,5 +7,5 @@ class SystemClock:
     """Implements ports.Clock."""
 
     def now_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return Unix milliseconds."""
         return time.time_ns() // 1_000_000

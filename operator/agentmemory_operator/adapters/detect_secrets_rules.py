@@ -1,7 +1,9 @@
-"""The rules of detect-secrets for tokens that say by their form what they are; nothing else of it is used.
+"""Rules of detect-secrets for tokens that their format alone identifies. The rest of the library is not used.
 
-Left out are those that a text can keep busy (JWT, OpenAI, npm, basic auth), that find the beginning of a key alone
-(private keys), or that need a name beside the token, which our own rules read on ordinary sentences too.
+These detectors are left out:
+- JWT, OpenAI, npm and basic auth: their patterns can be slow on crafted text.
+- Private keys: it finds only the start of a key.
+- Detectors that need a name next to the token: our own rules cover these, and also work in ordinary sentences.
 """
 
 from detect_secrets.plugins.aws import AWSKeyDetector
@@ -21,7 +23,8 @@ from detect_secrets.plugins.twilio import TwilioKeyDetector
 
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule
 
-# What each finds, and of what one has to be in the text, in lower case; none where a form has no such part.
+# Kind of secret, detector, and hints: parts of the format in lower case, one of which a matching text must contain.
+# Empty if the format has no fixed part.
 DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = (
     ("cloud-key", AWSKeyDetector, ("a3t", "abia", "acca", "akia", "asia", "aws")),
     ("cloud-key", AzureStorageKeyDetector, ("accountkey",)),
@@ -40,7 +43,7 @@ DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = 
 
 
 def library_rules() -> tuple[SecretRule, ...]:
-    """A rule for each pattern of the detectors."""
+    """Build a rule for each pattern of the detectors."""
     return tuple(
         SecretRule(kind=kind, pattern=pattern, is_whole=detector is not AWSKeyDetector, hints=hints, is_token=True)
         for kind, detector, hints in DETECTORS

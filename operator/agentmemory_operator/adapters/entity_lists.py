@@ -1,4 +1,4 @@
-"""The lists of known names that come with the product: files of the room `entities`, read once."""
+"""Lists of known names that are part of the product: data files of the room `entities`, read once per process."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -15,7 +15,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @cache
 def read_entity_lists() -> EntityLists:
-    """The lists of the product."""
+    """Return the lists of the product."""
     folder = files("agentmemory_operator.entities") / "data"
     return EntityLists(
         technologies=names_in(yaml.load(_text(folder, "technologies.yaml"), _LOADER)),

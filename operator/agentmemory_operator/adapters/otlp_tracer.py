@@ -1,6 +1,6 @@
-"""Traces by the OpenTelemetry SDK, sent over OTLP/HTTP; `OTEL_*` says where, how much and under which name.
+"""Traces through the OpenTelemetry SDK, exported over OTLP/HTTP; configured by `OTEL_*` variables.
 
-Imported only where traces are wanted: the SDK takes a tenth of a second.
+Imported only if tracing is enabled: the SDK takes 0.1 s to import.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ class OtlpTracer:
     """Implements ports.Tracer.
 
     Args:
-        service: the name of this process, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES gives one.
-        exporter: receives the spans. Default: the collector that OTEL_* names.
+        service: Name of this process, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES sets one.
+        exporter: Receives the spans. Default: the collector that OTEL_* configures.
     """
 
     def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
         own = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: __version__})
-        # Not the process's provider: other packages would send what they like through it, user ids included.
+        # A private provider: through the global one, other packages could export anything, including user ids.
         self._provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("agentmemory_operator", __version__)
@@ -43,12 +43,12 @@ class OtlpTracer:
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
     ) -> Iterator["_Span"]:
-        """Open a span inside the current one, or inside the one that the parent's headers name."""
+        """Open a span inside the current one, or inside the span that the `parent` headers name."""
         with self._tracer.start_as_current_span(
             name,
             context=None if parent is None else _PROPAGATOR.extract(parent),
             kind=_KINDS[kind],
-            # Its message may quote a memory.
+            # The exception's message may quote a memory.
             record_exception=False,
             set_status_on_exception=False,
         ) as opened:
@@ -60,7 +60,10 @@ class OtlpTracer:
                 raise
 
     async def close(self) -> None:
-        """Send what is not sent yet, for at most 5 s: the SDK itself would repeat for longer than a stop may take."""
+        """Export the remaining spans, for at most 5 s.
+
+        The SDK alone would retry for longer than a shutdown may take.
+        """
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
         until_s = time.monotonic() + CLOSING_S
@@ -78,7 +81,7 @@ class _Span:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The `traceparent` and `tracestate` of this span."""
+        """`traceparent` and `tracestate` of this span."""
         headers: dict[str, str] = {}
         _PROPAGATOR.inject(headers, trace.set_span_in_context(self._span))
         return headers

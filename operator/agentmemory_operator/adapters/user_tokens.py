@@ -1,4 +1,4 @@
-"""User tokens as JSON Web Tokens, behind a prefix that tells them from those of ServiceAccounts, and their keys."""
+"""User tokens as JSON Web Tokens with a prefix that differs from ServiceAccount tokens, and their signing keys."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.spec.access import DELEGATED_VERBS, TOKEN_TTL_MAX_S, Caller, Delegation
 
-# It brings all of cryptography along, 8 MiB: imported where a token is there.
+# `jwt` imports all of cryptography, 8 MiB: import it on first use.
 if TYPE_CHECKING:
     from jwt.types import Options
 
@@ -19,11 +19,11 @@ PREFIX = "amu_"
 ALGORITHM = "HS256"
 ISSUER, AUDIENCE = "agentmemory", "agentmemory-user"
 KEY_BYTES = 32
-# 256 characters of a user, 12 bytes each as JSON writes them, in base64; and the rest.
+# Enough for a user id of 256 characters, 12 bytes each in JSON, in base64, and the other claims.
 MOST_CHARS = 8192
-# By how much clocks of replicas may differ.
+# Tolerated difference between the clocks of replicas.
 LEEWAY_S = 5
-# Times are compared with the clock that the rest goes by.
+# `_check_times` compares the times, with the caller's clock.
 OPTIONS: "Options" = {
     "verify_exp": False,
     "verify_iat": False,
@@ -35,7 +35,7 @@ class JwtUserTokens:
     """Implements ports.UserTokenForm."""
 
     def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
-        """The token of a caller with a delegation."""
+        """Encode a signed token for a caller, who must have a delegation."""
         import jwt
 
         delegation = caller.delegation
@@ -55,11 +55,11 @@ class JwtUserTokens:
         return PREFIX + jwt.encode(claims, key.secret, algorithm=ALGORITHM, headers={"kid": key.id})
 
     def is_one(self, token: str) -> bool:
-        """Whether a token claims to be a user token."""
+        """Return whether a token has the prefix of user tokens. Nothing is verified."""
         return token.startswith(PREFIX)
 
     def key_id(self, token: str) -> str:
-        """Which key a token claims to be signed with."""
+        """Return the id of the signing key in the token header, or '' if there is none. Nothing is verified."""
         import jwt
 
         try:
@@ -68,7 +68,11 @@ class JwtUserTokens:
             return ""
 
     def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
-        """The caller that a token was minted for."""
+        """Verify a token; return the caller that it was minted for.
+
+        Raises:
+            Unauthenticated: If the token has expired, or is not valid.
+        """
         import jwt
 
         try:
@@ -95,7 +99,7 @@ def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
 
 def _caller_of(claims: Mapping[str, Any]) -> Caller:
     namespace, _, name = claims["sub"].partition("/")
-    # Of another version's verbs none is known here.
+    # Drop verbs of another version, which are unknown here.
     verbs = frozenset(verb for verb in DELEGATED_VERBS if verb in claims["verbs"])
     delegation = Delegation(
         agent=claims["agent"],
@@ -108,12 +112,12 @@ def _caller_of(claims: Mapping[str, Any]) -> Caller:
 
 
 def new_key() -> str:
-    """The text of a key that nobody knows."""
+    """Return a random key as text."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def key_from(text: str) -> SigningKey | None:
-    """The key of a text; None where that holds too little."""
+    """Parse a key; None if the text is no base64 or too short."""
     try:
         secret = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):

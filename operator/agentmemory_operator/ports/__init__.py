@@ -1,4 +1,5 @@
-"""What rooms need of the outside, as Protocols. Adapters implement them; fakes of unit tests do too.
+"""Protocols for the outside systems that rooms use. Adapters implement them, and so do the fakes of unit tests.
 
-Every method is async, raises only `agentmemory_operator.errors`, and may be called again after any failure.
+Every method that does I/O is async, raises only errors of `agentmemory_operator.errors`, and can be called again after
+any failure.
 """

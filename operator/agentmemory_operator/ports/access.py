@@ -1,4 +1,4 @@
-"""Who calls, what a caller may be given, and which hosts may be reached."""
+"""Identities of callers, tokens for callers and for Qdrant, and the check of outgoing hosts."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -7,24 +7,24 @@ from agentmemory_operator.spec.access import Caller, Reviewed
 
 
 class TokenReviews(Protocol):
-    """Whoever knows whose tokens are whose."""
+    """Validates bearer tokens of ServiceAccounts."""
 
     async def review(self, token: str) -> Reviewed:
-        """Whose token it is.
+        """Validate a token; return its caller, or the reason for the refusal.
 
         Raises:
-            TransientError: it cannot be found out for now.
+            TransientError: If the token cannot be validated now. Retry.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """What user tokens are signed with.
+    """Key that signs user tokens.
 
     Attributes:
-        id: tells it from others, and says nothing of it.
-        secret: never logged.
+        id: Identifier in the token header. It reveals nothing about the secret.
+        secret: Key bytes; never logged.
     """
 
     id: str
@@ -32,72 +32,79 @@ class SigningKey:
 
 
 class SigningKeys(Protocol):
-    """Where the one key of an installation is kept: every replica of the API finds the same."""
+    """Reads the signing key of an installation. All replicas of the API read the same key."""
 
     async def read(self) -> SigningKey:
-        """The key that signs now.
+        """Return the current signing key.
 
         Raises:
-            TransientError: there is none yet, or it cannot be read for now.
+            TransientError: If there is no key yet, or it cannot be read now.
         """
         ...
 
 
 class SigningKeyMaker(Protocol):
-    """Makes the one key of an installation."""
+    """Creates the signing key of an installation."""
 
     async def make_missing(self) -> None:
-        """Make a key where there is none; what is there stays.
+        """Create the key if there is none; keep an existing one.
 
         Raises:
-            TransientError: it cannot be looked for, or written, for now.
+            TransientError: If the store cannot be read or written now.
         """
         ...
 
 
 class UserTokenForm(Protocol):
-    """How a user token is written; one is a caller with a delegation, and an end."""
+    """Encodes and decodes user tokens. A token carries a caller with a delegation, and an expiry time."""
 
     def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
-        """The token of a caller with a delegation."""
+        """Encode a signed token for a caller, who must have a delegation."""
         ...
 
     def is_one(self, token: str) -> bool:
-        """Whether a token claims to be a user token, and no ServiceAccount's."""
+        """Return whether a token has the form of a user token, not that of a ServiceAccount token.
+
+        Nothing is verified.
+        """
         ...
 
     def key_id(self, token: str) -> str:
-        """Which key a token claims to be signed with; empty where it says none."""
+        """Return the id of the signing key that the token header names, or '' if there is none. Nothing is verified."""
         ...
 
     def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
-        """The caller that a token was minted for.
+        """Verify a token; return the caller that it was minted for.
 
         Raises:
-            Unauthenticated: the key did not sign it, it has ended, or it is none; says which.
+            Unauthenticated: If the signature is wrong, the token has expired, or it is malformed. The message names the
+                reason.
         """
         ...
 
 
 class PointsTokens(Protocol):
-    """Tokens for the points of one collection, signed with a server's API key."""
+    """Tokens for the points of one collection, signed with the API key of a Qdrant server."""
 
     def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str | None:
-        """A token for the points of one collection or alias; None where the key is a token itself."""
+        """Return a token for the points of one collection or alias, or None if `api_key` is itself a token."""
         ...
 
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
-        """When a token ends, Unix seconds; None of what this key did not sign for this collection."""
+        """Return the expiry of a token in Unix seconds, or None if this key did not sign it for this collection."""
         ...
 
 
 class Hosts(Protocol):
-    """What is known of where this process may connect."""
+    """Checks URLs against the egress policy of this process."""
 
     async def check(self, field: str, url: str) -> None:
-        """Pass unless it is known that a URL is not connected to.
+        """Raise if the policy is known to forbid the host of a URL. A name that cannot be resolved now passes.
+
+        Args:
+            field: Field with the URL, for the error message.
 
         Raises:
-            SpecInvalid: it is not; names the field.
+            SpecInvalid: If the host is forbidden, or the URL has none. The message names the field.
         """
         ...

@@ -1,4 +1,4 @@
-"""What every port speaks in."""
+"""Types that every port uses."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -8,12 +8,15 @@ Json = dict[str, Any]
 Vector = Sequence[float]
 
 Writing = Callable[[], AbstractAsyncContextManager[None]]
-"""What is entered around a call that changes something: what it raises stops the call, before it or amid it."""
+"""Returns a context to enter around a call that changes something.
+
+An exception from the context stops the call, before or while it runs.
+"""
 
 
 class Clock(Protocol):
     """Wall clock."""
 
     def now_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return Unix milliseconds."""
         ...

@@ -12,12 +12,12 @@ from agentmemory_operator.controllers.rules.orphans import Holding
 
 
 class CollectionCatalogue(Protocol):
-    """What lies on one Qdrant server; raises as PointStore does."""
+    """Lists the collections of agents on one Qdrant server. Methods raise the errors of `PointStore`."""
 
     async def holdings(self) -> list[Holding]:
-        """The collections whose name or alias is one that agents' collections have, sorted by name.
+        """Return the collections whose name or alias starts with the prefix of agent collections, sorted by name.
 
-        Placeholders hold no memories and are left out.
+        Placeholders are left out because they contain no memories.
         """
         ...
 
@@ -25,7 +25,7 @@ class CollectionCatalogue(Protocol):
 class CollectionStore(CollectionCatalogue, Protocol):
     """Collections and aliases of one Qdrant server; control calls of the operator.
 
-    Raises as PointStore does.
+    Methods raise the errors of `PointStore`.
     """
 
     async def close(self) -> None:
@@ -33,90 +33,96 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def server(self) -> ServerCapabilities:
-        """What the server says of itself, having shown it the key.
+        """Return version, cluster size and resources of the server, after a call that needs the API key.
 
         Raises:
-            StoreRejected: the server refuses the key.
+            StoreRejected: If the server rejects the key.
         """
         ...
 
     async def process(self) -> Process:
-        """What the server says of its process, of a cluster the node that answers; nothing where it may not."""
+        """Return the process metrics of the server; in a cluster, those of the node that responds.
+
+        All fields are None if the key may not read them.
+        """
         ...
 
     async def tenant_of(self, physical: str) -> Tenant | None:
-        """Whose a collection or a placeholder says that it is; None where it is gone, or does not say so."""
+        """Return the owner in the metadata of a collection or placeholder. None if it is deleted or names no owner."""
         ...
 
     async def target(self, name: str) -> str:
-        """The collection that an alias points to; any other name, of a collection or of nothing, is its own."""
+        """Return the collection that an alias points to. Any other name is returned unchanged."""
         ...
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
-        """What lies behind the alias, else the collection `likely` that has no alias yet, else None.
+        """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
 
-        Never modifies anything. A placeholder, which only keeps snapshots in reach, is nothing.
+        Changes nothing. A placeholder, which only keeps snapshot files reachable, counts as absent.
 
         Args:
-            is_linked: the alias was pointed at `likely` a moment ago: where it leads is not asked.
+            alias: Alias of the agent.
+            likely: Name of the collection that the alias should point to; observed if the alias does not exist yet.
+            is_linked: True if the caller has just pointed the alias to `likely`: the target of the alias is not read.
         """
         ...
 
     async def names(self) -> list[str]:
-        """The names of all collections, placeholders included, sorted."""
+        """Return the names of all collections, placeholders included, sorted."""
         ...
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Carry out one change on the physical collection; one that was carried out before is no error."""
+        """Apply one change to a physical collection. A change that has been applied before is no error."""
         ...
 
     async def drop_index(self, physical: str, field: str) -> None:
-        """Drop the payload index of a field; one that is not there is no error.
+        """Drop the payload index of a field; a missing index is no error.
 
-        No change of a plan does: what nobody asked for stays, but for what the operator made for itself.
+        No plan contains this: indexes that the spec does not list stay. It removes an index that the operator created
+        for itself.
         """
         ...
 
     async def placement(self, physical: str) -> Placement | None:
-        """Where a collection's replicas are; None of a server that is alone or does not tell.
+        """Return the replicas of a collection. None if the server is no cluster, or does not report them.
 
         Raises:
-            NotFound: there is no such collection.
+            NotFound: If there is no such collection.
         """
         ...
 
     async def peers(self) -> int:
-        """How many servers there are; 1 of one that is alone or does not tell."""
+        """Return the number of servers in the cluster; 1 for a single server, or if it is not reported."""
         ...
 
     async def move_replica(self, physical: str, move: Move) -> bool:
-        """Begin to copy a replica, or drop one; return False where the server has no calls for that."""
+        """Start to copy a replica, or drop one. Return False if the server lacks the API calls."""
         ...
 
     async def count(self, physical: str) -> int:
-        """The exact number of points that are not tombstones; 0 when the collection is gone."""
+        """Return the exact number of points that are not tombstones; 0 if the collection is deleted."""
         ...
 
     async def count_memories(self, physical: str, *, exact: bool = True) -> int:
-        """The number of memories, as the API counts them: without tombstones and writes that are not complete.
+        """Return the number of memories as the API counts them: without tombstones and pending writes.
 
         Args:
-            exact: False takes the server's estimate, which also a strict mode that forbids exact counts allows.
+            exact: False uses the server's estimate. A strict mode that forbids exact counts allows it too.
         """
         ...
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
+        """Return exact counts of memories by type, for the most frequent types that `types` does not list."""
         ...
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
-        """The exact number of memories that are sealed with a data key made before a time, Unix milliseconds."""
+        """Return the exact number of memories sealed with a data key created before a time, in Unix milliseconds."""
         ...
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
-        """How many characters the contents of the first `limit` memories by id have, 0 of one without."""
+        """Return the lengths in characters of the first `limit` contents, by id; 0 for a memory without content."""
         ...
 
     async def delete(self, physical: str) -> None:
-        """Delete the collection and its aliases; one that is gone is no error."""
+        """Delete the collection and its aliases; an absent one is no error."""
         ...

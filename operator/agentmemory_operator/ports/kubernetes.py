@@ -1,4 +1,4 @@
-"""Kubernetes, or the folder of manifests that stands for it in development."""
+"""Kubernetes, or the folder of manifests that replaces it in development."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from agentmemory_operator.spec.printable import printable_lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Who of several operators may write.
+    """State of the leader lease: which of several operators may write.
 
     Attributes:
-        holder: identity of a process; empty when it was given back.
-        duration_s: how long it binds the others after its last renewal.
-        acquired_at, renewed_at: the holder's wall clock, RFC 3339, for people.
-        transitions: how often the holder changed.
-        version: changes with every write; empty before the first.
+        holder: Identity of a process; empty after a release.
+        duration_s: Time after the last renewal during which no other process may take the lease.
+        acquired_at, renewed_at: Wall clock of the holder, RFC 3339. For display only; no decision uses them.
+        transitions: Number of changes of the holder.
+        version: Resource version; changes with every write. Empty before the first write.
     """
 
     holder: str = ""
@@ -38,7 +38,8 @@ class Event:
 
     Attributes:
         type: Normal or Warning.
-        reason: one CamelCase word.
+        reason: One CamelCase word.
+        message: Text for users; `__post_init__` makes it printable.
     """
 
     type: str
@@ -46,204 +47,226 @@ class Event:
     message: str
 
     def __post_init__(self) -> None:
-        """Keep out of the message what does not show: kubectl prints it as it is."""
+        """Remove unprintable characters from the message: kubectl prints it unescaped."""
         object.__setattr__(self, "message", printable_lines(self.message))
 
 
 class SecretSource(Protocol):
-    """Whoever keeps Kubernetes Secrets.
+    """Reads whole Kubernetes Secrets.
 
-    `connections.secret_hosts` alone asks it: who wants a value goes through `Secrets`, and says where it is sent.
+    Only `connections.secret_hosts` may use it. Other code reads single values through `Secrets`, and names their
+    destination.
     """
 
     async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
-        """A Secret with its decoded values, None where there is none."""
+        """Return a Secret with its decoded values, or None if it does not exist."""
         ...
 
 
 class Secrets(Protocol):
-    """Values of Kubernetes Secrets, for those whom they are meant for."""
+    """Values of Kubernetes Secrets, released only for destinations that the Secret permits."""
 
     async def read(self, namespace: str, name: str, key: str, *, to: Destination) -> str:
-        """The decoded value.
+        """Return a decoded value.
 
         Args:
-            to: every place that it is sent to.
+            to: All destinations that the value will be sent to.
 
         Raises:
-            SecretMissing: no such Secret or key.
-            SecretNotUsable: its value may not go there.
+            SecretMissing: If the Secret or the key does not exist.
+            SecretNotUsable: If the Secret does not permit one of the destinations.
         """
         ...
 
 
 class HandoverStore(Protocol):
-    """Where the operator puts what the retrieval API needs: the API's own namespace."""
+    """Credentials that the operator passes to the retrieval API, one record per agent, in the API's own namespace."""
 
     async def read(self, slug: str) -> HandedOver | None:
-        """What an agent was given, None where that is nothing."""
+        """Return the record of an agent, or None if there is none."""
         ...
 
     async def write(self, handed: HandedOver) -> None:
-        """Write it in the place of the version that it was read as; raise TransientError if that is not there now."""
+        """Write a record by compare-and-set on its version.
+
+        Raises:
+            TransientError: If the stored version differs; nothing was written. Read again.
+        """
         ...
 
     async def delete(self, handed: HandedOver) -> None:
-        """Take back the version that was read; one that is gone, or was written since, is no error."""
+        """Delete a record if it still has the given version. One that is absent or has changed is no error."""
         ...
 
     async def list_all(self) -> list[HandedOver]:
-        """What every agent was given."""
+        """Return the records of all agents."""
         ...
 
 
 class Namespaces(Protocol):
-    """The namespaces of the cluster, or of the files that stand in for it."""
+    """Reads namespaces of the cluster, or of the manifests that replace it."""
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
-        """A namespace's labels, none of one that does not exist."""
+        """Return the labels of a namespace; empty if it does not exist."""
         ...
 
 
 class ClusterReader(SecretSource, Namespaces, Protocol):
-    """What the retrieval API reads of the cluster beside the objects."""
+    """Data of the cluster that the retrieval API reads, apart from objects."""
 
     async def cluster_id(self) -> str:
-        """A value that no other cluster has, the same that the operator writes into markers.
+        """Return the unique id of this cluster. The operator writes the same id into ownership markers.
 
         Raises:
-            TransientError: nobody can tell for now.
+            TransientError: If the id cannot be read now.
         """
         ...
 
 
 class ObjectReader(SecretSource, Protocol):
-    """What the verbs that only look read of Kubernetes."""
+    """Read access to Kubernetes for the commands that change nothing."""
 
     async def cluster_id(self) -> str:
-        """The value that the operator writes into markers: the uid of kube-system, or what is set."""
+        """Return the cluster id in ownership markers: the uid of kube-system, or the configured one."""
         ...
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """One object.
+        """Return one object.
 
         Raises:
-            NotFound: there is no such object, or no such kind.
+            NotFound: If there is no such object.
+            TransientError: If the kind is not installed.
         """
         ...
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
-        """Every object of a kind, and the version of the list."""
+        """Return all objects of a kind, and the resource version of the list."""
         ...
 
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
-        """The time of each AgentMemory's last event by (namespace, name); empty where events may not be read."""
+        """Return the time of each AgentMemory's last event with a reason, by (namespace, name).
+
+        Empty if events may not be read.
+        """
         ...
 
 
 class Cluster(Namespaces, Protocol):
-    """What the operator writes to Kubernetes, or to the files that stand in for it in development."""
+    """Write access of the operator to Kubernetes, or to the manifests that replace it in development."""
 
     async def cluster_id(self) -> str:
-        """A value that no other cluster has: the uid of kube-system, or what is set."""
+        """Return the unique id of this cluster: the uid of kube-system, or the configured one."""
         ...
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """An object as it stands now, whatever the watch has brought.
+        """Read the current state of an object, bypassing the watch cache.
 
         Raises:
-            NotFound: there is none.
+            NotFound: If it does not exist.
         """
         ...
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
-        """Replace the object's status; return the resourceVersion that it has with it.
+        """Replace the status of an object; return its new resourceVersion.
 
-        The version is empty where objects have none, and of an object that is gone, which is no error.
+        The version is empty if objects have no versions, or the object is deleted, which is no error.
         """
         ...
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the object's finalizers, if it has not changed since; else raise TransientError."""
+        """Replace the finalizers of an object by compare-and-set.
+
+        Raises:
+            TransientError: If the object has changed since it was read.
+        """
         ...
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; tell whether it was not there before. What Kubernetes refuses is a TransientError.
+        """Create an object; return False if it exists already.
 
         Raises:
-            NamespaceEnding: nothing can be created in its namespace any more.
+            NamespaceEnding: If its namespace is being deleted.
+            TransientError: If Kubernetes rejects it for another reason.
         """
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object of that uid; one that is gone is no error."""
+        """Delete the object if it has the uid of `metadata`; a deleted one is no error."""
         ...
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Tell people; an event that cannot be posted is dropped."""
+        """Post an event about an object. An event that cannot be posted is dropped."""
         ...
 
 
 class LeaseStore(Protocol):
-    """The one lease of an installation."""
+    """Stores the leader lease of an installation."""
 
     async def read(self) -> Lease | None:
-        """The lease, None before the first one."""
+        """Return the lease, or None before the first write."""
         ...
 
     async def write(self, lease: Lease) -> Lease:
-        """Write the lease in the place of the version that it was read as; return it with its new version.
+        """Write the lease by compare-and-set on its version; return it with its new version.
 
         Raises:
-            Conflict: somebody else wrote meanwhile.
+            Conflict: If another process has written in the meantime.
         """
         ...
 
 
 class ClaimStore(Protocol):
-    """Where the claims of an installation are kept; no tenant can write there."""
+    """Stores the claims of an installation in a place that no tenant can write."""
 
     async def load(self) -> ClaimSet:
-        """What is stored; nothing before the first claim."""
+        """Return the stored claims; an empty set before the first claim."""
         ...
 
     async def save(self, claims: ClaimSet) -> None:
-        """Store the claims in the place of those that were loaded or saved last.
+        """Replace the claims by compare-and-set on the version that was loaded or saved last.
 
         Raises:
-            Conflict: somebody else wrote meanwhile; nothing more may be saved before another `load`.
-            TransientError: what was stored is not known.
+            Conflict: If another process has written in the meantime. Call `load` before the next `save`.
+            TransientError: If the outcome is unknown.
         """
         ...
 
 
 class AgentMemories(Protocol):
-    """The objects as people's commands read and annotate them."""
+    """Objects that commands list and annotate for users."""
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
-        """Every object of a kind, and the version to watch from."""
+        """Return all objects of a kind, and the resource version to watch from."""
         ...
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or take off where None; raise TransientError if the object was made anew since."""
+        """Set annotations; a value of None removes one.
+
+        Raises:
+            TransientError: If the object was deleted and created again since it was read.
+        """
         ...
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Add entries to spec.takeovers of a QdrantConnection; those that are there stay as they are."""
+        """Append entries to `spec.takeovers` of a QdrantConnection; keep the existing entries."""
         ...
 
 
 class JobObjects(ObjectReader, AgentMemories, Namespaces, Protocol):
-    """Objects of our kinds in a cluster, or in the folder of manifests that stands in for it in development."""
+    """Objects of this operator's kinds in a cluster, or in the folder of manifests that replaces it in development."""
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
-        """The objects of a kind in one namespace, or in all where that is empty."""
+        """Return the objects of a kind in one namespace; an empty name means all namespaces."""
         ...
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; tell whether it was not there before. What is refused is a TransientError."""
+        """Create an object; return False if it exists already.
+
+        Raises:
+            TransientError: If Kubernetes rejects the object.
+        """
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object of that uid; one that is gone is no error."""
+        """Delete the object if it has the uid of `metadata`; a deleted one is no error."""
         ...

@@ -1,4 +1,4 @@
-"""Models: what makes vectors of texts, what reads a question beside each answer, and what answers in a given form."""
+"""Models: embedders, cross-encoders (rerankers), and language models with JSON output."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,36 +16,36 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order.
+        """Return one vector per text, in order.
 
         Raises:
-            EmbedderUnavailable: the provider is away or throttles, after retries.
-            SpecInvalid: the provider refuses for good (key, model) or answers another size than declared.
+            EmbedderUnavailable: If the provider is unavailable or throttles, after retries.
+            SpecInvalid: If the provider rejects key or model, or returns vectors of another size than declared.
         """
         ...
 
 
 class Reranker(Protocol):
-    """Reads a question and a memory together, which finds out more than comparing their vectors."""
+    """Cross-encoder: scores query and memory together, which is more accurate than comparing their vectors."""
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers the query, in order; larger is better, on the model's own scale.
+        """Score how well each text answers the query, in order. Larger is better, on the model's own scale.
 
         Raises:
-            SpecInvalid: there is no such model here.
-            RerankerUnavailable: it fails or takes too long.
+            SpecInvalid: If the model is not available here.
+            RerankerUnavailable: If the model fails or takes too long.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer.
+    """Result of one language model call.
 
     Attributes:
-        answer: Matches the schema of the request; nothing else about it was checked.
-        tokens_in, tokens_out: Tokens of the call as the service counts them, else an estimate; each at least 1.
-        dropped: Number of parts of the model's answer that did not match the schema and were left out.
+        answer: JSON object. It matches the schema of the request; nothing else was checked.
+        tokens_in, tokens_out: Tokens of the call as the service counts them, or an estimate; each at least 1.
+        dropped: Number of parts of the model's output that did not match the schema and were left out.
     """
 
     answer: dict[str, Any]
@@ -55,22 +55,22 @@ class Completion:
 
 
 class LanguageModel(Protocol):
-    """Answers in JSON."""
+    """Language model that answers in JSON."""
 
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        """One answer, within the model's time limit, retries included.
+        """Request one completion, within the model's time limit including retries.
 
         Args:
-            instructions: what to do, and what the answer is like; ours alone.
-            material: what it is done with; others wrote it (`consolidation/rules/material.py`).
-            schema: of the answer, an object, with the keywords that `consolidation/rules/shapes.py` knows.
-            max_tokens: of the answer.
+            instructions: Task and output format. Contains no text of users.
+            material: Untrusted text that the task is about (`consolidation/rules/material.py`).
+            schema: JSON Schema of the answer, an object. Only keywords that `consolidation/rules/shapes.py` supports.
+            max_tokens: Maximum length of the answer.
 
         Raises:
-            ModelUnavailable: the service is away or throttles, after retries.
+            ModelUnavailable: If the service is unavailable or throttles, after retries.
             ModelAnswerInvalid: If the answer has no JSON that matches the schema, was cut off, or was refused.
-            SpecInvalid: the service refuses for good (key, model, URL), or may not be connected to.
+            SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host.
         """
         ...

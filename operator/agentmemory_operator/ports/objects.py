@@ -1,4 +1,4 @@
-"""Files elsewhere: object storage, one bucket and prefix with what opens it, and web servers."""
+"""Remote files: object storage (one bucket and prefix, with credentials), and files on web servers."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """Credentials of an object storage; neither is ever logged."""
+    """Credentials of an object storage; never logged."""
 
     id: str = field(repr=False)
     secret: str = field(repr=False)
@@ -17,15 +17,16 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A bucket, and what opens it.
+    """Address of a bucket, and the credentials for it.
 
     Attributes:
-        endpoint: URL of the storage; None is Amazon's of the region.
-        prefix: what every key begins with, without a slash at its end.
-        is_path_style: the bucket stands in the path, not in the host's name.
-        access_key: None is the process's own identity.
-        encryption: AES256 or KMS; None is the bucket's own.
-        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+        endpoint: URL of the storage. None is Amazon's endpoint of the region.
+        prefix: Prefix of every key, without a trailing slash.
+        is_path_style: True if the bucket is part of the URL's path, False if it is part of the host name.
+        access_key: None uses the identity of the process, from its environment.
+        encryption: Server-side encryption, AES256 or KMS. None uses the bucket's default.
+        kms_key_id: Key for KMS encryption. None uses the account's default.
+        ca_pem: Trusted CA certificates in PEM. None trusts the system's.
     """
 
     name: str
@@ -41,13 +42,13 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object.
+    """Metadata of one object.
 
     Attributes:
-        key: below the prefix.
-        size: bytes.
-        sha256: hex, of what was sent; None where whoever stored it did not say.
-        modified_ms: Unix milliseconds.
+        key: Relative to the prefix.
+        size: Bytes.
+        sha256: Hex digest from the object's metadata. None if it was stored without one, or comes from a list.
+        modified_ms: Unix milliseconds; 0 if unknown.
     """
 
     key: str
@@ -57,7 +58,7 @@ class StoredObject:
 
 
 def every_key(key: str) -> bool:
-    """Tell that a key is meant."""
+    """Return True for any key: the default filter of `abort_uploads`."""
     return True
 
 
@@ -65,8 +66,8 @@ class ObjectStore(Protocol):
     """Objects below one prefix of a bucket; keys are relative to it.
 
     Raises:
-        TransientError: another attempt may help.
-        StoreRejected: the storage refuses; says what to mend. No message holds a secret.
+        TransientError: If another attempt may succeed.
+        StoreRejected: If the storage rejects the call. The message names the remedy and contains no secret.
     """
 
     async def close(self) -> None:
@@ -74,57 +75,61 @@ class ObjectStore(Protocol):
         ...
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream in constant memory; the object is there whole or not at all.
+        """Store a stream in constant memory. The object becomes visible as a whole, or not at all.
 
         Args:
-            metadata: kept beside it. `sha256` and `size` are what the content has to have, and let it be of any size;
-                without `sha256` it is at most a few MiB, and its own is kept.
+            key: Key relative to the prefix.
+            content: Content of the object.
+            metadata: Stored with the object. `sha256` and `size`, if given, are compared with the content. Without
+                `sha256` the content can have a few MiB at most, and its own digest is stored.
 
         Raises:
-            BytesDiffer: the content is other than `metadata` says; nothing was stored.
+            BytesDiffer: If the content differs from `sha256` or `size`; nothing was stored.
         """
         ...
 
     async def head(self, key: str) -> StoredObject | None:
-        """What is known of an object, None where there is none."""
+        """Return the metadata of an object, or None if it does not exist."""
         ...
 
     def get(self, key: str, *, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open an object's bytes.
+        """Open the content of an object, from a byte offset.
 
         Raises:
-            NotFound: there is no such object.
+            NotFound: If the object does not exist.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Delete an object; one that is gone is no error."""
+        """Delete an object; an absent one is no error."""
         ...
 
     def list(self, prefix: str) -> AsyncIterator[StoredObject]:
-        """Yield the objects whose keys begin so; `sha256` is not told."""
+        """Yield the objects whose keys start with a prefix, without their `sha256`."""
         ...
 
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
     ) -> int:
-        """Drop what uploads begun so long ago have left unfinished; return how many there were.
+        """Abort multipart uploads that are still incomplete after a time; return their number.
 
         Args:
-            prefix: what their keys begin with.
-            is_meant: told a whole key, tells whether it is one of them.
+            prefix: Prefix of the keys.
+            older_than_ms: Minimum age of an upload; 0 is any.
+            is_meant: Returns whether to abort the upload of a key.
         """
         ...
 
 
 class WebFiles(Protocol):
-    """Files that anybody can fetch who knows their address."""
+    """Files of web servers that anyone with the URL can fetch."""
 
     def open(self, url: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the bytes at an https address.
+        """Open the content at an https URL.
 
         Raises:
-            StorageUnavailable: the server cannot be reached or trusted, answers 5xx or 429, or broke off.
-            StorageRejected: there is no such file, or it may not be fetched, or it is elsewhere.
+            StorageUnavailable: If the server is unreachable or untrusted, responds with 5xx or 429, or the connection
+                breaks.
+            StorageRejected: If the file does not exist, may not be fetched, or the server redirects.
         """
         ...

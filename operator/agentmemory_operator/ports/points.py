@@ -1,4 +1,4 @@
-"""The points of collections: the hot path."""
+"""Port for the points of Qdrant collections: the hot path of the retrieval API."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,40 +14,51 @@ T = TypeVar("T")
 class PointStore(Protocol):
     """Points of one Qdrant server; the hot path of the retrieval API.
 
-    `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies. Reads raise
-    StoreUnavailable when the server is away; writes raise it only when nothing was written, else OutcomeUnknown.
-    StoreRejected carries the engine's 4xx. A missing collection is StoreUnavailable (it is not there yet, or no more).
+    `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies.
+
+    Reads raise StoreUnavailable if the server is unavailable. Writes raise it only if nothing was written, and
+    OutcomeUnknown otherwise. StoreRejected carries a 4xx response of the engine. A missing collection raises
+    StoreUnavailable: it may not be created yet.
     """
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
 
     async def describe(self, collection: str, /) -> Json:
-        """`result` of `GET /collections/{collection}`.
+        """Return `result` of `GET /collections/{collection}`.
 
         Raises:
-            NotFound: there is no such collection.
+            NotFound: If there is no such collection.
         """
 
     async def query(self, collection: str, body: Json, /) -> list[Json]:
-        """The scored points of `POST /points/query`, best first."""
+        """Return the scored points of `POST /points/query`, best first."""
 
     async def query_batch(self, collection: str, bodies: Sequence[Json], /) -> list[list[Json]]:
-        """The scored points of each query of `POST /points/query/batch`, in order."""
+        """Return the scored points of each query of `POST /points/query/batch`, in order."""
 
     async def retrieve(
         self, collection: str, ids: Sequence[str], /, *, keys: Sequence[str] | None = None, vectors: bool = False
     ) -> list[Json]:
-        """The existing points among `ids`, in any order: payload (of it only `keys`), vectors if asked."""
+        """Return the existing points among `ids`, in any order.
+
+        Args:
+            keys: Payload keys to return; None returns the whole payload.
+            vectors: Whether to return vectors.
+        """
 
     async def scroll(self, collection: str, body: Json, /) -> tuple[list[Json], Any]:
-        """Points of `POST /points/scroll` and the next page's offset, None at the end."""
+        """Return one page of `POST /points/scroll`, and the offset of the next page, or None at the end."""
 
     async def count(self, collection: str, filter_: Json | None, /, *, exact: bool = True) -> int:
-        """How many points match."""
+        """Return the number of points that match a filter.
+
+        Args:
+            exact: False uses the server's estimate.
+        """
 
     async def facet(self, collection: str, key: str, filter_: Json, /, *, limit: int) -> dict[str, int]:
-        """How many matching points have each value of an indexed keyword, of the `limit` most frequent ones."""
+        """Count matching points for each of the `limit` most frequent values of an indexed keyword."""
 
     async def upsert(
         self,
@@ -63,31 +74,32 @@ class PointStore(Protocol):
         """Write points durably (`wait=true`).
 
         Args:
-            insert_only: existing ids are left as they are (silently: read back).
-            update_filter: replace only existing points that match, insert nothing (`update_only`; read back).
-            inserts: with `update_filter`: insert what is missing too.
-            strong: `ordering=strong`, which a compare-and-set needs on several replicas.
+            insert_only: Leave existing ids unchanged. The server does not report which: read back.
+            update_filter: Replace only existing points that match, insert nothing (`update_only`). Read back.
+            inserts: With `update_filter`, also insert missing points.
+            strong: Use `ordering=strong`, which a compare-and-set needs if there are several replicas.
         """
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, /, *, strong: bool = False) -> None:
-        """Merge `payload` into every point that matches, durably; atomic per point."""
+        """Merge `payload` into every matching point, durably; atomic per point."""
 
     async def batch(
         self, collection: str, operations: Sequence[Json], /, *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run operations of `POST /points/batch` in order; not atomic."""
+        """Run the operations of `POST /points/batch` in order; not atomic."""
 
     async def delete(self, collection: str, filter_: Json, /) -> None:
-        """Delete every point that matches, durably."""
+        """Delete every matching point, durably."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointCall(Generic[T]):
-    """One call of a PointStore, which may be made several times.
+    """One call of a PointStore method. It can be repeated.
 
     Attributes:
-        method: of the port.
-        args: the collection, then what is asked or written.
+        method: Method of the `PointStore` protocol.
+        args: The collection, then the request.
+        options: Keyword arguments.
     """
 
     method: Callable[..., Coroutine[Any, Any, T]]
@@ -114,13 +126,16 @@ class PointCall(Generic[T]):
         return replace(self, args=(self.args[0], request, *self.args[2:]))
 
     def not_covered(self, store: object) -> NotImplementedError:
-        """Build the error of a store that does not know the method: passing it on could bypass what the store does."""
+        """Build the error of a store that lacks a rule for this method.
+
+        Forwarding the call could bypass the store's checks.
+        """
         return NotImplementedError(f"{type(store).__name__} does not cover PointStore.{self.name}")
 
     def on(self, store: PointStore) -> Coroutine[Any, Any, T]:
-        """Make the call."""
-        made: Coroutine[Any, Any, T] = getattr(store, self.name)(*self.args, **self.options)
-        return made
+        """Make the call on a store."""
+        coroutine: Coroutine[Any, Any, T] = getattr(store, self.name)(*self.args, **self.options)
+        return coroutine
 
 
 Forwarded = Callable[Concatenate["ForwardingPoints", P], Coroutine[Any, Any, T]]
@@ -141,7 +156,7 @@ def _write(method: Callable[Concatenate[PointStore, P], Coroutine[Any, Any, None
 
 
 class ForwardingPoints(ABC):
-    """The calls of a PointStore, each of which goes through `read` or `write`."""
+    """Base class that routes all calls of a PointStore through `read` or `write`."""
 
     describe = _read(PointStore.describe)
     query = _read(PointStore.query)

@@ -1,4 +1,4 @@
-"""Snapshots of one Qdrant server, as the operator uses them."""
+"""Port for the snapshots of one Qdrant server."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -11,12 +11,12 @@ from agentmemory_operator.ports.base import Json
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """The snapshot of one shard.
+    """Snapshot of one shard.
 
     Attributes:
-        peer: number of the node that has it; None of a server that is alone.
-        size: bytes.
-        sha256: hex; None where the server does not tell.
+        peer: Peer id of the node that stores it; None for a single server.
+        size: Bytes.
+        sha256: Hex; None if the server does not report it.
         created_ms: Unix milliseconds.
     """
 
@@ -30,13 +30,13 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """One snapshot as the server lists it.
+    """One snapshot, as listed by the server.
 
     Attributes:
-        size: bytes.
-        sha256: hex; None where the server does not tell.
-        created_ms: Unix milliseconds; servers tell whole seconds.
-        shards: of a cluster, what it consists of.
+        size: Bytes.
+        sha256: Hex; None if the server does not report it.
+        created_ms: Unix milliseconds; servers report whole seconds.
+        shards: In a cluster, the files of the shards; empty for a single server.
     """
 
     name: str
@@ -49,8 +49,8 @@ class SnapshotFile:
 class SnapshotStore(Protocol):
     """Snapshots of the collections of one Qdrant server; `physical` is a collection's own name, never an alias.
 
-    Raises as ports.PointStore does. Each call ends within a deadline of its own: StoreUnavailable for what the server
-    began and did not finish.
+    Methods raise the errors of `PointStore`. Each call has a deadline. StoreUnavailable is also raised for an operation
+    that the server has started but not completed in time.
     """
 
     async def close(self) -> None:
@@ -58,66 +58,68 @@ class SnapshotStore(Protocol):
         ...
 
     async def create(self, physical: str) -> SnapshotFile:
-        """Make a snapshot and wait for it.
+        """Create a snapshot and wait until it is complete.
 
         Raises:
-            NotFound: there is no such collection.
+            NotFound: If there is no such collection.
         """
         ...
 
     async def files(self, physical: str) -> list[SnapshotFile]:
-        """The collection's snapshots, none where the collection is gone: they cannot be reached then."""
+        """Return the snapshots of a collection; empty if it is deleted, which makes its files unreachable."""
         ...
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open a snapshot's bytes.
+        """Open the content of a snapshot.
 
         Raises:
-            NotFound: it, or its collection, is gone.
+            NotFound: If the snapshot or its collection does not exist.
         """
         ...
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Have the server fetch a snapshot and make the collection of it.
+        """Make the server fetch a snapshot and recover it into a collection.
 
         Args:
-            physical: made where it does not exist; one that exists takes the points and keeps its settings.
+            physical: Created if it does not exist. An existing collection receives the points and keeps its settings.
             location: URL that the server can reach.
-            sha256: the server refuses other bytes.
+            sha256: Expected digest; the server rejects other content. None skips the check.
 
         Raises:
-            StoreRejected: other bytes, an unfit collection, or a server that takes no URLs.
+            StoreRejected: If the content or the collection does not fit, or the server accepts no URLs.
         """
         ...
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot to the server, which makes the collection of it; otherwise as `recover`."""
+        """Send a snapshot to the server, which recovers it into a collection; otherwise as `recover`."""
         ...
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a snapshot; one that is gone is no error."""
+        """Delete a snapshot; an absent one is no error."""
         ...
 
     async def own_location(self, physical: str, name: str) -> str:
-        """The URL under which the server itself reaches one of its snapshots."""
+        """Return the location of a snapshot of this server, to pass to `recover`."""
         ...
 
     async def collections(self) -> list[str]:
-        """The names of all collections, sorted."""
+        """Return the names of all collections, sorted."""
         ...
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Make an empty collection that says of itself that it is a placeholder; one that exists is no error.
+        """Create an empty collection marked as a placeholder, which makes snapshot files of its name reachable.
+
+        An existing collection is no error.
 
         Args:
-            owner: whose snapshots it keeps in reach; None is whom the store was opened for.
+            owner: Owner of the snapshots. None: a guarded store writes its own tenant, an unguarded one no owner.
         """
         ...
 
     async def metadata(self, physical: str) -> Json | None:
-        """A collection's metadata, None where it does not exist."""
+        """Return the metadata of a collection, or None if it does not exist."""
         ...
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
-        """Merge into a collection's metadata; a key that is null is deleted."""
+        """Merge changes into the metadata of a collection; a null value deletes its key."""
         ...

@@ -1,4 +1,4 @@
-"""Traces of the work, and what measures the calls to Qdrant."""
+"""Ports for traces, and for measuring the calls to Qdrant."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -6,19 +6,19 @@ from typing import Literal, Protocol
 
 
 class Span(Protocol):
-    """A part of the work, as traces show it."""
+    """An operation in a trace."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What a call carries, so that the callee's part is joined to this one (W3C Trace Context)."""
+        """Headers for an outgoing call, which make the callee's span a child of this one (W3C Trace Context)."""
         ...
 
     def note(self, name: str, value: str | int) -> None:
-        """Add what people look for; no text of a memory, no user, no secret."""
+        """Set an attribute for searches in traces. Never the text of a memory, a user or a secret."""
         ...
 
     def fail(self, kind: str) -> None:
-        """Mark it as failed."""
+        """Mark the span as failed."""
         ...
 
 
@@ -26,43 +26,43 @@ SpanKind = Literal["server", "client", "internal"]
 
 
 class Tracer(Protocol):
-    """Makes traces."""
+    """Creates spans."""
 
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
     ) -> AbstractContextManager[Span]:
-        """Open a part of the work inside the one that is open; what leaves it by an error has failed.
+        """Open a span inside the current one. An exception that leaves the context marks it as failed.
 
         Args:
-            parent: headers of a request, which may name the caller's part.
+            parent: Headers of an incoming request, which may name the caller's span.
         """
         ...
 
     async def close(self) -> None:
-        """Send what is not sent yet."""
+        """Export the spans that have not been sent yet."""
         ...
 
 
 class EngineCall(Protocol):
-    """One call to Qdrant under way."""
+    """One call to Qdrant in progress."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What to send along."""
+        """Tracing headers to send with the call."""
         ...
 
     def answered(self, status: int) -> None:
-        """Note the status of the answer."""
+        """Record the status of the response."""
         ...
 
 
 class EngineMeter(Protocol):
-    """Told of each call to Qdrant."""
+    """Measures calls to Qdrant."""
 
     def engine(self, operation: str) -> AbstractContextManager[EngineCall]:
-        """Measure one call; `operation` is one of few."""
+        """Measure one call. `operation` is a metric label: one of a small fixed set."""
         ...
 
     def repeated(self, operation: str) -> None:
-        """Count a read that timed out and is tried once more."""
+        """Count a read that timed out and is retried."""
         ...

@@ -1,16 +1,16 @@
-"""Where webhooks are sent."""
+"""Port for sending webhooks."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 
 class WebhookSender(Protocol):
-    """Sends one event to a URL."""
+    """Posts one event to a URL."""
 
     async def send(self, field: str, url: str, body: bytes, headers: Mapping[str, str]) -> str | None:
-        """Post it; return why it was not taken, None where it was.
+        """Post an event; return the reason for a failed delivery, or None on success.
 
         Args:
-            field: of the spec that names the URL.
+            field: Field of the spec with the URL, for messages.
         """
         ...

@@ -1,4 +1,4 @@
-"""Where the data keys of privacy zones are kept: outside every collection and snapshot."""
+"""Port for the data keys of privacy zones, which are stored outside all collections and snapshots."""
 
 from typing import Protocol
 
@@ -7,46 +7,46 @@ from agentmemory_operator.zones.rules.shards import Shard
 
 
 class KeyShards(Protocol):
-    """The shards of every agent's keys."""
+    """Stores the shards of every agent's keys."""
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """A shard; one without keys where there is none.
+        """Return a shard; an empty one if none is stored.
 
         Raises:
-            KeysDamaged: what it holds is no shard of keys: nobody is to write over that.
-            TransientError: the store is away.
+            KeysDamaged: If the stored content is no shard of keys. It must not be overwritten.
+            TransientError: If the store is unavailable.
         """
         ...
 
     async def version(self, ring: Ring, name: str) -> str:
-        """The version of a shard as it is now, without its content; empty where there is none.
+        """Return the current version of a shard without its content; empty if none is stored.
 
         Raises:
-            TransientError: the store is away.
+            TransientError: If the store is unavailable.
         """
         ...
 
     async def write(self, shard: Shard) -> str:
-        """Write a shard in the place of the version that it was read as; return its new version.
+        """Write a shard by compare-and-set on its version; return the new version.
 
         Raises:
-            Conflict: it was changed since; nothing was written.
-            TransientError: the store is away or refuses; whether it was written is not known.
+            Conflict: If the stored version differs; nothing was written.
+            TransientError: If the store is unavailable or rejects the write. The shard may have been written.
         """
         ...
 
     async def list_names(self, ring: Ring) -> list[str]:
-        """The names of an agent's shards, in order.
+        """Return the names of an agent's shards, sorted.
 
         Raises:
-            TransientError: the store is away.
+            TransientError: If the store is unavailable.
         """
         ...
 
     async def delete(self, ring: Ring) -> None:
-        """Delete all shards of an agent; those that are gone are no error.
+        """Delete all shards of an agent; absent ones are no error.
 
         Raises:
-            TransientError: the store is away; some may be left.
+            TransientError: If the store is unavailable. Some shards may remain.
         """
         ...

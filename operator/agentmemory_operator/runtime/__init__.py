@@ -1,1 +1,1 @@
-"""The operator's engine: objects in memory, the queue of passes, leadership, jobs that run once, metrics."""
+"""Engine of the operator: object table, work queues, leadership, jobs that run once, metrics."""

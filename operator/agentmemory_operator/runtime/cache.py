@@ -1,7 +1,8 @@
-"""What the sources have seen: every object of our kinds as it last came, and which of them has which slug.
+"""Object table: the last known state of every object of our kinds, and the owner of each slug.
 
-The operator and the development stack feed it from their sources (Kubernetes, a folder); passes read it. Every part of
-the operator that has something to say in a status writes it by `Statuses`, and the table knows it at once.
+The operator and the development stack update it from their sources (Kubernetes, a folder); passes read it. Every part
+of the operator writes statuses through `Statuses`, which also updates the table at once, before the watch delivers the
+change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,16 +28,16 @@ QDRANT_CONNECTION = "QdrantConnection"
 MEMORY_SNAPSHOT = "MemorySnapshot"
 MEMORY_RESTORE = "MemoryRestore"
 
-# Where a kind that is done once names its AgentMemory.
+# Field of the spec that refers to the AgentMemory.
 _MEMORY_REFS = {MEMORY_SNAPSHOT: "agentMemoryRef", MEMORY_RESTORE: "target"}
 
 MOST_PARSED = 1024
-"""AgentMemories that are kept as they were parsed; most are 3 to 5 kB."""
+"""Maximum number of cached parsed AgentMemories; most are 3 to 5 kB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Names one object."""
+    """Identifies one object."""
 
     kind: str
     namespace: str
@@ -47,24 +48,24 @@ class Key:
 
 
 def key_of(document: Mapping[str, Any]) -> Key:
-    """The key of an object as it came."""
+    """Return the key of an object document."""
     metadata = document["metadata"]
     return Key(document["kind"], metadata.get("namespace", "default"), metadata["name"])
 
 
 def key_of_memory(memory: AgentMemory) -> Key:
-    """The key of a parsed AgentMemory."""
+    """Return the key of a parsed AgentMemory."""
     return Key(AGENT_MEMORY, memory.metadata.namespace, memory.metadata.name)
 
 
 def holds_collection(document: Mapping[str, Any]) -> bool:
-    """Whether a pass over the AgentMemory has brought its collection about."""
+    """Return whether the status of an AgentMemory names a collection, which a pass has created or adopted."""
     status = document.get("status")
     return isinstance(status, dict) and bool(status.get("collection"))
 
 
 def owned_memory(table: "ObjectTable", key: Key) -> AgentMemory | None:
-    """The AgentMemory, None of one that is gone, being deleted, not valid, or not the owner of its slug."""
+    """Return the parsed AgentMemory. None if it is absent, being deleted, invalid, or not the owner of its slug."""
     document = table.get(key)
     if document is None or document["metadata"].get("deletionTimestamp"):
         return None
@@ -76,14 +77,17 @@ def owned_memory(table: "ObjectTable", key: Key) -> AgentMemory | None:
 
 
 def slug_of(document: Mapping[str, Any]) -> str:
-    """The slug an AgentMemory claims, valid or not."""
+    """Return the slug that an AgentMemory claims; it may be malformed."""
     spec = document.get("spec")
     agent = spec.get("agent") if isinstance(spec, dict) else None
     return str(agent or document["metadata"]["name"])
 
 
 def memory_named(document: Mapping[str, Any]) -> Key | None:
-    """The AgentMemory that a snapshot or restore is for, None where it names none, and of other kinds."""
+    """Return the key of the AgentMemory that a snapshot or restore is for.
+
+    None if it names none, or for other kinds.
+    """
     spec, field_ = document.get("spec"), _MEMORY_REFS.get(document["kind"])
     ref = spec.get(field_) if field_ and isinstance(spec, dict) else None
     name = ref.get("name") if isinstance(ref, dict) else None
@@ -91,13 +95,20 @@ def memory_named(document: Mapping[str, Any]) -> Key | None:
 
 
 def documents_in(table: "ObjectTable", kind: str, namespace: str) -> list[Json]:
-    """The objects of a kind in one namespace: what those of others say of themselves is nothing to it."""
+    """Return the objects of a kind in one namespace."""
     return [document for document in table.documents(kind) if key_of(document).namespace == namespace]
 
 
 def names_on_record(table: "ObjectTable", namespace: str) -> list[str | None]:
-    """Every physical name that a snapshot or a restore of a namespace knows of."""
-    documents = [found for kind in (MEMORY_RESTORE, MEMORY_SNAPSHOT) for found in documents_in(table, kind, namespace)]
+    """Return all physical names in the statuses of a namespace's snapshots and restores; None for a status without one.
+
+    Statuses of other namespaces are not read: they prove nothing about this one.
+    """
+    documents = [
+        snapshot_or_restore
+        for kind in (MEMORY_RESTORE, MEMORY_SNAPSHOT)
+        for snapshot_or_restore in documents_in(table, kind, namespace)
+    ]
     statuses = [document.get("status") or {} for document in documents]
     replaced = [(status.get("previousCollection") or {}).get("physical") for status in statuses]
     abandoned = [name for status in statuses for name in status.get("abandoned") or ()]
@@ -106,10 +117,10 @@ def names_on_record(table: "ObjectTable", namespace: str) -> list[str | None]:
 
 @dataclass(slots=True)
 class ObjectTable:
-    """The objects by key, those that name each slug, and what is done for each AgentMemory.
+    """Objects by key, with indexes: claimants of each slug, and snapshots and restores of each AgentMemory.
 
     Attributes:
-        claims: which namespace a slug belongs to; replaced as a whole.
+        claims: The namespace that each slug belongs to; only replaced as a whole.
     """
 
     claims: ClaimSet = NO_CLAIMS
@@ -118,23 +129,24 @@ class ObjectTable:
     _claimants: dict[str, set[Key]] = field(default_factory=dict)
     _jobs: dict[Key, set[Key]] = field(default_factory=dict)
     _parsed: LRUCache[Key, tuple[Json, object, AgentMemory]] = field(default_factory=lambda: LRUCache(MOST_PARSED))
-    # The versions from which on the sources have brought the statuses that were written here.
+    # resourceVersion of the last status written here. Older versions from a source do not have that status yet.
     _written: dict[Key, int] = field(default_factory=dict)
 
     def put(self, document: Json) -> bool:
-        """Take in an object; tell whether a pass has to look at it.
+        """Store an object from a source; return whether it needs a pass.
 
-        A change of status alone is our own writing and no reason. What cannot be read of it counts as not there.
+        A change of the status alone needs none, because the operator itself wrote it. Parts of the status that do not
+        fit the schema are dropped. If the source is older than a status that `put_status` stored, that status is kept.
         """
         key = key_of(document)
         before = self._documents.get(key)
-        known = before.get("status") if before else None
+        stored_status = before.get("status") if before else None
         is_late = uid_of(before) == uid_of(document) and _version_of(document) < self._written.get(key, 0)
         if not is_late:
             self._written.pop(key, None)
-        if known is not None and (is_late or known == document.get("status")):
-            # It comes back as a pass has just written it. What was read stays: to Python, True is equal to 1.
-            document = document | {"status": known}
+        if stored_status is not None and (is_late or stored_status == document.get("status")):
+            # The source echoes the status of a pass, or is older. Keep our copy: in Python, True == 1.
+            document = document | {"status": stored_status}
         else:
             document = with_readable_status(document)
         if before is not None:
@@ -148,7 +160,7 @@ class ObjectTable:
         return before is None or _relevant(before) != _relevant(document)
 
     def remove(self, key: Key) -> None:
-        """Forget an object; one that is unknown is no error."""
+        """Remove an object; an unknown key is no error."""
         document = self._documents.pop(key, None)
         if document is not None:
             _discard(self._kinds, key.kind, key)
@@ -157,66 +169,70 @@ class ObjectTable:
             self._written.pop(key, None)
 
     def put_status(self, key: Key, uid: str, status: Json, version: str) -> None:
-        """Take in a status that was written; it stands until the object comes as it was then, or later.
+        """Store a status that this process has written. Older versions of the object from the source do not replace it.
 
         Args:
-            version: the resourceVersion that the object has with it; where that is empty, whatever comes next counts.
+            uid: uid of the object that the status was written to; an object of another uid is not changed.
+            version: resourceVersion after the write. If it is empty, the next event replaces the status.
         """
         document, written = self._documents.get(key), _number(version)
         if document is None or uid_of(document) != uid:
             return
         if written and written < max(self._written.get(key, 0), _version_of(document)):
-            # Somebody wrote after it, and that has come already.
+            # A later write has already arrived from the source.
             return
         document["status"] = status
         if written:
             self._written[key] = written
 
     def get(self, key: Key) -> Json | None:
-        """The object as it last came."""
+        """Return the last known state of an object, or None."""
         return self._documents.get(key)
 
     def parse(self, document: Json) -> AgentMemory:
-        """The AgentMemory that a document describes, as it stands; it is judged once, whatever its status says.
+        """Parse an AgentMemory document, with a cache. A change of only the status is not validated again.
 
         Raises:
-            SpecInvalid: names every wrong field.
+            SpecInvalid: If the document is invalid. The message names every wrong field.
         """
-        key, told = key_of(document), document.get("status")
-        known, status, memory = self._parsed.get(key, (None, None, None))
-        if memory is None or known is None or not (known is document or _is_judged_alike(known, document)):
+        key, new_status = key_of(document), document.get("status")
+        cached, status, memory = self._parsed.get(key, (None, None, None))
+        if memory is None or cached is None or not (cached is document or _is_same_spec(cached, document)):
             memory = parse_agent_memory(document)
-        elif known is not document or status is not told:
-            memory = _as_told(memory, document)
-        self._parsed[key] = document, told, memory
+        elif cached is not document or status is not new_status:
+            memory = _with_status(memory, document)
+        self._parsed[key] = document, new_status, memory
         return memory
 
     def keys(self, kind: str) -> list[Key]:
-        """The keys of one kind, sorted."""
+        """Return the keys of one kind, sorted."""
         return sorted(self._kinds.get(kind, ()))
 
     def documents(self, kind: str) -> list[Json]:
-        """The objects of one kind, in no order."""
+        """Return the objects of one kind, unsorted."""
         return [self._documents[key] for key in self._kinds.get(kind, ())]
 
     def users_of(self, connection: Key) -> list[Key]:
-        """The AgentMemories that refer to a connection."""
+        """Return the AgentMemories that refer to a connection."""
         return [key for key in self.keys(AGENT_MEMORY) if self.connection_of(key) == connection]
 
     def memory_of(self, key: Key) -> Key | None:
-        """The AgentMemory that a snapshot or restore is for, None where it names none."""
+        """Return the AgentMemory that a snapshot or restore is for, or None if it names none."""
         return memory_named(self._documents[key]) if key in self._documents else None
 
     def job_keys(self, memory: Key, kind: str) -> list[Key]:
-        """The keys of the snapshots, or of the restores, that are for an AgentMemory, sorted."""
+        """Return the keys of the snapshots or restores of an AgentMemory, sorted."""
         return sorted(key for key in self._jobs.get(memory, ()) if key.kind == kind)
 
     def jobs_of(self, memory: Key, kind: str) -> list[Json]:
-        """The snapshots, or the restores, that are for an AgentMemory, sorted by name."""
+        """Return the snapshots or restores of an AgentMemory, sorted by name."""
         return [self._documents[key] for key in self.job_keys(memory, kind)]
 
     def connection_of(self, key: Key) -> Key | None:
-        """The connection that an object goes by, None where none is named in a way that makes sense."""
+        """Return the connection that an object uses: its own reference, or that of its AgentMemory.
+
+        None if there is no valid reference.
+        """
         if key.kind in _MEMORY_REFS:
             memory = self.memory_of(key)
             return self.connection_of(memory) if memory else None
@@ -226,21 +242,22 @@ class ObjectTable:
         return Key(QDRANT_CONNECTION, str(ref.get("namespace") or key.namespace), ref["name"])
 
     def place_of(self, key: Key) -> LinePlace:
-        """Whose a pass is, the namespace's, and what it may wait for: the object's server."""
+        """Return the queue place of a pass: the namespace as tenant, and the connection as lane."""
         return LinePlace(key.namespace, key if key.kind == QDRANT_CONNECTION else self.connection_of(key))
 
     def owner_of(self, slug: str) -> Key | None:
-        """Who owns a slug: of those in the namespace that it belongs to, the oldest by creation time.
+        """Return the AgentMemory that owns a slug, or None.
 
-        Creation times are whole seconds: of one second, whoever has the collection comes first, then the uid. Where no
-        claim says to which namespace a slug belongs, the oldest of all has it. None where nobody may.
+        Candidates are the claimants in the namespace that the slug's claim names, or all claimants if there is no
+        claim. The oldest by creation time wins. Creation times are whole seconds; among equal ones, an object with a
+        collection comes first, then the smaller uid.
         """
         namespace, claimants = self.claims.namespace_of(slug), self._claimants.get(slug, ())
         permitted = (key for key in claimants if namespace in (None, key.namespace))
         return min(permitted, key=self._age, default=None)
 
     def namespace_of(self, slug: str) -> str | None:
-        """The namespace that a slug belongs to, by its claim, else by its oldest object; None of a free one."""
+        """Return the namespace of a slug: from its claim, else from its owner. None for a free slug."""
         claimed = self.claims.namespace_of(slug)
         if claimed is not None:
             return claimed
@@ -248,9 +265,9 @@ class ObjectTable:
         return owner.namespace if owner else None
 
     def unclaimed_in(self, namespace: str) -> Iterator[Key]:
-        """Yield the owners of slugs that no claim names, of one namespace, as they came."""
+        """Yield the AgentMemories of a namespace that own a slug without a claim, in the order of arrival."""
         for slug, claimants in self._claimants.items():
-            # Most are claimed, or are all another namespace's.
+            # Fast path: most slugs are claimed, or have no claimant in this namespace.
             if slug in self.claims.claims or all(key.namespace != namespace for key in claimants):
                 continue
             owner = self.owner_of(slug)
@@ -258,7 +275,7 @@ class ObjectTable:
                 yield owner
 
     def claimants_of(self, slug: str) -> Iterable[Key]:
-        """All objects that claim a slug, sorted."""
+        """Return all AgentMemories that claim a slug, sorted."""
         return sorted(self._claimants.get(slug, ()))
 
     def _age(self, key: Key) -> tuple[str, bool, str]:
@@ -277,7 +294,7 @@ class ObjectTable:
 
 
 def _discard(sets: dict[K, set[Key]], owner: K, key: Key) -> None:
-    """Take a key out of a set, and the set out of its dict with the last one."""
+    """Remove a key from a set, and an empty set from the dict."""
     members = sets.get(owner, set())
     members.discard(key)
     if not members:
@@ -285,27 +302,27 @@ def _discard(sets: dict[K, set[Key]], owner: K, key: Key) -> None:
 
 
 def _relevant(document: Json) -> tuple[Any, ...]:
-    """The part of an object whose change asks for a pass; kopf's and kubectl's annotations do not."""
+    """Return the parts of an object whose change needs a pass. Annotations of kopf and kubectl are not among them."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
     ours = {name: value for name, value in annotations.items() if name.startswith("agentmemory.dev/")}
     return metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"), ours
 
 
-def _is_judged_alike(one: Json, other: Json) -> bool:
-    """Whether two states of an object differ in nothing but its status and version."""
-    first, second = _judged_part(one), _judged_part(other)
-    # To Python, True is equal to 1. What is not equal may be nested too deeply for `repr`.
+def _is_same_spec(before: Json, after: Json) -> bool:
+    """Return whether two states of an object differ only in status and resourceVersion."""
+    first, second = _without_status(before), _without_status(after)
+    # `repr` tells True from 1, which compare equal. Compare first: a differing value may be too deep for `repr`.
     return first == second and repr(first) == repr(second)
 
 
-def _judged_part(document: Json) -> Json:
+def _without_status(document: Json) -> Json:
     metadata = {name: value for name, value in document["metadata"].items() if name != "resourceVersion"}
     return {name: value for name, value in document.items() if name != "status"} | {"metadata": metadata}
 
 
-def _as_told(memory: AgentMemory, document: Json) -> AgentMemory:
-    """An AgentMemory with the status and the version that a later state of it has."""
+def _with_status(memory: AgentMemory, document: Json) -> AgentMemory:
+    """Return a copy of an AgentMemory with status and resourceVersion of a later document."""
     version = document["metadata"].get("resourceVersion") or ""
     metadata = memory.metadata.model_copy(update={"resource_version": version})
     return memory.model_copy(update={"metadata": metadata, "status": dict(document.get("status") or {})})
@@ -316,24 +333,24 @@ def _version_of(document: Json) -> int:
 
 
 def _number(version: str) -> int:
-    """A resourceVersion as the number that Kubernetes and its clients compare it by; 0 where it is none."""
+    """Return a resourceVersion as an integer, as Kubernetes clients compare it; 0 if it is not decimal."""
     return int(version) if version.isdecimal() else 0
 
 
 def connection_key(named: str) -> Key:
-    """The key of a connection that is named as NAMESPACE/NAME."""
+    """Return the key of a connection from NAMESPACE/NAME."""
     namespace, _, name = named.partition("/")
     return Key(QDRANT_CONNECTION, namespace, name)
 
 
 def uid_of(document: Json | None) -> str:
-    """The uid of an object; none has an empty one."""
+    """Return the uid of an object; '' for None."""
     return document["metadata"].get("uid", "") if document else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """Writes statuses; the table knows them at once, though the watch brings them only later."""
+    """Writes statuses to the cluster, and to the table at once, before the watch delivers them."""
 
     table: ObjectTable
     cluster: Cluster
@@ -341,14 +358,15 @@ class Statuses:
 
     @property
     def now(self) -> str:
-        """The time as statuses say it."""
+        """Current time in the format of statuses."""
         return render_second(self.clock.now_ms() / 1000)
 
     async def write(self, document: Json, metadata: Metadata, status: Json) -> bool:
-        """Replace the status of an object where it differs; tell whether it did.
+        """Replace the status of an object if it differs; return whether it was written.
 
         Args:
-            document: the object as the writer came upon it; it has the new status from then on, or what came after it.
+            document: The object as the caller read it. Its status is updated too, unless it is still the table's object
+                and the source has delivered a later version.
         """
         if status == (document.get("status") or {}):
             return False

@@ -1,7 +1,7 @@
-"""Which cluster a process serves: asked until somebody knows, and then for good; no status is asked.
+"""Learn the id of the cluster that this process serves; retry until it is known, then keep it.
 
-Markers of collections name their cluster. As long as it is not known here, no collection is known to be this cluster's,
-and none is served.
+Ownership markers of collections contain the id of their cluster. Until the id is known here, no collection can be
+matched to this cluster, and none is served. Statuses are never used as a source of the id.
 """
 
 import asyncio
@@ -16,27 +16,27 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.5, 10.0
 
 
 class ClusterIdentity:
-    """Knows the id of the cluster, once it was told.
+    """Caches the id of the cluster.
 
     Args:
-        ask: asks for it; what it raises says what to do.
+        ask: Reads the id. The message of its error names the remedy.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[str]]) -> None:
         self._ask = ask
         self._known: str | None = None
-        self._told = ""
+        self._last_error = ""
 
     @property
     def is_known(self) -> bool:
-        """Whether agents can be served."""
+        """True if the id is known, so that agents can be served."""
         return self._known is not None
 
     async def cluster_id(self) -> str:
-        """The id; requests do not ask for it themselves.
+        """Return the id if `run` has learned it; never read it here.
 
         Raises:
-            TransientError: it is not known yet.
+            TransientError: If the id is not known yet.
         """
         if self._known is None:
             raise TransientError(
@@ -47,21 +47,21 @@ class ClusterIdentity:
         return self._known
 
     async def run(self) -> None:
-        """Ask until it is known, or until cancelled."""
+        """Read the id with backoff until it is known, or until cancelled."""
         pause_s = FIRST_RETRY_S
-        while not await self._learns():
+        while not await self._try_read():
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_RETRY_S)
 
-    async def _learns(self) -> bool:
+    async def _try_read(self) -> bool:
         try:
             self._known = await self._ask() or None
         except AgentMemoryError as error:
-            if str(error) != self._told:
+            if str(error) != self._last_error:
                 log.warning("not ready: the cluster ID is not known: %s", error)
-            self._told = str(error)
+            self._last_error = str(error)
         return self.is_known
 
 
 ClusterId = Callable[[], Awaitable[str]]
-"""Tells which cluster this process serves; raises TransientError as long as nobody knows."""
+"""Returns the id of the cluster that this process serves; raises TransientError while it is unknown."""

@@ -1,8 +1,10 @@
-"""Whose turn is next: a line in which each tenant has a share, and each lane of a tenant (a server) has one of that.
+"""Queue with fair shares: each tenant has a share of the slots, and each lane (server) of a tenant a share of that.
 
-A tenant begins another turn only while fewer of its own run than places are free. So one alone gets half of the places,
-each one more finds some, and of many all get the same; who waits with the fewest running comes first. The places of a
-lane that several tenants share are given out by the same rule.
+Admission rule: a tenant can start another key only while fewer of its own keys run than slots are free. A single tenant
+gets at most half of the slots. Each further tenant still finds free slots, and many tenants get equal shares. The
+tenant with the fewest running keys is served first; among equals, the one served longest ago.
+
+The slots of a lane that several tenants share are assigned by the same rule.
 """
 
 from collections import Counter, OrderedDict
@@ -15,7 +17,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class LinePlace(NamedTuple):
-    """Whose turn it is, and what it may be held up by."""
+    """Place of a key in the queue.
+
+    Attributes:
+        tenant: Owner of the key, which the shares are counted for.
+        lane: Resource that can delay the key, such as a server.
+    """
 
     tenant: Hashable
     lane: Hashable
@@ -26,10 +33,11 @@ NOWHERE = LinePlace(None, None)
 
 @dataclass(slots=True)
 class _Tenant(Generic[K]):
-    """What waits of a tenant, by lane: whose turn is next stands first.
+    """Waiting keys of a tenant by lane; the first lane is served next.
 
     Attributes:
-        full: lanes that had no place for this tenant when it was last looked for one.
+        ready: Lanes that may have a free slot.
+        full: Lanes that had no free slot for this tenant at the last check.
     """
 
     running: int = 0
@@ -38,11 +46,11 @@ class _Tenant(Generic[K]):
 
 
 class FairLine(Generic[K]):
-    """Keys that wait, and how many of each tenant and lane have their turn.
+    """Waiting keys, and the number of running keys by tenant and lane.
 
     Args:
-        share: turns at a time of a tenant that is alone; all together have twice as many.
-        width: turns at a time of a tenant in one lane; all tenants together have twice as many there.
+        share: Maximum number of running keys of a single tenant; twice as many for all tenants together.
+        width: Maximum number of running keys of one tenant in a lane; twice as many for all tenants together.
     """
 
     def __init__(self, share: int, width: int) -> None:
@@ -52,7 +60,7 @@ class FairLine(Generic[K]):
         self._places: dict[K, LinePlace] = {}
         self._in_lane: Counter[Hashable] = Counter()
         self._at_place: Counter[LinePlace] = Counter()
-        # Who waits for a place in a lane, the longest first.
+        # Tenants that wait for a slot in a lane, longest wait first.
         self._shut_out: dict[Hashable, OrderedDict[Hashable, None]] = {}
 
     def __len__(self) -> int:
@@ -62,7 +70,7 @@ class FairLine(Generic[K]):
         return key in self._places
 
     def put(self, key: K, place: LinePlace) -> None:
-        """Let a key wait; one that waits already stays where it is."""
+        """Add a key; a key that is already waiting keeps its position."""
         if key in self._places:
             return
         self._places[key] = place
@@ -71,7 +79,7 @@ class FairLine(Generic[K]):
         lanes.setdefault(place.lane, OrderedDict())[key] = None
 
     def drop(self, key: K) -> None:
-        """Let a key wait no longer; one that does not is no error."""
+        """Remove a waiting key; any other key is no error."""
         place = self._places.pop(key, None)
         if place is None:
             return
@@ -81,18 +89,21 @@ class FairLine(Generic[K]):
         if not lanes[place.lane]:
             del lanes[place.lane]
             self._shut_out.get(place.lane, OrderedDict()).pop(place.tenant, None)
-            self._let_in(place.lane)
+            self._recheck_lane(place.lane)
         self._forget_idle(place.tenant)
 
     def take(self) -> tuple[K, LinePlace] | None:
-        """Give a key its turn; None where nobody who waits may have one."""
+        """Remove and return the next key with its place, or None if no waiting key may start.
+
+        Call `end` when it is done.
+        """
         found = self._next_tenant()
         if found is None:
             return None
         name, tenant = found
         lane, keys = next(iter(tenant.ready.items()))
         key, _ = keys.popitem(last=False)
-        # Whoever had a turn stands behind the others.
+        # Move the served lane and tenant to the end of their queues.
         tenant.ready.move_to_end(lane)
         self._tenants.move_to_end(name)
         if not keys:
@@ -106,16 +117,16 @@ class FairLine(Generic[K]):
         return key, place
 
     def end(self, place: LinePlace) -> None:
-        """Take a turn back."""
+        """Release the slot of a key that `take` returned."""
         self._free += 1
         self._tenants[place.tenant].running -= 1
         _count_down(self._in_lane, place.lane)
         _count_down(self._at_place, place)
-        self._let_in(place.lane)
+        self._recheck_lane(place.lane)
         self._forget_idle(place.tenant)
 
     def _next_tenant(self) -> tuple[Hashable, _Tenant[K]] | None:
-        """Who waits, may begin, and has the fewest running: of several the one whose turn is longest ago."""
+        """Return the admissible tenant with the fewest running keys; among equals, the one served longest ago."""
         if not self._free:
             return None
         best: tuple[Hashable, _Tenant[K]] | None = None
@@ -128,7 +139,7 @@ class FairLine(Generic[K]):
         return best
 
     def _has_ready_lane(self, name: Hashable, tenant: _Tenant[K]) -> bool:
-        """Put the lanes aside that have no place for a tenant, until the first that has; tell whether there is one."""
+        """Move lanes without a free slot from `ready` to `full`; return whether one with a free slot was found."""
         while tenant.ready:
             lane = next(iter(tenant.ready))
             if self._at_place[LinePlace(name, lane)] < 2 * self._width - self._in_lane[lane]:
@@ -137,10 +148,10 @@ class FairLine(Generic[K]):
             self._shut_out.setdefault(lane, OrderedDict())[name] = None
         return False
 
-    def _let_in(self, lane: Hashable) -> None:
-        """Let tenants look once more for a place in a lane, no more than there are places in all.
+    def _recheck_lane(self, lane: Hashable) -> None:
+        """Let tenants check a lane for a free slot again: at most as many as there are slots in total.
 
-        Whoever finds none has a turn already; so of as many as there are places at least one finds one.
+        A tenant that finds no free slot has a running key itself. So at least one of these tenants finds a slot.
         """
         names = self._shut_out.get(lane, OrderedDict())
         for name in list(islice(names, self._all)):

@@ -1,6 +1,6 @@
-"""What a source's events set in motion: passes of the operator, settings of the retrieval API.
+"""Feed the events of a source into the object table, and request the passes that follow from them.
 
-A source (Kubernetes or a folder) gives (ADDED | MODIFIED | DELETED, object); after a gap it gives the whole list.
+A source (Kubernetes or a folder) delivers (ADDED | MODIFIED | DELETED, object). After a gap it delivers the whole list.
 """
 
 import logging
@@ -22,24 +22,24 @@ log = logging.getLogger(__name__)
 
 
 class Requests(Protocol):
-    """Where passes are asked for."""
+    """Accepts requests for passes."""
 
     def request(self, key: Key) -> None:
-        """Ask for a pass."""
+        """Request a pass."""
         ...
 
     def forget(self, key: Key) -> None:
-        """Drop what is scheduled for a key that is gone."""
+        """Cancel the pending requests of a deleted key."""
         ...
 
 
 class OperatorFeed:
-    """Keeps the table and asks for passes.
+    """Updates the table and requests passes.
 
     Args:
-        forget_connection: called when a connection is gone.
-        heard: called with an AgentMemory of whose snapshots or restores there is news, and with one that is gone.
-        gone: called with every object that is gone.
+        forget_connection: Called with the key of each deleted object, to drop a cached connection.
+        heard: Called with the AgentMemory of each event about a snapshot or restore, and with each deleted AgentMemory.
+        gone: Called with each deleted object.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class OperatorFeed:
         self._gone = gone
 
     def take(self, event: str, document: Json) -> None:
-        """Take in one event."""
+        """Process one event."""
         key = key_of(document)
         self._take(event, key, document)
         memory = memory_named(document) or (key if event == "DELETED" and key.kind == AGENT_MEMORY else None)
         if memory is not None:
-            # Also of a status, which is no reason for a pass over the snapshot itself.
+            # Also for status changes, which do not cause a pass over the snapshot itself.
             self._heard(memory)
 
     def _take(self, event: str, key: Key, document: Json) -> None:
@@ -81,11 +81,16 @@ class OperatorFeed:
                 self._queue.request(affected)
 
     def known(self, kind: str) -> dict[Key, str]:
-        """The uid of every object of a kind."""
+        """Return the uid of every object of a kind."""
         return {key: uid_of(self._table.get(key)) for key in self._table.keys(kind)}
 
     def drop_absent(self, known: Mapping[Key, str], documents: Iterable[Json]) -> None:
-        """Drop what was known before a list was made and is not on it: gaps of a watch hide deletions."""
+        """Process missed deletions: remove objects of `known` that the list does not contain with the same uid.
+
+        Args:
+            known: Result of `OperatorFeed.known` from before the list was read. Objects that were added later stay.
+            documents: The complete list of the kind.
+        """
         present = {(key_of(document), uid_of(document)) for document in documents}
         for key, uid in known.items():
             document = self._table.get(key)
@@ -93,7 +98,7 @@ class OperatorFeed:
                 self.take("DELETED", document)
 
     def _affected(self, key: Key, document: Json) -> Iterable[Key]:
-        """The objects that have to follow: users of a connection, other claims on a slug."""
+        """Return the keys of dependent objects: users of a connection, or all claimants of a slug."""
         match key.kind:
             case "QdrantConnection":
                 return self._table.users_of(key)

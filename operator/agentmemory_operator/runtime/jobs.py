@@ -1,6 +1,8 @@
-"""What is done once, step by step: one object of such a kind, what its status says, and how its steps are taken.
+"""Jobs (MemorySnapshot, MemoryRestore), which run once in recorded steps; and recurring runs for each AgentMemory.
 
-Also what is done to an AgentMemory from time to time.
+`JobBook` opens an object as a `Job`, which reads and writes its status and finalizer. `run_steps` runs its steps in
+order and records each before it starts. So the successor of a killed process repeats only the recorded step.
+`RunSchedule` starts recurring runs when they are due.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -20,7 +22,7 @@ from agentmemory_operator.spec.times import parse_time
 S = TypeVar("S", bound=StrEnum)
 T = TypeVar("T")
 
-# Until a run that waits for a rebuild looks again.
+# Pause before a run that waits for a rebuild checks again.
 REBUILDING_S = 30.0
 
 
@@ -31,32 +33,35 @@ async def run_steps(
     first: S,
     begin: Callable[[T, S, str], Awaitable[None]],
 ) -> str | None:
-    """Take the steps from `first` on, in the order of their kind; return what the last came to, None while one waits.
+    """Run steps in the order of their enum, starting at `first`; return the last result, or None if a step must wait.
 
-    Whoever is killed, fails or waits in a step is followed by one that takes that step again.
+    After a crash, a failure or a wait, the caller passes the recorded step as `first`, which repeats it.
 
     Args:
-        steps: what does each; what is not in it is left out.
-        begin: writes down that a step begins, and what the one before it came to; raises where it may not.
+        steps: Step functions by step; a step that is missing is skipped. A function returns its result, or None to
+            wait.
+        task: Argument of the step functions.
+        first: Step to start with.
+        begin: Records the start of a step, and the result of the step before it. Raises if the step must not run.
     """
-    order, came_to = list(type(first)), ""
+    order, last_result = list(type(first)), ""
     for step in order[order.index(first) :]:
         if step not in steps:
             continue
-        await begin(task, step, came_to)
-        done = await steps[step](task)
-        if done is None:
+        await begin(task, step, last_result)
+        result = await steps[step](task)
+        if result is None:
             return None
-        came_to = done
-    return came_to
+        last_result = result
+    return last_result
 
 
 @dataclass(slots=True)
 class Job:
-    """One object of a kind that is done once.
+    """One object of a kind that is processed once.
 
     Attributes:
-        status: as the table had it, or as this job has written it since.
+        status: Last known status: from the table, or as written by this job since.
     """
 
     key: Key
@@ -67,20 +72,20 @@ class Job:
 
     @property
     def now(self) -> str:
-        """The time as statuses say it."""
+        """Current time in the format of statuses."""
         return self.book.statuses.now
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was begun; 0 before."""
+        """Seconds since the job was started; 0 before."""
         return self.seconds_since(self.status.get("startTime"))
 
     def seconds_since(self, time: str | None) -> float:
-        """The seconds since a time of the status or the metadata, 0 where there is none."""
+        """Return the seconds since a timestamp of the status or metadata; 0 if it is None."""
         return (self.book.clock.now_ms() - parse_time(time)) / 1000 if time else 0.0
 
     async def write(self, status: Json) -> None:
-        """Replace the status, where it differs."""
+        """Replace the status if it differs."""
         if status != self.status:
             await self.book.statuses.write(self.document, self.metadata, status)
             self.status = status
@@ -91,14 +96,14 @@ class Job:
 
     @property
     def is_held(self) -> bool:
-        """Whether the object's deletion waits for us."""
+        """True if the object has our finalizer, which delays its deletion."""
         return self.book.finalizer in self.metadata.finalizers
 
     async def hold(self, *, is_wanted: bool = True) -> None:
-        """Hold the object's deletion up, or no more.
+        """Add our finalizer, or remove it if `is_wanted` is False.
 
         Raises:
-            TransientError: the object has changed since it came: the next pass knows more.
+            TransientError: If the object has changed since it was read. Retry in the next pass.
         """
         if self.is_held == is_wanted:
             return
@@ -107,7 +112,7 @@ class Job:
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
     async def let_go(self) -> None:
-        """Let the object be deleted at any time."""
+        """Remove our finalizer, so that the object can be deleted at any time."""
         await self.hold(is_wanted=False)
 
     async def release(
@@ -117,14 +122,17 @@ class Job:
         patience_s: float,
         kept: Callable[[AgentMemoryError], tuple[str, str]],
     ) -> None:
-        """Clean up behind an object that is being deleted, and let it go.
+        """Clean up after an object that is being deleted, then remove our finalizer.
 
         Args:
-            patience_s: how long a server that is away may hold the deletion up.
-            kept: reason and message of the event that says what is left.
+            remove: Does the cleanup.
+            patience_s: Seconds for which an unavailable server can delay the deletion. After that the finalizer is
+                removed without a cleanup.
+            kept: Returns reason and message of a warning event, from the error that left something behind.
 
         Raises:
-            TransientError: it cannot be cleaned up yet, and the deletion can wait.
+            TransientError: If the cleanup failed and the deletion can still wait.
+            LeadershipLost: If this process may no longer write; the finalizer stays.
         """
         if not self.is_held:
             return
@@ -140,7 +148,7 @@ class Job:
         await self.let_go()
 
     def is_wanted(self) -> bool:
-        """Whether the object is still there, the same one, and not being deleted."""
+        """Return whether the table still has the same object, and it is not being deleted."""
         document = self.book.table.get(self.key)
         if document is None:
             return False
@@ -153,7 +161,7 @@ class JobBook:
     """Opens objects as jobs.
 
     Attributes:
-        finalizer: stands while something that an object made may have to be cleaned up.
+        finalizer: Finalizer for objects that may have created something to clean up.
     """
 
     table: ObjectTable
@@ -166,7 +174,7 @@ class JobBook:
         self.statuses = Statuses(self.table, self.cluster, self.clock)
 
     def open(self, key: Key) -> Job | None:
-        """The object as a job, None where it is gone."""
+        """Open the object of a key as a job, or return None if it is deleted."""
         document = self.table.get(key)
         if document is None:
             return None
@@ -176,15 +184,15 @@ class JobBook:
 
 @dataclass(slots=True)
 class RunSchedule:
-    """Does something to each AgentMemory when it is due, to few at a time, and keeps the result of the last run.
+    """Runs a task for each AgentMemory when it is due, a few at a time, and keeps the result of the last run.
 
     Attributes:
-        is_rebuilding: Whether the collection of an object is being rebuilt: no run begins in the meantime.
-        request: Asks for a pass over an object, which writes the result into its status.
-        status_field: Field of the status with the result of the last run, whose `time` is when that run began.
-        due_ms: When the next run is due after the last result; None is never.
-        run: Does a run, and calls `keep`.
-        share: Objects of one namespace at a time.
+        is_rebuilding: Returns whether the collection of an object is being rebuilt; no run starts in the meantime.
+        request: Requests a pass over an object, which writes the result into its status.
+        status_field: Status field with the result of the last run. Its `time` is the start of that run.
+        due_ms: Returns when the next run is due, in Unix milliseconds, from the last result; None is never.
+        run: Executes a run, and calls `keep` with its result.
+        share: Maximum number of concurrent runs for the objects of one namespace.
     """
 
     table: ObjectTable
@@ -203,24 +211,26 @@ class RunSchedule:
         self.queue = WorkQueue(self.look, place_of=self.table.place_of, share=self.share)
 
     def last_result(self, key: Key, memory: AgentMemory) -> Json:
-        """The last result of an object, which its status may not have yet; empty if there is none."""
+        """Return the newer of the result in the status and the one kept in memory; empty if there is none."""
         in_status: Json = memory.status.get(self.status_field) or {}
         uid, own = self._results.get(key, ("", {}))
         return own if uid == memory.metadata.uid and own["time"] >= in_status.get("time", "") else in_status
 
     def keep(self, key: Key, memory: AgentMemory, result: Json) -> None:
-        """Remember the result of a run."""
+        """Keep the result of a run in memory until the status has it."""
         self._results[key] = (memory.metadata.uid, result)
 
     def plan(self, key: Key, due_ms: int) -> None:
-        """Look at an object when its run is due."""
+        """Schedule the check of an object for the time when its run is due."""
         self.queue.request(key, after_s=max(0, due_ms - self.clock.now_ms()) / 1000)
 
     async def look(self, key: Key) -> float | None:
-        """Do the run of an object if it is due; return after how many seconds the next one is.
+        """Execute the run of an object if it is due; return the seconds until the next check.
+
+        None means that no check is scheduled: after a run, the requested pass schedules the next one.
 
         Raises:
-            TransientError: it is to be tried again.
+            TransientError: If the run failed and is to be retried.
         """
         if self.table.get(key) is None:
             self._results.pop(key, None)
@@ -239,14 +249,14 @@ class RunSchedule:
 
     @contextmanager
     def changing(self, key: Key) -> Iterator[None]:
-        """Keep a rebuild from moving the alias of an object while its memories are changed.
+        """Block a rebuild from moving the alias of an object while its memories are changed.
 
         Raises:
-            StoreUnavailable: the collection is being rebuilt.
+            StoreUnavailable: If the collection is being rebuilt. Nothing was changed.
         """
         if self.is_rebuilding(key):
             raise StoreUnavailable("the collection is being rebuilt: waiting for it")
-        # The queue gives an object to one worker at a time.
+        # At most one worker processes an object, so `key` cannot be in the set already.
         self._changing.add(key)
         try:
             yield
@@ -254,5 +264,5 @@ class RunSchedule:
             self._changing.remove(key)
 
     def is_changing(self, key: Key) -> bool:
-        """Whether memories of an object are being changed at the moment."""
+        """Return whether a run is changing memories of an object now."""
         return key in self._changing

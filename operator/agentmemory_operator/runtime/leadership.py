@@ -1,9 +1,15 @@
-"""One writer among several operators: a lease in the API server, judged by this process's own monotonic clock.
+"""Leader election by a lease in the API server: at most one operator writes.
 
-The leader may write until `deadline_s` after it sent the last renewal that was accepted, and what it has under way by
-then is given up. A standby takes the lease when
-it has seen no renewal for the lease's whole duration, counted from when it first saw the last one. So the one has
-stopped before the other begins, however their clocks differ; a process that slept finds its deadline past.
+Each process measures time with its own monotonic clock; clocks of different machines are never compared.
+
+1. A standby reads the lease every `try_s`. It takes the lease if it was released, or if it saw no renewal for the
+   lease's duration. That time counts from its first sight of the last renewal.
+2. The leader renews every `renew_s`. Each accepted renewal allows writes until `deadline_s` after it was sent.
+3. Transports call `check` before each write, and run the write inside `writing`, which aborts it at the deadline.
+
+Invariant: the old leader has stopped writing before a new one starts. The old leader stops `deadline_s` after it sent
+its last renewal. A standby saw that renewal later than that, and waits for the longer `duration_s`. A process that was
+suspended finds its deadline passed.
 """
 
 import asyncio
@@ -20,20 +26,21 @@ from agentmemory_operator.ports.kubernetes import Lease, LeaseStore
 
 log = logging.getLogger(__name__)
 
-# For how long an API server that gives no lease is asked, before a process ends and says so.
+# Time without a usable response of the API server after which `acquire` fails.
 PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Seconds; a hand-over after a kill takes at most duration + two tries.
+    """Durations in seconds. A hand-over after a kill takes at most `duration_s` plus two tries.
 
     Attributes:
-        duration_s: how long a lease that is not renewed binds the others.
-        deadline_s: how long after its last renewal a leader may write; the rest is for calls under way.
-        renew_s: between renewals.
-        try_s: between a standby's looks.
-        call_s: how long one call to the API server may take.
+        duration_s: Time after which other processes may take a lease that is not renewed.
+        deadline_s: Time after its last renewal during which a leader may write. The rest of `duration_s` is a margin
+            for calls in progress.
+        renew_s: Pause between renewals.
+        try_s: Pause between the reads of a standby, and between retries.
+        call_s: Timeout of one call to the API server.
     """
 
     duration_s: int = 10
@@ -44,19 +51,19 @@ class LeaseTiming:
 
 
 def monotonic_s() -> float:
-    """Seconds of a clock that nobody sets and that goes on while the machine sleeps, where there is one."""
+    """Return seconds of a monotonic clock; on Linux it also counts while the machine is suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class Leadership:
-    """Takes, keeps and gives back the lease.
+    """Acquires, renews and releases the lease.
 
     Args:
-        store: where the lease lies.
-        identity: names this process, and no other, ever.
-        now_s: a monotonic clock.
-        sleep: waits seconds of that clock.
+        store: Store of the lease.
+        identity: Globally unique name of this process; never reused.
+        now_s: Monotonic clock.
+        sleep: Waits for seconds of that clock.
     """
 
     def __init__(
@@ -73,30 +80,31 @@ class Leadership:
         self._timing = timing or LeaseTiming()
         self._now_s = now_s
         self._sleep = sleep
+        # The lease as last written by this process; None while it does not lead.
         self._held: Lease | None = None
         self._deadline_s = 0.0
-        self._seen: Lease | None = None
-        self._seen_s = 0.0
-        self._trouble = ""
-        # Why this process gave the lease up by itself.
-        self._doubt = ""
-        self._under_way: set[asyncio.Timeout] = set()
+        self._observed: Lease | None = None
+        self._observed_s = 0.0
+        self._problem = ""
+        # Reason of `give_up`.
+        self._give_up_reason = ""
+        self._calls_in_progress: set[asyncio.Timeout] = set()
 
     @property
     def is_leading(self) -> bool:
-        """Whether this process may write now."""
+        """True if this process may write now."""
         return self._held is not None and self._now_s() < self._deadline_s
 
     def check(self) -> None:
-        """Pass while this process may write.
+        """Raise unless this process may write now.
 
         Raises:
-            LeadershipLost: it may not; says for how long it could not renew.
+            LeadershipLost: If it does not hold the lease, or could not renew it in time.
         """
         if self.is_leading:
             return
-        if self._doubt:
-            raise LeadershipLost(self._doubt)
+        if self._give_up_reason:
+            raise LeadershipLost(self._give_up_reason)
         late_s = self._now_s() - self._deadline_s
         raise LeadershipLost(
             f"the lease was not renewed in time ({late_s:.1f} s late): another operator may be the leader"
@@ -106,14 +114,17 @@ class Leadership:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Let a call that changes something go on for no longer than this process may write; each renewal prolongs it.
+        """Run a call that changes something, and abort it at the deadline of the lease.
+
+        Each renewal extends the deadline.
 
         Raises:
-            LeadershipLost: it may not be made, or the lease ended amid it: it may take effect all the same.
+            LeadershipLost: If this process may not write, or the lease expired during the call, which may still take
+                effect.
         """
         self.check()
         limit = asyncio.timeout(self._deadline_s - self._now_s())
-        self._under_way.add(limit)
+        self._calls_in_progress.add(limit)
         try:
             async with limit:
                 yield
@@ -122,20 +133,20 @@ class Leadership:
                 raise
             raise LeadershipLost("the lease expired during a call: another operator may be the leader") from exc
         finally:
-            self._under_way.discard(limit)
+            self._calls_in_progress.discard(limit)
 
     async def confirm(self) -> None:
-        """Pass if this process still leads, by the lease itself; one that cannot be read is asked for until its end.
+        """Raise unless the stored lease names this process. Retry until it can be read, or until the deadline.
 
         Raises:
-            LeadershipLost: it does not; from now on it writes nothing.
+            LeadershipLost: If another process has the lease, or it could not be read before the deadline.
         """
         while True:
             self.check()
             try:
                 found = await self._bounded(self._store.read())
             except TransientError as exc:
-                self._tell(f"cannot read the lease: {exc}")
+                self._log_once(f"cannot read the lease: {exc}")
                 await self._sleep(self._timing.try_s)
                 continue
             if found is None or found.holder != self._identity:
@@ -144,12 +155,14 @@ class Leadership:
             return
 
     def give_up(self, doubt: str) -> NoReturn:
-        """Write nothing from now on, and end: what this process believes and what it sees are not the same.
+        """Stop writing permanently: observed state contradicts the belief that this process leads.
+
+        Calls in progress are aborted.
 
         Raises:
-            LeadershipLost: tells the doubt.
+            LeadershipLost: Always, with `doubt` as its message.
         """
-        self._held, self._doubt = None, doubt
+        self._held, self._give_up_reason = None, doubt
         self._limit_calls(0.0)
         raise LeadershipLost(doubt)
 
@@ -157,21 +170,21 @@ class Leadership:
         """Wait until this process leads.
 
         Raises:
-            AgentMemoryError: the lease could not be asked for during `PATIENCE_S`; says why.
+            AgentMemoryError: If the lease could not be read or written for `PATIENCE_S`. The message has the cause.
         """
         since_s = self._now_s()
         while not await self._attempt():
-            if not self._trouble:
+            if not self._problem:
                 since_s = self._now_s()
             elif (waited_s := self._now_s() - since_s) >= PATIENCE_S:
-                raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {self._trouble}")
+                raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {self._problem}")
             await self._sleep(self._timing.try_s)
 
     async def keep(self) -> None:
-        """Renew until the lease is lost.
+        """Renew until the lease is lost; never return.
 
         Raises:
-            LeadershipLost: somebody else took it, or it could not be renewed in time.
+            LeadershipLost: If another process took the lease, or it could not be renewed in time.
         """
         pause_s = self._timing.renew_s
         while True:
@@ -179,15 +192,15 @@ class Leadership:
             self.check()
             try:
                 await self._renew()
-                pause_s, self._trouble = self._timing.renew_s, ""
+                pause_s, self._problem = self._timing.renew_s, ""
             except LeadershipLost:
                 raise
             except TransientError as exc:
-                self._tell(f"cannot renew the lease: {exc}")
+                self._log_once(f"cannot renew the lease: {exc}")
                 pause_s = self._timing.try_s
 
     async def release(self) -> None:
-        """Give the lease back, so that a standby need not wait for its end; one that is lost is no error."""
+        """Release the lease, so that a standby can take it at once. A lost lease is no error."""
         held, self._held = self._held, None
         if held is None or self._now_s() >= self._deadline_s:
             return
@@ -197,7 +210,7 @@ class Leadership:
             log.warning("could not release the lease: %s", exc)
 
     async def _attempt(self) -> bool:
-        """Take the lease if it is free; tell whether this process leads."""
+        """Take the lease if it is free; return whether this process leads."""
         try:
             found = await self._bounded(self._store.read())
             if found is None or self._is_free(found):
@@ -205,23 +218,23 @@ class Leadership:
         except Conflict:
             return False
         except TransientError as exc:
-            self._tell(f"cannot acquire the lease: {exc}")
+            self._log_once(f"cannot acquire the lease: {exc}")
             return False
-        self._trouble = ""
+        self._problem = ""
         return self.is_leading
 
     def _is_free(self, found: Lease) -> bool:
-        """Whether nobody holds the lease: given back, or not renewed for as long as it binds."""
+        """Return whether the lease was released, or has not been renewed for its duration."""
         if not found.holder:
             return True
-        if self._seen is None or self._seen.version != found.version:
-            self._seen, self._seen_s = found, self._now_s()
-        return self._now_s() - self._seen_s >= found.duration_s
+        if self._observed is None or self._observed.version != found.version:
+            self._observed, self._observed_s = found, self._now_s()
+        return self._now_s() - self._observed_s >= found.duration_s
 
     async def _take(self, found: Lease | None) -> None:
         base = found or Lease()
-        taken = replace(base, acquired_at=_now(), transitions=base.transitions + (found is not None))
-        await self._write(taken)
+        acquired = replace(base, acquired_at=_now(), transitions=base.transitions + (found is not None))
+        await self._write(acquired)
 
     async def _renew(self) -> None:
         held = self._held
@@ -229,7 +242,7 @@ class Leadership:
         try:
             await self._write(held)
         except Conflict:
-            # Ours as well, if no answer to a lease renewal.
+            # The conflict can come from our own earlier renewal, if its response was lost.
             found = await self._bounded(self._store.read())
             if found is None or found.holder != self._identity:
                 self._held = None
@@ -239,15 +252,15 @@ class Leadership:
 
     async def _write(self, lease: Lease) -> None:
         sent_s = self._now_s()
-        wanted = replace(lease, holder=self._identity, duration_s=self._timing.duration_s, renewed_at=_now())
-        self._held = await self._bounded(self._store.write(wanted))
+        renewed = replace(lease, holder=self._identity, duration_s=self._timing.duration_s, renewed_at=_now())
+        self._held = await self._bounded(self._store.write(renewed))
         self._deadline_s = sent_s + self._timing.deadline_s
         self._limit_calls(self._deadline_s - self._now_s())
 
-    def _limit_calls(self, left_s: float) -> None:
-        """Let calls under way go on for so long from now."""
-        ends_s = asyncio.get_running_loop().time() + left_s
-        for limit in self._under_way:
+    def _limit_calls(self, remaining_s: float) -> None:
+        """Set the remaining time of all calls in progress."""
+        ends_s = asyncio.get_running_loop().time() + remaining_s
+        for limit in self._calls_in_progress:
             if not limit.expired():
                 limit.reschedule(ends_s)
 
@@ -258,13 +271,13 @@ class Leadership:
         except TimeoutError as exc:
             raise TransientError("the API server did not answer in time") from exc
 
-    def _tell(self, trouble: str) -> None:
-        """Log what is wrong once, not at each try."""
-        if trouble != self._trouble:
+    def _log_once(self, trouble: str) -> None:
+        """Log a problem, unless it is the same as at the last attempt."""
+        if trouble != self._problem:
             log.warning("%s", trouble)
-        self._trouble = trouble
+        self._problem = trouble
 
 
 def _now() -> str:
-    """The time as it stands in a Lease; nobody decides by it."""
+    """Return the time for the fields of a Lease; no decision uses it."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What is measured and traced: what Prometheus reads, and what the operator counts.
+"""Metrics for Prometheus, the meter of the operator's passes, and the tracer that does nothing.
 
 `docs/operations.md` explains each metric. No label names an object.
 """
@@ -30,16 +30,20 @@ from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 
 Labels = tuple[str, ...]
 
-# From a pass over a converged object to the creation of a collection on a busy server.
+# From a pass over an unchanged object to the creation of a collection on a busy server.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# Prometheus' text format would show these times as metrics of their own.
+# The text format would export the creation times as separate metrics.
 disable_created_metrics()
 PROCESS = ProcessCollector(registry=None)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveGauge(Collector):
-    """A gauge whose values, by labels, are read at each scrape."""
+    """Gauge whose values are read at each scrape.
+
+    Attributes:
+        read: Returns the values by label values.
+    """
 
     name: str
     help: str
@@ -47,7 +51,7 @@ class LiveGauge(Collector):
     read: Callable[[], Mapping[Labels, float]]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauge with its values of now."""
+        """Yield the gauge with its current values."""
         family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
         for labels, value in sorted(self.read().items()):
             family.add_metric(labels, value)
@@ -55,7 +59,7 @@ class LiveGauge(Collector):
 
 
 def render(collectors: Sequence[Collector]) -> bytes:
-    """All metrics in Prometheus' text format."""
+    """Render all metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
@@ -63,7 +67,7 @@ def render(collectors: Sequence[Collector]) -> bytes:
 
 
 class _NoSpan:
-    """Implements ports.Span; keeps nothing."""
+    """Implements ports.Span without effect."""
 
     headers: Mapping[str, str] = {}
 
@@ -75,7 +79,7 @@ class _NoSpan:
 
 
 class _NoTracer:
-    """Implements ports.Tracer; makes nothing."""
+    """Implements ports.Tracer without effect."""
 
     def __init__(self) -> None:
         self._span = nullcontext(_NoSpan())
@@ -83,7 +87,7 @@ class _NoTracer:
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
     ) -> AbstractContextManager[Span]:
-        """Open nothing."""
+        """Return a context with a span that does nothing."""
         return self._span
 
     async def close(self) -> None:
@@ -94,34 +98,34 @@ NO_TRACES: Tracer = _NoTracer()
 
 
 GONE, FAILED = "Gone", "Failed"
-# Of several conditions that hold, the first of these says how a pass ended.
-_TELLING = ("Suspended", "Stalled", "Reconciling", "Progressing", "InSync", "Succeeded")
-# These tell by their being False too.
-_SAYING = ("InSync", "Succeeded")
-# For these a person has to look after a server: the operator did not get through.
-_REFUSED = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNORED)
+# Condition types by precedence: the first that applies is the result of a pass.
+_RESULT_TYPES = ("Suspended", "Stalled", "Reconciling", "Progressing", "InSync", "Succeeded")
+# Condition types that are a result also when False.
+_RESULT_TYPES_IF_FALSE = ("InSync", "Succeeded")
+# Reasons of a pass that failed at the server, not at the object: an administrator has to act.
+_SERVER_REASONS = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNORED)
 
 
 def call_counter() -> Counter:
-    """The counter of calls to Qdrant; outcome is 2xx, 4xx, 5xx or unreachable."""
+    """Build the counter of calls to Qdrant; label outcome is 2xx, 4xx, 5xx or unreachable."""
     return Counter("agentmemory_qdrant_calls_total", "Calls to Qdrant.", ("method", "outcome"), registry=None)
 
 
 def told_by(metrics: Sequence[Collector], *, is_leading: bool) -> list[Collector]:
-    """What this process tells.
+    """Return the metrics that this process exports, leader or standby.
 
-    What is so of all objects (gauges) the leader alone knows: of a standby it would be counted twice, or never change.
-    What a process did itself (counters, histograms) it goes on telling.
+    Gauges over all objects are exported only by the leader: a standby's would be counted twice, or never change.
+    Counters and histograms of its own work are always exported.
     """
     leader = LiveGauge("agentmemory_leader", "1 while this process is the leader.", (), lambda: {(): float(is_leading)})
     return [*(metric for metric in metrics if is_leading or not isinstance(metric, LiveGauge)), leader, PROCESS]
 
 
 class OperatorMeter:
-    """Counts passes, and reads table and queue when asked.
+    """Counts and traces passes; reads gauges from the table and the queue at each scrape.
 
     Args:
-        now_s: a monotonic clock.
+        now_s: Monotonic clock.
     """
 
     def __init__(
@@ -147,7 +151,7 @@ class OperatorMeter:
         )
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
-        """Run a pass; count and trace it by how it ended."""
+        """Run a pass; count and trace it by its result."""
         with self._tracer.span("reconcile") as span:
             span.note("agentmemory.kind", key.kind)
             span.note("k8s.namespace.name", key.namespace)
@@ -161,12 +165,12 @@ class OperatorMeter:
         reason, woken_at = FAILED, self._woken_at(key)
         try:
             due_s = await run(key)
-            reason = self._note(key)
+            reason = self._record_result(key)
             if self._woken_at(key) not in (None, woken_at):
                 self._woken.inc()
             return due_s
         except StoreUnavailable:
-            reason = self._note(key)
+            reason = self._record_result(key)
             raise
         finally:
             self._durations.labels(key.kind).observe(self._now_s() - started_s)
@@ -174,7 +178,7 @@ class OperatorMeter:
             span.note("agentmemory.reason", reason)
 
     def metrics(self, queue: WorkQueue[Key]) -> list[Collector]:
-        """Everything that is counted."""
+        """Return all metrics of the operator."""
         return [
             self._durations,
             self._passes,
@@ -190,17 +194,17 @@ class OperatorMeter:
             ),
         ]
 
-    def _note(self, key: Key) -> str:
-        """The outcome of a pass; remembers when one got through: to its end, or to a fault of the object's."""
+    def _record_result(self, key: Key) -> str:
+        """Return the result of a pass; record its time if it succeeded or ended with a fault of the object."""
         document = self._table.get(key)
         if document is None:
             self._successes.pop(key, None)
             return GONE
-        condition = _telling(document)
+        condition = _result_condition(document)
         reason = condition.get("reason")
-        if condition.get("type") != "Reconciling" and reason not in _REFUSED:
+        if condition.get("type") != "Reconciling" and reason not in _SERVER_REASONS:
             self._successes[key] = self._now_s()
-        # A label of ours: whoever writes statuses has no series of their own.
+        # Only known reasons become labels: tenants can write statuses, and must not create time series.
         return str(reason) if reason in set(Reason) else FAILED
 
     def _woken_at(self, key: Key) -> str | None:
@@ -221,21 +225,21 @@ class OperatorMeter:
         return {(): float(sum(len((document.get("status") or {}).get("drift") or ()) for document in documents))}
 
     def _oldest_s(self) -> float:
-        """The longest time since a pass got through, or since somebody first asked; suspended objects aside."""
+        """Return the longest time since a successful pass, or since measuring started; skip suspended objects."""
         if self._started_s is None:
             self._started_s = self._now_s()
         first_s = self._started_s
-        known = [key for key in self._table.keys(AGENT_MEMORY) if not self._is_suspended(key)]
-        return max((self._now_s() - self._successes.get(key, first_s) for key in known), default=0.0)
+        active = [key for key in self._table.keys(AGENT_MEMORY) if not self._is_suspended(key)]
+        return max((self._now_s() - self._successes.get(key, first_s) for key in active), default=0.0)
 
     def _is_suspended(self, key: Key) -> bool:
         return condition_of((self._table.get(key) or {}).get("status"), "Suspended").get("status") == "True"
 
 
-def _telling(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The condition that says how the last pass ended."""
-    for kind in _TELLING:
+def _result_condition(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the condition that describes the result of the last pass."""
+    for kind in _RESULT_TYPES:
         condition = condition_of(document.get("status"), kind)
-        if condition and (condition["status"] == "True" or kind in _SAYING):
+        if condition and (condition["status"] == "True" or kind in _RESULT_TYPES_IF_FALSE):
             return condition
     return condition_of(document.get("status"), "Ready")

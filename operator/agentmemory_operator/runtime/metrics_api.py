@@ -1,4 +1,4 @@
-"""What the retrieval API counts, measures and traces."""
+"""Metrics and traces of the retrieval API."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,24 +12,24 @@ from prometheus_client.registry import Collector
 from agentmemory_operator.ports.tracing import Span, Tracer
 from agentmemory_operator.runtime.metrics import NO_TRACES
 
-# From a search over few memories to a batch of a thousand texts at a slow embedding service.
+# From a search over few memories to a batch of a thousand texts on a slow embedding service.
 LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 CANDIDATES = (10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
 
 UNMATCHED, OTHER = "unmatched", "other"
 UNREACHABLE = "unreachable"
-# A caller may invent methods; series it may not.
+# Other methods become `OTHER`: clients must not create time series.
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
 @dataclass(slots=True)
 class ServedRequest:
-    """One request under way.
+    """One request in progress, filled in by the code that serves it.
 
     Attributes:
-        route: the path with its parameters' names; empty where no route took it.
-        status: 0 where the caller went away before an answer.
-        agent: the slug that the path names.
+        route: Path template, with names of parameters; empty if no route matched.
+        status: 0 if the client disconnected before a response.
+        agent: Slug in the path.
     """
 
     route: str = ""
@@ -38,9 +38,9 @@ class ServedRequest:
 
 
 class _EngineCall:
-    """Implements ports.EngineCall, and is the context in which it is measured.
+    """Implements ports.EngineCall and its context manager.
 
-    A generator as context would cost as much as all else that is done here; each search passes this one.
+    Every search uses it. A generator-based context manager would double the cost.
     """
 
     __slots__ = ("_durations", "_now_s", "_opened", "_operation", "_outcome", "_span", "_started_s")
@@ -62,17 +62,17 @@ class _EngineCall:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What to send along."""
+        """Tracing headers to send with the call."""
         return self._span.headers
 
     def answered(self, status: int) -> None:
-        """Note the status of the answer."""
+        """Record the status of the response."""
         self._outcome = f"{status // 100}xx"
         self._span.note("http.response.status_code", status)
 
 
 class ModelMeter:
-    """Counts what language models are asked and what comes of it."""
+    """Counts calls of language models and their results."""
 
     def __init__(self) -> None:
         self._distillations = Counter(
@@ -95,33 +95,33 @@ class ModelMeter:
         )
 
     def distilled(self, outcome: str) -> None:
-        """Count one conversation that a language model was to read."""
+        """Count one conversation to distil, by outcome."""
         self._distillations.labels(outcome).inc()
 
     def made(self, fate: str, number: int) -> None:
-        """Count memories of a model's making, by what became of them."""
+        """Count memories that a model created, by fate."""
         if number:
             self._made.labels(fate).inc(number)
 
     def used(self, tokens_in: int, tokens_out: int) -> None:
-        """Count what a language model read and wrote."""
+        """Count input and output tokens of a language model."""
         for direction, tokens in (("in", tokens_in), ("out", tokens_out)):
             if tokens:
                 self._tokens.labels(direction).inc(tokens)
 
     def long_chain(self) -> None:
-        """Count a memory that came to 20 versions, to 40, and so on."""
+        """Count a memory that reached a multiple of 20 versions."""
         self._long_chains.inc()
 
     def metrics(self) -> list[Collector]:
-        """Everything that is measured here."""
+        """Return all metrics of this meter."""
         return [self._distillations, self._made, self._tokens, self._long_chains]
 
 
-def _durations(name: str, of: str, labels: tuple[str, ...]) -> Histogram:
+def _durations(name: str, subject: str, labels: tuple[str, ...]) -> Histogram:
     return Histogram(
         f"agentmemory_{name}_duration_seconds",
-        f"Duration of {of} in seconds.",
+        f"Duration of {subject} in seconds.",
         labels,
         buckets=LATENCIES,
         registry=None,
@@ -132,7 +132,7 @@ class ApiMeter:
     """Counts, measures and traces.
 
     Args:
-        now_s: a monotonic clock.
+        now_s: Monotonic clock.
     """
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
@@ -166,7 +166,7 @@ class ApiMeter:
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator[ServedRequest]:
-        """Measure one request; whoever serves it fills in what became of it."""
+        """Measure one request. The server fills in the yielded object."""
         started_s, served, method = self._now_s(), ServedRequest(), method if method in METHODS else OTHER
         with self._tracer.span(method, kind="server", parent=headers) as span:
             try:
@@ -184,7 +184,7 @@ class ApiMeter:
 
     @property
     def is_tracing(self) -> bool:
-        """Traces are exported."""
+        """True if traces are exported."""
         return self._tracer is not NO_TRACES
 
     @contextmanager
@@ -198,7 +198,7 @@ class ApiMeter:
 
     @contextmanager
     def embedding(self, provider: str, texts: int) -> Iterator[None]:
-        """Measure one call for vectors."""
+        """Measure one call of an embedder."""
         started_s, outcome = self._now_s(), "failed"
         with self._tracer.span("embed") as span:
             span.note("agentmemory.embedding.provider", provider)
@@ -211,7 +211,7 @@ class ApiMeter:
 
     @contextmanager
     def reranking(self, texts: int) -> Iterator[None]:
-        """Measure one reading of a search's results by a cross-encoder."""
+        """Measure one call of a cross-encoder on search results."""
         started_s, outcome = self._now_s(), "failed"
         with self._tracer.span("rerank") as span:
             span.note("agentmemory.rerank.texts", texts)
@@ -226,25 +226,25 @@ class ApiMeter:
         return _EngineCall(operation, self._calls, self._tracer.span(f"qdrant {operation}", kind="client"), self._now_s)
 
     def repeated(self, operation: str) -> None:
-        """Count a read of Qdrant that is tried once more."""
+        """Count a read from Qdrant that is retried."""
         self._repeated.labels(operation).inc()
 
     def cached(self, *, hits: int, misses: int) -> None:
-        """Count texts that were, or were not, embedded before."""
+        """Count hits and misses of the embedding cache, in texts."""
         for result, number in (("hit", hits), ("miss", misses)):
             if number:
                 self._cached.labels(result).inc(number)
 
     def used(self, provider: str, tokens: int) -> None:
-        """Count what an embedding service says that a call used."""
+        """Count the tokens that an embedding service reports for a call."""
         self._tokens.labels(provider).inc(tokens)
 
     def searched(self, candidates: int) -> None:
-        """Count one search."""
+        """Record the number of candidates of one search."""
         self._candidates.observe(candidates)
 
     def metrics(self) -> list[Collector]:
-        """Everything that is measured here."""
+        """Return all metrics of the retrieval API."""
         return [
             self._requests,
             self._embeddings,

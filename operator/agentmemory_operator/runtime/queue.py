@@ -1,11 +1,13 @@
-"""A keyed work queue: one pass per key at a time, requests while it runs are folded into one more pass.
+"""Keyed work queue with retries: at most one pass per key at a time.
 
-Each tenant has its share of the passes, and each server its share of those (`runtime/fair_line.py`): what never
-answers holds up its own objects, and nobody else's.
+1. `WorkQueue.request` adds a key now or after a delay. Requests for a waiting key are merged. A request for a running
+   key causes one more pass afterwards.
+2. `FairLine` (`runtime/fair_line.py`) chooses the next key. Each tenant has a share of the workers, and each server has
+   a share of that. So a server that does not respond delays only its own objects.
+3. A worker calls the handler, which returns the delay until the next pass, or None.
+4. A failed pass is retried with exponential backoff. The jitter keeps a thousand objects from retrying in step.
 
-`rounds` looks at every object of a kind from time to time, by the same shares.
-
-Failures are retried with jittered exponential backoff, so that a thousand objects do not return in step.
+`rounds` runs a periodic check of every object of a kind, with the same shares.
 """
 
 import asyncio
@@ -24,27 +26,27 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-# What the pass under way is about; the logs tell it with each line.
+# Key of the current pass. The log formatter adds it to each line.
 CURRENT: ContextVar[Hashable | None] = ContextVar("CURRENT", default=None)
 
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
 SHARE = 32
-# Of one namespace's objects, where all are looked at now and then.
+# Concurrent calls of `rounds` for the objects of one namespace.
 ROUND_SHARE = 4
 LANE_WIDTH = 8
 
 
 class Request(Protocol):
-    """Asks for a pass over an object."""
+    """Requests a pass over an object."""
 
     def __call__(self, key: Key, *, after_s: float = 0.0) -> None:
-        """Ask for it now or later."""
+        """Request a pass now, or after a delay."""
         ...
 
 
 def jittered(seconds: float) -> float:
-    """About so many seconds: a thousand objects must not come in step."""
+    """Return the duration times a random factor of 0.8 to 1.2, which keeps a thousand objects from running in step."""
     return seconds * random.uniform(0.8, 1.2)
 
 
@@ -52,11 +54,11 @@ class WorkQueue(Generic[K]):
     """Runs `handle` for requested keys.
 
     Args:
-        handle: does one pass; returns after how many seconds the next one is due, None for never. A TransientError
-            asks for a retry.
-        share: passes at a time of one tenant; all together have twice as many.
-        place_of: whose a key is, and its lane; without, all are one tenant's.
-        width: passes at a time in each lane, of one tenant; all together have twice as many.
+        handle: Runs one pass; returns the seconds until the next one is due, or None. Any exception causes a retry with
+            backoff; a TransientError can ask for a longer delay.
+        share: Maximum number of concurrent passes of a tenant that is alone; twice as many for all tenants together.
+        place_of: Returns tenant and lane of a key. By default all keys share one place.
+        width: Maximum number of concurrent passes of one tenant in a lane; twice as many for all tenants together.
     """
 
     def __init__(
@@ -71,85 +73,84 @@ class WorkQueue(Generic[K]):
         self._workers = 2 * share
         self._place_of = place_of
         self._line: FairLine[K] = FairLine(share, width)
-        # Keys that have their turn, never more than there are workers.
-        self._turns: asyncio.Queue[tuple[K, LinePlace]] = asyncio.Queue()
+        # Keys that `FairLine` has released; never more than there are workers.
+        self._released: asyncio.Queue[tuple[K, LinePlace]] = asyncio.Queue()
         self._running: set[K] = set()
-        self._again: set[K] = set()
+        self._repeat: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._moved_s: float | None = None
+        self._last_progress_s: float | None = None
 
     @property
     def length(self) -> int:
-        """How many keys wait for a worker."""
+        """Number of keys that wait for a worker."""
         return len(self._line)
 
     @property
     def stuck_s(self) -> float:
-        """For how many seconds there has been work without any pass beginning or ending; 0 before `run`."""
+        """Seconds without the start or end of a pass while there is work; 0 if idle, or before `run`."""
         has_work = bool(self._line or self._running)
-        if self._moved_s is None or not has_work:
+        if self._last_progress_s is None or not has_work:
             return 0.0
-        return asyncio.get_running_loop().time() - self._moved_s
+        return asyncio.get_running_loop().time() - self._last_progress_s
 
     def request(self, key: K, *, after_s: float = 0.0) -> None:
-        """Ask for a pass, now or later; the earlier of two requests stands."""
+        """Request a pass, now or after a delay. Of two pending requests for a key, the earlier one wins."""
         if after_s > 0:
             self._schedule(key, after_s)
         elif key in self._running:
-            self._again.add(key)
+            self._repeat.add(key)
         elif key not in self._line:
             self._cancel(key)
-            if not self._line and not self._running and self._moved_s is not None:
-                self._move()
+            if not self._line and not self._running and self._last_progress_s is not None:
+                self._record_progress()
             self._line.put(key, self._place_of(key))
-            self._give_turns()
+            self._release_keys()
 
     def forget(self, key: K) -> None:
-        """Drop what is scheduled for a key that is gone."""
+        """Cancel pending requests, and reset the backoff, of a deleted key. A running pass continues."""
         self._cancel(key)
         self._line.drop(key)
-        self._again.discard(key)
+        self._repeat.discard(key)
         self._failures.pop(key, None)
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        self._move()
-        self._give_turns()
+        """Process keys until cancelled."""
+        self._record_progress()
+        self._release_keys()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
 
-    def _give_turns(self) -> None:
-        """Hand to the workers whatever may begin."""
-        while self._moved_s is not None and (turn := self._line.take()):
+    def _release_keys(self) -> None:
+        while self._last_progress_s is not None and (turn := self._line.take()):
             self._running.add(turn[0])
-            self._turns.put_nowait(turn)
+            self._released.put_nowait(turn)
 
     async def _work(self) -> None:
         while True:
-            key, place = await self._turns.get()
+            key, place = await self._released.get()
             due_s = await self._run(key)
             self._line.end(place)
-            if key in self._again:
-                self._again.discard(key)
+            if key in self._repeat:
+                self._repeat.discard(key)
                 due_s = 0.0
             if due_s is not None:
                 self.request(key, after_s=due_s)
-            self._give_turns()
+            self._release_keys()
 
     async def _run(self, key: K) -> float | None:
-        self._move()
+        self._record_progress()
         subject = CURRENT.set(key)
         try:
             return await self._pass(key)
         finally:
             CURRENT.reset(subject)
             self._running.discard(key)
-            self._move()
+            self._record_progress()
 
-    def _move(self) -> None:
-        self._moved_s = asyncio.get_running_loop().time()
+    def _record_progress(self) -> None:
+        self._last_progress_s = asyncio.get_running_loop().time()
 
     async def _pass(self, key: K) -> float | None:
         try:
@@ -157,7 +158,7 @@ class WorkQueue(Generic[K]):
         except TransientError as exc:
             return self._backoff(key, exc)
         except Exception as exc:
-            # The edge of a pass: one object must not stop the others.
+            # Outermost handler of a pass: an error of one object must not stop the queue.
             log.exception("%s: the pass failed", key)
             return self._backoff(key, exc)
         self._failures.pop(key, None)
@@ -180,7 +181,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(after_s, self._due, key)
 
     def _due(self, key: K) -> None:
-        # A timer that has fired must not count as one that is still to come.
+        # Remove the timer first: `request` must not treat it as pending.
         del self._timers[key]
         self.request(key)
 
@@ -191,32 +192,32 @@ class WorkQueue(Generic[K]):
 
 
 class Queues:
-    """Hands each request to the queue of its kind, so that long work of one kind holds up no other.
+    """Routes each request to the queue of its kind, so that slow work of one kind does not delay other kinds.
 
     Args:
-        agents: the queue of AgentMemories.
-        probes: the queue of QdrantConnections: what holds up agents keeps nobody from finding out about a server.
+        agents: Queue of AgentMemories.
+        probes: Queue of QdrantConnections. It is separate, so that slow agents do not delay the probe of a server.
     """
 
     def __init__(self, agents: WorkQueue[Key], probes: WorkQueue[Key]) -> None:
         self._by_kind = {AGENT_MEMORY: agents, QDRANT_CONNECTION: probes}
 
     def add(self, kind: str, queue: WorkQueue[Key]) -> None:
-        """Work on another kind; what nobody works on is not asked for."""
+        """Register the queue of another kind. Requests for kinds without a queue are ignored."""
         self._by_kind[kind] = queue
 
     def request(self, key: Key, *, after_s: float = 0.0) -> None:
-        """Ask for a pass, now or later."""
+        """Request a pass, now or after a delay."""
         if queue := self._by_kind.get(key.kind):
             queue.request(key, after_s=after_s)
 
     def forget(self, key: Key) -> None:
-        """Drop what is scheduled for a key that is gone."""
+        """Cancel the pending requests of a deleted key."""
         if queue := self._by_kind.get(key.kind):
             queue.forget(key)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run all queues until cancelled."""
         async with asyncio.TaskGroup() as group:
             for queue in self._by_kind.values():
                 group.create_task(queue.run())
@@ -225,10 +226,11 @@ class Queues:
 async def rounds(
     table: ObjectTable, kind: str, look: Callable[[Key], Awaitable[None]], *, period_s: float, share: int = ROUND_SHARE
 ) -> None:
-    """Look at every object of a kind, now and then from time to time, until cancelled.
+    """Call `look` for every object of a kind once per period, until cancelled.
 
     Args:
-        share: objects of one namespace at a time; of all together twice as many.
+        look: Checks one object. An exception causes a retry with backoff.
+        share: Maximum number of concurrent calls for one namespace; twice as many for all together.
     """
     queue: WorkQueue[Key] = WorkQueue(look, place_of=table.place_of, share=share, width=share)
     async with asyncio.TaskGroup() as group:
@@ -242,7 +244,14 @@ async def rounds(
 async def of_each(
     keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]], *, place_of: Callable[[Key], LinePlace], share: int
 ) -> dict[Key, T]:
-    """What each object answers; raises what the first raises that does."""
+    """Call `ask` for each key concurrently; return the results by key.
+
+    Args:
+        share: Maximum number of concurrent calls for one tenant; twice as many for all together.
+
+    Raises:
+        Exception: The first failure of a call. The other calls are cancelled.
+    """
     line: FairLine[Key] = FairLine(share, share)
     for key in keys:
         line.put(key, place_of(key))

@@ -1,9 +1,10 @@
-"""Long work in slices: whoever reads, checks or scrubs much leaves the event loop to others in between.
+"""Run long CPU-bound work in slices, so that it does not block the event loop.
 
-Work is a generator that yields wherever it may be interrupted, at the latest after some milliseconds. What fits into
-one slice runs at once. What does not waits in a lane, one slice of one work at a time: between two slices everybody
-else has a turn, however many such works there are. A thread would be no cure, for `re` and `json` keep the interpreter
-for the whole of a call.
+The work is a generator that yields at least every few milliseconds. The first slice of 10 ms runs at once. Work that
+needs more waits for a lock of the event loop (its lane) before each further slice. Between two slices the loop runs all
+other tasks once, however many such jobs are waiting.
+
+A thread would not help: `re` and `json` hold the interpreter lock for a whole call.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ _LANES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 
 
 async def in_slices(work: Generator[None, None, Result]) -> Result:
-    """Do the work and return its result."""
+    """Run the generator to its end in slices; return its result."""
     is_done, result = _slice(work)
     if is_done:
         return result
@@ -29,13 +30,13 @@ async def in_slices(work: Generator[None, None, Result]) -> Result:
     while not is_done:
         async with lane:
             is_done, result = _slice(work)
-            # Still in the lane, so that everybody else has a turn before the next work has a slice.
+            # Keep the lock while the loop runs all other tasks once, before the next job gets a slice.
             await asyncio.sleep(0)
     return result
 
 
 def one_by_one(call: Callable[[int, Item], Result], items: Sequence[Item]) -> Generator[None, None, list[Result]]:
-    """Call with the place of each item and the item; the work may be interrupted between two."""
+    """Yield after each call of `call(index, item)`; return the results."""
     results = []
     for place, item in enumerate(items):
         results.append(call(place, item))
@@ -44,7 +45,7 @@ def one_by_one(call: Callable[[int, Item], Result], items: Sequence[Item]) -> Ge
 
 
 def at_once(work: Generator[None, None, Result]) -> Result:
-    """Do the work without a break, where it is small or nobody waits."""
+    """Run the generator to its end without a pause, for small work or where no other task waits."""
     while True:
         try:
             next(work)
@@ -54,7 +55,7 @@ def at_once(work: Generator[None, None, Result]) -> Result:
 
 
 def _slice(work: Generator[None, None, Result]) -> tuple[bool, Result]:
-    """Work for a slice's time; tell whether it is done, and then what came of it."""
+    """Run for one slice; return whether the work is complete, and its result."""
     until = time.perf_counter() + SLICE_S
     try:
         while True:

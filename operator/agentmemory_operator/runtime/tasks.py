@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Only other writers make an attempt fail, and each failure means that one of them made progress.
+# An attempt fails only if another writer succeeded, so some writer always makes progress.
 MAX_UPDATE_ATTEMPTS = 100
 
 
 async def race(*runs: Coroutine[Any, Any, None]) -> None:
-    """Run all until the first ends, cancel the others, and raise what it raised."""
+    """Run coroutines until the first one ends; cancel the others, and raise its exception if it failed."""
     tasks = [asyncio.create_task(run) for run in runs]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -24,14 +24,14 @@ async def race(*runs: Coroutine[Any, Any, None]) -> None:
 
 
 async def cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
+    """Cancel tasks and wait until they have ended; ignore their results."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def side_by_side(runs: Iterable[Coroutine[Any, Any, T]], *, at_once: int) -> list[T]:
-    """What each run returns, in order; so many are under way at a time. One alone costs no task."""
+    """Run coroutines with limited concurrency; return their results in order. A single one runs without a task."""
     if len(runs := list(runs)) == 1:
         return [await runs[0]]
     gate = asyncio.Semaphore(at_once)
@@ -51,11 +51,12 @@ async def update(
     max_attempts: int = MAX_UPDATE_ATTEMPTS,
     wait_s: float = 0.0,
 ) -> R:
-    """Change a stored value by compare-and-set; return what `write` returned.
+    """Change a stored value by compare-and-set; return the result of `write`.
 
     Args:
-        write: Write what follows from the value that was read, or nothing. Return None if another writer was faster:
-            the value is read again.
+        read: Reads the current value.
+        write: Writes a new value that follows from the one that was read. Returns None if another writer was faster,
+            which repeats both.
         busy: Raised if other writers were faster `max_attempts` times.
         wait_s: Upper bound of the random wait after the first failed attempt; it doubles with each.
     """

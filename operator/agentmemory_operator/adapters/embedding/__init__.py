@@ -1,1 +1,1 @@
-"""Embedders and rerankers, inside the process and over HTTP."""
+"""Embedders and rerankers: models inside the process, and services over HTTP."""

@@ -1,4 +1,4 @@
-"""Which embedder an embedding source means."""
+"""Build the embedder for an embedding source."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CallerVectors:
-    """Stands for provider `none`: embeds nothing."""
+    """Embedder for provider `none`: callers send vectors, and text cannot be embedded."""
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
@@ -28,7 +28,7 @@ class CallerVectors:
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Refuse: callers send vectors."""
+        """Raise RequestInvalid: callers must send vectors."""
         raise RequestInvalid([FieldError("vector", "required: this agent has embedding.provider none")])
 
 
@@ -41,18 +41,18 @@ def build_embedder(
     egress: "Egress | None" = None,
     on_used: Callable[[int], None] | None = None,
 ) -> Embedder:
-    """The embedder of the vectors in force.
+    """Build the embedder for the vectors of a collection.
 
     Args:
-        source: the identity and address that the collection's metadata names.
-        settings: batch size and time limit, from the object.
-        api_key: the Secret's value, or OPENAI_API_KEY where the source names no Secret.
-        files: where fastembed finds models; None is nowhere.
-        egress: says which services may be connected to; None is what it says where nothing is set.
-        on_used: told the tokens that a service says it used.
+        source: Provider, model and address, as recorded in the collection's metadata.
+        settings: Batch size, timeout and device, from the object.
+        api_key: Value of the Secret, or OPENAI_API_KEY if the source names no Secret.
+        files: Location of fastembed models; None has none.
+        egress: Policy for outgoing connections. None is the default policy.
+        on_used: Called with the number of tokens that a service reports.
 
     Raises:
-        SpecInvalid: the provider has no such model or size, or is none that this version knows.
+        SpecInvalid: If the provider is unknown, or lacks the model or the dimensions.
     """
     match source.provider:
         case "none":
@@ -81,7 +81,7 @@ def _fastembed(source: EmbeddingSource, settings: EmbeddingSettings, files: Mode
 
 
 def _options_of(source: EmbeddingSource, settings: EmbeddingSettings, api_key: str | None) -> "OpenAIOptions":
-    # The client library takes a second to import: only who uses it pays.
+    # The client library takes a second to import, so import it only if it is used.
     from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIOptions
 
     if source.model is None:

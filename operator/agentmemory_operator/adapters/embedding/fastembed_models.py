@@ -1,6 +1,6 @@
-"""ONNX models inside the process, by the optional package `fastembed`: no key, and no network unless it is allowed.
+"""ONNX models inside the process, through the optional package `fastembed`: no key, and no network unless allowed.
 
-Cross-encoders have threads of their own: an embedding does not wait behind the reading of hundreds of texts.
+Cross-encoders have their own threads, so that an embedding does not wait for the reranking of hundreds of texts.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from agentmemory_operator.adapters.embedding.threads import in_thread
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
-# A search does not wait longer for a better order.
+# Maximum time that a search waits for a better order.
 LONGEST_S = 5.0
-# A model that could not be opened is not tried at every search: a download that fails takes its time.
+# Pause before another attempt to open a model: a failing download is slow.
 TRY_AGAIN_S = 30.0
-# Memory grows with the square of a text's length; most models take no more than some 2,000 characters.
+# Memory grows with the square of a text's length; most models use at most about 2,000 characters.
 LONGEST_TEXT = 2_000
 AT_ONCE = 8
 
@@ -40,25 +40,26 @@ _loading = threading.Lock()
 
 
 class FastEmbedReranker:
-    """Implements ports.Reranker by the cross-encoders that fastembed knows; each is loaded at its first search.
+    """Implements ports.Reranker with fastembed's cross-encoders. A model is loaded at its first use.
 
     Args:
-        longest_s: after which a search is given up.
+        files: Location of the models.
+        longest_s: Time limit of one call in seconds.
     """
 
     def __init__(self, files: ModelFiles, *, longest_s: float = LONGEST_S) -> None:
         self._files = files
         self._longest_s = longest_s
         self._models: dict[str, Any] = {}
-        self._refused: dict[str, tuple[float, str]] = {}
+        self._failures: dict[str, tuple[float, str]] = {}
         self._loading = threading.Lock()
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers the query, in order; larger is better, on the model's own scale.
+        """Score how well each text answers the query, in order. Larger is better, on the model's own scale.
 
         Raises:
-            SpecInvalid: there is no such model, or its files are not there or cannot be used.
-            RerankerUnavailable: it is being loaded, fails, or takes too long.
+            SpecInvalid: If the model does not exist, or its files are missing or unusable.
+            RerankerUnavailable: If the model is still loading, fails, or takes too long.
         """
         deadline_s = time.monotonic() + self._longest_s
         work = asyncio.get_running_loop().run_in_executor(_THREADS, self._read, model, query, texts, deadline_s)
@@ -75,7 +76,7 @@ class FastEmbedReranker:
             for number in model.rerank(query[:LONGEST_TEXT], cut, batch_size=AT_ONCE):
                 numbers.append(float(number))
                 if time.monotonic() > deadline_s:
-                    # Nobody waits any more.
+                    # The caller has timed out already.
                     raise self._too_slow(name)
         except model_errors() as exc:
             raise RerankerUnavailable(f"{FIELD}: {name!r} failed: {first_line(exc)}") from exc
@@ -86,7 +87,7 @@ class FastEmbedReranker:
     def _model(self, name: str) -> Any:
         if name in self._models:
             return self._models[name]
-        until_s, message = self._refused.get(name, (0.0, ""))
+        until_s, message = self._failures.get(name, (0.0, ""))
         if time.monotonic() < until_s:
             raise SpecInvalid("InvalidSpec", message)
         if not self._loading.acquire(blocking=False):
@@ -95,7 +96,7 @@ class FastEmbedReranker:
             if name not in self._models:
                 self._models[name] = self._load(name)
         except SpecInvalid as exc:
-            self._refused[name] = time.monotonic() + TRY_AGAIN_S, str(exc)
+            self._failures[name] = time.monotonic() + TRY_AGAIN_S, str(exc)
             raise
         finally:
             self._loading.release()
@@ -103,7 +104,7 @@ class FastEmbedReranker:
 
     def _load(self, name: str) -> Any:
         check_openable(name, self._files, field=FIELD, instead="remove rerank")
-        # Costs a second, and most processes never rerank.
+        # The import takes a second, and most processes never rerank.
         from fastembed.rerank.cross_encoder import TextCrossEncoder
 
         return open_model(
@@ -122,10 +123,14 @@ class FastEmbedReranker:
 
 
 class FastEmbedEmbedder:
-    """Embeds with one of the models that fastembed knows; a model is loaded once a process, at its first text.
+    """Embeds with one of fastembed's models. A model is loaded once per process, at its first text.
 
     Args:
-        device: where it runs: CPU, CUDA, or Auto, which is CUDA where the runtime has it.
+        model: Name of the model.
+        dimensions: Declared length of the vectors.
+        files: Location of the models.
+        batch_size: Texts per batch.
+        device: CPU, CUDA, or Auto, which uses CUDA if the runtime supports it.
     """
 
     def __init__(
@@ -141,10 +146,11 @@ class FastEmbedEmbedder:
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order.
+        """Return one vector per text, in order.
 
         Raises:
-            SpecInvalid: there is no such model, its files are not there or cannot be used, or its size is another.
+            SpecInvalid: If the model does not exist, its files are missing or unusable, or its vectors have another
+                length.
         """
         if not texts:
             return []
@@ -165,7 +171,7 @@ class FastEmbedEmbedder:
 
 @cache
 def _load(name: str, files: ModelFiles, device: str) -> Any:
-    # Costs a second, and most processes never embed with it.
+    # The import takes a second, and most processes never embed with it.
     from fastembed import TextEmbedding
 
     if device == "CUDA":
@@ -178,7 +184,7 @@ def _load(name: str, files: ModelFiles, device: str) -> Any:
         kind, name, files, first_use=lambda model: list(model.embed(["text"])), field="spec.embedding.model"
     )
     if device == "CUDA" and _CUDA not in model.model.model.get_providers():
-        # The runtime goes on without it, many times slower.
+        # Without CUDA the runtime would silently continue on the CPU, many times slower.
         raise _no_cuda("its CUDA libraries failed to load")
     return model
 

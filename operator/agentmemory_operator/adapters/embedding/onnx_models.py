@@ -1,4 +1,4 @@
-"""Files of ONNX models, and how the optional package `fastembed` opens them: no network unless it is allowed."""
+"""Files of ONNX models, and how the optional package `fastembed` opens them: no network unless allowed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from agentmemory_operator.errors import SpecInvalid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """Where models lie.
+    """Location of the models.
 
     Attributes:
-        folder: holds a folder for each model, of the model's name; downloads are kept there too.
-        may_download: what the folder lacks is fetched from the model's publisher.
+        folder: Folder with one subfolder per model, of the model's name. Downloads are stored there too.
+        may_download: True if missing models may be downloaded from their publisher.
     """
 
     folder: Path | None = None
@@ -23,14 +23,16 @@ class ModelFiles:
 
 
 def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) -> None:
-    """Refuse where no model can be opened at all.
+    """Raise if no model can be opened at all.
 
     Args:
-        field: of the object, that asks for the model.
-        instead: another way out than to provide the model.
+        name: Name of the model, for the message.
+        files: Location of the models.
+        field: Field of the object that requires the model.
+        instead: Alternative remedy, for the message.
 
     Raises:
-        SpecInvalid: the package is not installed, or there is neither a folder nor leave to download.
+        SpecInvalid: If the package is not installed, or there is neither a folder nor permission to download.
     """
     if find_spec("fastembed") is None:
         message = (
@@ -49,31 +51,34 @@ def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) ->
 def open_model(
     kind: Callable[..., Any], name: str, files: ModelFiles, *, first_use: Callable[[Any], object], field: str
 ) -> Any:
-    """The model, opened and used once: files of another export load, and fail at their first text.
+    """Open a model and use it once: files of an incompatible export load, but fail at the first text.
 
     Args:
-        kind: fastembed's class for such models.
-        field: of the object, that names the model.
+        kind: fastembed's class for this kind of model.
+        name: Name of the model.
+        files: Location of the models.
+        first_use: Uses the model once.
+        field: Field of the object that names the model.
 
     Raises:
-        SpecInvalid: there is no such model, or its files are not there or cannot be used.
+        SpecInvalid: If the model does not exist, or its files are missing or unusable.
     """
     folder = files.folder / name if files.folder else None
     local = str(folder) if folder and folder.is_dir() else None
-    kept = str(files.folder) if files.folder else None
+    cache_folder = str(files.folder) if files.folder else None
     is_local = local is not None or not files.may_download
     try:
-        model = kind(name, cache_dir=kept, specific_model_path=local, local_files_only=is_local)
+        model = kind(name, cache_dir=cache_folder, specific_model_path=local, local_files_only=is_local)
         first_use(model)
     except model_errors() as exc:
-        where = f"in {local or kept}" if is_local else "to download"
+        where = f"in {local or cache_folder}" if is_local else "to download"
         message = f"{field}: fastembed cannot use model {name!r} {where}: {first_line(exc)}"
         raise SpecInvalid("InvalidSpec", message) from exc
     return model
 
 
 def model_errors() -> tuple[type[Exception], ...]:
-    """What is raised for files that are no model; the runtime's errors have no base of their own."""
+    """Return the exceptions for unusable model files. The runtime's exceptions have no common base class."""
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime  # type: ignore[import-untyped]
 
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")
@@ -81,5 +86,5 @@ def model_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: Exception) -> str:
-    """The part of the error that a person needs."""
+    """Return the first line of an error message, at most 300 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]

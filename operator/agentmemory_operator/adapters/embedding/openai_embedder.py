@@ -1,6 +1,7 @@
-"""Embeddings of any OpenAI-compatible service: batched, retried within a time limit, size checked.
+"""Embeddings of any OpenAI-compatible service: batched, retried within a timeout, and checked.
 
-OpenAI's client asks, over the transport that all adapters share: it follows no redirect, and reads up to a bound.
+OpenAI's client runs over the transport that all adapters share, which follows no redirect and limits the size of
+responses.
 """
 
 import asyncio
@@ -45,12 +46,13 @@ from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 FIELD, SECRET_FIELD = "spec.embedding.baseURL", "spec.embedding.secretRef"
 MAX_ATTEMPTS = 5
-# Callers halve a batch that one text may spoil (`connections/embedders.py`): its halves are the next attempts.
+# If one text may be the cause, callers retry with halves of the batch (`connections/embedders.py`).
 MAX_BATCH_ATTEMPTS = 2
-# Of an answer: a number as text takes up to 22 bytes, in base64 6; what stands around a vector, and around all of them.
+# Size limits of a response: per number (up to 22 bytes as text, 6 in base64), per vector, and for the rest.
 NUMBER_BYTES, ROW_BYTES, ANSWER_BYTES = 24, 512, 4 * MIB
+# Maximum number of tokens that mark the start and end of a text.
 MARKS = 16
-# Only these families can be asked for fewer numbers; others refuse the parameter.
+# Only these model families accept the parameter `dimensions`.
 SHORTENABLE = ("text-embedding-3", "gemini-embedding")
 
 Encoding = Literal["base64", "float"]
@@ -58,11 +60,11 @@ Encoding = Literal["base64", "float"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIOptions:
-    """How to reach the service and what to ask it for.
+    """Address of the service, and parameters of its calls.
 
     Attributes:
-        timeout_s: for one batch, retries and waits included.
-        first_delay_s: upper bound of the first wait; doubles with each attempt, up to 8 s.
+        timeout_s: Time limit for one batch, including retries and waits.
+        first_delay_s: Upper bound of the first wait; doubles with each attempt, up to 8 s.
     """
 
     model: str
@@ -78,8 +80,10 @@ class OpenAIEmbedder:
     """Embeds through `POST {base_url}/embeddings`.
 
     Args:
-        egress: says whether the service may be connected to; each call raises SpecInvalid where it may not.
-        on_used: told the tokens of each answer that says them.
+        options: Address of the service, and parameters.
+        jitter: Draws from 0..1.
+        egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
+        on_used: Called with the number of tokens of each response that reports it.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class OpenAIEmbedder:
         self._options = options
         self._jitter = jitter
         self._on_used = on_used
-        # What the service was seen to take; None until then.
+        # Encoding that the service has accepted; None before the first success.
         self._encoding: Encoding | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
         self._host = session_of(egress, self._where, options.api_key, field=FIELD)
@@ -111,11 +115,13 @@ class OpenAIEmbedder:
         return self._options.dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order.
+        """Return one vector per text, in order.
 
         Raises:
-            RequestInvalid: the service refuses a text, mostly for its length.
-            SpecInvalid: it refuses for good, gives no embeddings, or may not be connected to.
+            RequestInvalid: If the service rejects a text, usually because of its length.
+            EmbedderUnavailable: If the service is unavailable, throttles, or returns unusable vectors, after retries.
+            SpecInvalid: If the service rejects key, model or URL, its vectors have another length than declared, or the
+                egress policy forbids its host.
         """
         size = self._options.batch_size
         batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
@@ -150,11 +156,11 @@ class OpenAIEmbedder:
 
     async def _request(self, texts: list[str], encoding: Encoding, *, deadline: float) -> Any:
         options = self._options
-        # A gateway may put its own name for the provider before the model's.
+        # A gateway may prefix the model with its name for the provider.
         is_shortenable = options.model.rpartition("/")[2].startswith(SHORTENABLE)
-        most = ANSWER_BYTES + len(texts) * (ROW_BYTES + options.dimensions * NUMBER_BYTES)
+        max_bytes = ANSWER_BYTES + len(texts) * (ROW_BYTES + options.dimensions * NUMBER_BYTES)
         try:
-            # Raw: the client makes an object of each row before anybody has counted them.
+            # Raw response: the client would build an object per row before their number is checked.
             with told_apart(SECRET_FIELD):
                 answer = await self._client.embeddings.with_raw_response.create(
                     model=options.model,
@@ -162,7 +168,7 @@ class OpenAIEmbedder:
                     dimensions=options.dimensions if is_shortenable else openai.omit,
                     encoding_format=encoding,
                     timeout=max(deadline - time.monotonic(), 0.05),
-                    extra_headers={MOST_HEADER: str(most)},
+                    extra_headers={MOST_HEADER: str(max_bytes)},
                 )
             document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
@@ -171,9 +177,9 @@ class OpenAIEmbedder:
         return document
 
     def _may_lack_base64(self, exc: Exception) -> bool:
-        """Whether to ask again for plain numbers: some services know no base64, and not all say what they miss.
+        """Return whether to retry with plain numbers, which is the only way to detect a service without base64.
 
-        Only their taking the same texts then shows that it was this.
+        Not all such services report the cause.
         """
         return self._encoding is None and isinstance(exc, ServiceRefused) and exc.status in (400, 422)
 
@@ -189,8 +195,10 @@ class OpenAIEmbedder:
             kind = EmbedderFailed if exc.is_failure else EmbedderUnavailable
             return kind(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
-            told = f"{exc.status} {exc.code}".strip()
-            return RequestInvalid([FieldError("text", f"the embedding service rejected the text ({told}): {_LIMITS}")])
+            details = f"{exc.status} {exc.code}".strip()
+            return RequestInvalid(
+                [FieldError("text", f"the embedding service rejected the text ({details}): {_LIMITS}")]
+            )
         return refused_for_good(exc, where, block="spec.embedding", model=self._options.model)
 
     def _vectors(self, answer: Any, *, expected: int) -> list[Vector]:
@@ -198,7 +206,7 @@ class OpenAIEmbedder:
         if not isinstance(rows, list) or len(rows) != expected:
             raise self._no_embeddings(f"no list of {expected} embeddings")
         try:
-            # Gemini leaves an index of 0 out.
+            # Gemini omits an index of 0.
             places = [place if (index := row.get("index")) is None else index for place, row in enumerate(rows)]
             ordered = sorted(zip(places, rows, strict=True), key=lambda placed: int(placed[0]))
             vectors = [_numbers(row["embedding"]) for _, row in ordered]
@@ -211,9 +219,9 @@ class OpenAIEmbedder:
     def _note_tokens(self, answer: Any, texts: Sequence[str]) -> None:
         usage = answer.get("usage")
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
-        # No service has more tokens than bytes, but for a few that mark where a text begins and ends.
-        most = sum(len(text.encode()) + MARKS for text in texts)
-        if self._on_used and isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= most:
+        # Plausibility: no text has more tokens than bytes, except for a few markers.
+        max_tokens = sum(len(text.encode()) + MARKS for text in texts)
+        if self._on_used and isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= max_tokens:
             self._on_used(tokens)
 
     def _check(self, vector: Vector) -> None:

@@ -1,6 +1,6 @@
-"""The threads that embed on this machine's processors, off the event loop.
+"""Thread pool for embedding on local CPUs, off the event loop.
 
-Their own and few: large batches wait here for each other, and nothing else waits behind them.
+It is separate and small: large batches wait only for each other, and nothing else waits for them.
 """
 
 import asyncio
@@ -16,5 +16,5 @@ _THREADS = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_na
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """What the work gives, done in one of the threads."""
+    """Run a function in one of the threads; return its result."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: work(*args, **options))

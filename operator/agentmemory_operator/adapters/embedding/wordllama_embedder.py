@@ -1,6 +1,6 @@
-"""The offline embedder: static word vectors whose weights lie in the `wordllama` wheel. Needs no key and no network.
+"""Offline embedder: static word vectors whose weights are in the `wordllama` wheel. Needs no key and no network.
 
-Of that package only the two files are read. Its modules are compiled, and for Linux on arm64 there are none.
+Only two files of the package are read. Its modules are compiled, and there are none for Linux on arm64.
 """
 
 import threading
@@ -15,7 +15,7 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
 MODEL = "l2_supercat"
-# The wheel holds the 256-wide weights; its first 64 and 128 columns are vector spaces of their own (trained so).
+# The wheel has weights of width 256, trained so that their first 64 or 128 columns are usable as vectors too.
 NATIVE_DIMENSIONS = 256
 DIMENSIONS = (64, 128, NATIVE_DIMENSIONS)
 
@@ -39,12 +39,12 @@ class WordLlamaEmbedder:
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order; a text without a token gives zeros."""
+        """Return one vector per text, in order; zeros for a text without tokens."""
         return await in_thread(_embed, list(texts), self._dimensions) if texts else []
 
 
 def _embed(texts: list[str], dimensions: int) -> list[Vector]:
-    # The lock is there because the tokenizer is set up when it loads and shared by every agent.
+    # Load once: all agents share the tokenizer, which is configured while it loads.
     with _loading:
         tokenizer, weights = _load()
     return [_mean(tokenizer.encode(text, add_special_tokens=False).ids, weights[:, :dimensions]) for text in texts]
@@ -60,8 +60,8 @@ def _mean(tokens: list[int], weights: Any) -> Vector:
 
 @cache
 def _load() -> tuple[Any, Any]:
-    """Load tokenizer and weights from the installed package: 30 MB, once for each process."""
-    # Most processes never embed offline.
+    """Load tokenizer and weights from the installed package: 30 MB, once per process."""
+    # Import here: most processes never embed offline.
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
 

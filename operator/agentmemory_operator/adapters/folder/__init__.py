@@ -1,1 +1,1 @@
-"""A folder of manifests in the place of a cluster, for development."""
+"""Folder of manifests that replaces a cluster in development."""

@@ -1,4 +1,4 @@
-"""What stands for the cluster in development: a random id in a file beside the memories, made once."""
+"""Cluster id of the development stack: a random id in a file of the data folder, created once."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -8,23 +8,23 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.settings import is_cluster_id
 
 FILE = "cluster-id"
-# Longer than any id; whatever else lies there is not read whole.
-_MOST_BYTES = 256
+# More than any id has; limits the read of a foreign file.
+_MAX_BYTES = 256
 
 
 def keep_cluster_id(data: Path) -> str:
-    """The id that a data folder has; one that has none gets one, whole or not at all.
+    """Return the id of a data folder; create it atomically if there is none.
 
     Raises:
-        AgentMemoryError: it cannot be read or written, or is none; says the way out.
+        AgentMemoryError: If the file cannot be read or written, or contains no id. The message names the remedy.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
         with alone_in(data):
-            if (found := _read(data)) is None:
-                # Markers are about to be written with it.
-                write_whole(data, FILE, found := str(uuid4()))
-            return found
+            if (cluster_id := _read(data)) is None:
+                # Store the id before any ownership marker contains it.
+                write_whole(data, FILE, cluster_id := str(uuid4()))
+            return cluster_id
     except OSError as exc:
         raise AgentMemoryError(
             f"{data / FILE}, which identifies this data folder in collection markers, cannot be written:"
@@ -33,36 +33,37 @@ def keep_cluster_id(data: Path) -> str:
 
 
 def find_cluster_id(data: Path) -> str:
-    """The id that a data folder has; nothing is written.
+    """Return the id of a data folder; write nothing.
 
     Raises:
-        TransientError: there is none yet, or it cannot be read.
+        TransientError: If there is no id yet, or the file cannot be read.
+        AgentMemoryError: If the file contains no id.
     """
     try:
-        found = _read(data)
+        cluster_id = _read(data)
     except OSError as exc:
         raise TransientError(f"{data / FILE} cannot be read: {exc.strerror or exc}") from exc
-    if found is None:
+    if cluster_id is None:
         raise TransientError(
             f"{data / FILE} is missing. It identifies the collections of this stack: set --data to the folder of the"
             " `agentmemory dev` that created them, or set AGENTMEMORY_CLUSTER_ID to the clusterId in their markers"
         )
-    return found
+    return cluster_id
 
 
 def _read(data: Path) -> str | None:
-    """What the file says, None where there is none."""
+    """Return the id in the file, or None if there is no file."""
     path = data / FILE
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES)
+            content = file.read(_MAX_BYTES)
     except FileNotFoundError:
         return None
-    found = content.decode("ascii", errors="replace").strip()
-    if not is_cluster_id(found):
+    cluster_id = content.decode("ascii", errors="replace").strip()
+    if not is_cluster_id(cluster_id):
         raise AgentMemoryError(
             f"{path} contains no ID: restore the one in the markers of this folder's collections (metadata"
             " agentmemory.clusterId). Without the file a new ID is created, and collections with the old one belong "
             "to another owner: they stay, but are neither served nor changed"
         )
-    return found
+    return cluster_id

@@ -1,4 +1,4 @@
-"""The folder of manifests that `agentmemory dev` watches, as commands of another process read and write it."""
+"""Reads and writes the folder of manifests that `agentmemory dev` watches, for commands in another process."""
 
 import contextlib
 import json
@@ -19,22 +19,24 @@ Name = tuple[str, str, str]
 
 
 class ManifestFiles:
-    """Implements ports.JobObjects: a command's objects are files of their own, which it alone changes and deletes.
+    """Implements ports.JobObjects.
 
-    A manifest of somebody else stays as it is: annotations on its object are kept in `.status/annotations/`.
+    Each object that a command creates is a file of its own, which commands can change and delete.
+
+    Manifests of other authors are never changed: annotations on their objects are stored in `.status/annotations/`.
 
     Args:
-        folder: manifests; the status is read beside them.
+        folder: Folder of manifests; statuses are read from its subfolder `.status`.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def cluster_id(self) -> str:
-        """What stands for the cluster in markers, as the development stack left it here.
+        """Return the cluster id that the development stack has written to the folder.
 
         Raises:
-            TransientError: it did not yet.
+            TransientError: If it has not been written yet.
         """
         try:
             return (self._folder / ".status" / CLUSTER_ID).read_text("utf-8")
@@ -43,32 +45,32 @@ class ManifestFiles:
 
     @property
     def default_namespace(self) -> str:
-        """The namespace of the AgentMemories, where all are in one."""
-        found = {namespace for kind, namespace, _ in self._objects() if kind == "AgentMemory"}
-        return found.pop() if len(found) == 1 else "default"
+        """Namespace of the AgentMemories if all are in one, else `default`."""
+        namespaces = {namespace for kind, namespace, _ in self._objects() if kind == "AgentMemory"}
+        return namespaces.pop() if len(namespaces) == 1 else "default"
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """An object with the status that the development stack gave it."""
+        """Return an object with the status that the development stack has written."""
         found = self._objects().get((kind, namespace, name))
         if found is None:
             raise NotFound(f"there is no {kind} {namespace}/{name} in {self._folder}")
         return found
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
-        """Every object of a kind; files have no versions."""
+        """Return all objects of a kind, and an empty version: files have none."""
         return await self.list_in(kind, ""), ""
 
     async def event_times(self, _: str) -> dict[tuple[str, str], str]:
-        """Nothing: the development stack logs its events."""
+        """Return nothing: the development stack only logs events."""
         return {}
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
-        """The objects of a kind in one namespace, or in all where that is empty."""
+        """Return the objects of a kind in one namespace; an empty name means all namespaces."""
         spaces = (namespace,) if namespace else {name[1] for name in self._objects()}
         return [found for name, found in self._objects().items() if name[0] == kind and name[1] in spaces]
 
     async def create_object(self, document: Json) -> bool:
-        """Write a manifest of its own."""
+        """Write a manifest for a new object; return False if the object exists already."""
         metadata = document["metadata"]
         name = (document["kind"], metadata["namespace"], metadata["name"])
         if name in self._objects():
@@ -77,35 +79,42 @@ class ManifestFiles:
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the manifest that a command has written."""
-        name = (kind, metadata.namespace, metadata.name)
-        self._own(name, "delete it there").unlink(missing_ok=True)
-
-    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or remove those that are None: in the manifest that a command wrote, else beside the status.
+        """Delete the manifest of an object that a command has created; the uid is not compared.
 
         Raises:
-            AgentMemoryError: The development stack made the object, or a manifest of somebody else has one of them.
+            AgentMemoryError: If no command has created it.
         """
         name = (kind, metadata.namespace, metadata.name)
-        if not self._own_file(name).is_file() and not self._stated(name) & annotations.keys():
+        self._require_own_file(name, "delete it there").unlink(missing_ok=True)
+
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations, or remove those that are None.
+
+        They are written into the manifest if a command created it, else to `.status/annotations/`.
+
+        Raises:
+            AgentMemoryError: If the development stack created the object, or another author's manifest has one of the
+                annotations.
+        """
+        name = (kind, metadata.namespace, metadata.name)
+        if not self._own_file(name).is_file() and not self._manifest_annotations(name) & annotations.keys():
             self._keep_annotations(name, annotations)
             return
-        path = self._own(name, f"{_told(annotations)} there")
+        path = self._require_own_file(name, f"{_describe_edits(annotations)} there")
         document = yaml.load(path.read_text("utf-8"), KubectlLoader)
-        kept = document["metadata"].get("annotations") or {}
-        changed = kept | dict(annotations)
+        existing = document["metadata"].get("annotations") or {}
+        changed = existing | dict(annotations)
         document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
         self._write(path, document)
 
-    def _stated(self, name: Name) -> set[str]:
-        """The annotations in an object's manifest."""
+    def _manifest_annotations(self, name: Name) -> set[str]:
+        """Return the names of the annotations in an object's manifest."""
         manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
-        found = (document for _, document in manifests.scan() if _name_of(document) == name)
-        return {key for document in found for key in document["metadata"].get("annotations") or {}}
+        documents = (document for _, document in manifests.scan() if _name_of(document) == name)
+        return {key for document in documents for key in document["metadata"].get("annotations") or {}}
 
     def _keep_annotations(self, name: Name, annotations: Mapping[str, str | None]) -> None:
-        self._refuse_created(name)
+        self._check_not_created(name)
         status = self._folder / ".status"
         for folder in (status, status / ANNOTATIONS):
             make_folder(folder)
@@ -114,10 +123,10 @@ class ManifestFiles:
         write_file(path, json.dumps({key: value for key, value in changed.items() if value is not None}))
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Refuse: a QdrantConnection is in its author's manifest.
+        """Raise always: the author of a QdrantConnection has to edit its manifest.
 
         Raises:
-            AgentMemoryError: says what to write there.
+            AgentMemoryError: Always. The message has the entries to add.
         """
         raise AgentMemoryError(
             f"QdrantConnection {namespace}/{name} is in a manifest in {self._folder} that agentmemory did not write:"
@@ -125,11 +134,11 @@ class ManifestFiles:
         )
 
     async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
-        """A Secret manifest of the folder with its values, None where there is none."""
+        """Return a Secret manifest of the folder with its values, or None if there is none."""
         return await self._scanned().read_secret(namespace, name)
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
-        """The labels that a Namespace manifest of the folder gives."""
+        """Return the labels of a Namespace manifest of the folder."""
         return await self._scanned().labels(namespace)
 
     def _scanned(self) -> ManifestFolder:
@@ -138,31 +147,34 @@ class ManifestFiles:
         return folder
 
     def _objects(self) -> dict[Name, Json]:
-        """What the manifests and the operator of the development stack declare, as it has taken them in."""
+        """Return all objects of manifests and of the development stack.
+
+        An object that the development stack has read already is returned with its status.
+        """
         status = self._folder / ".status"
-        taken = {_name_of(found): found for found in _documents_in(status)}
+        records = {_name_of(item): item for item in _documents_in(status)}
         manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
         declared = [document for _, document in manifests.scan()]
         declared += _documents_in(status / "created")
-        return {_name_of(found): taken.get(_name_of(found), found) for found in declared}
+        return {_name_of(item): records.get(_name_of(item), item) for item in declared}
 
-    def _own(self, name: Name, way_out: str) -> Path:
-        """The file that a command wrote for an object.
+    def _require_own_file(self, name: Name, way_out: str) -> Path:
+        """Return the file of an object that a command has created.
 
         Raises:
-            AgentMemoryError: somebody else's manifest declares it, or the development stack made it.
+            AgentMemoryError: If the object comes from another author's manifest, or the development stack created it.
         """
         path = self._own_file(name)
         kind, namespace, own = name
-        self._refuse_created(name)
+        self._check_not_created(name)
         if not path.is_file():
             raise AgentMemoryError(
                 f"{kind} {namespace}/{own} is in a manifest in {self._folder} that agentmemory did not write: {way_out}"
             )
         return path
 
-    def _refuse_created(self, name: Name) -> None:
-        """Raise if the development stack made the object."""
+    def _check_not_created(self, name: Name) -> None:
+        """Raise if the development stack created the object."""
         kind, namespace, own = name
         if (self._folder / ".status" / "created" / f"{_file_name(name)}.json").is_file():
             raise AgentMemoryError(
@@ -183,8 +195,8 @@ def _file_name(name: Name) -> str:
     return f"{namespace}.{own}.{kind.lower()}"
 
 
-def _told(annotations: Mapping[str, str | None]) -> str:
-    """What somebody is to do by hand."""
+def _describe_edits(annotations: Mapping[str, str | None]) -> str:
+    """Describe the edits that the user has to make."""
     done = [f"remove the annotation {key}" for key, value in annotations.items() if value is None]
     done += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]
     return " and ".join(done)
@@ -193,7 +205,7 @@ def _told(annotations: Mapping[str, str | None]) -> str:
 def _documents_in(folder: Path) -> list[Json]:
     documents = []
     for path in sorted(folder.glob("*.json")):
-        # What goes meanwhile is gone.
+        # The file may be deleted after it was listed.
         with contextlib.suppress(FileNotFoundError):
             documents.append(json.loads(path.read_text("utf-8")))
     return documents

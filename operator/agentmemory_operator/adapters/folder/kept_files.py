@@ -1,4 +1,7 @@
-"""Small files in the data folder of development: the claims, the key of user tokens; written whole or not at all."""
+"""Small files in the data folder of the development stack: claims, and the signing key of user tokens.
+
+Written atomically.
+"""
 
 import contextlib
 import fcntl
@@ -14,12 +17,12 @@ from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.access import SigningKey
 
 SIGNING_KEY_FILE = "user-token-key"
-# Longer than any key; whatever else lies there is not read whole.
-_MOST_KEY_BYTES = 1024
+# More than any key has; limits the read of a foreign file.
+_MAX_KEY_BYTES = 1024
 
 
 def write_whole(data: Path, name: str, content: str) -> None:
-    """Write a file that only this user reads; once it is there it lasts."""
+    """Replace a file that only this user can read, atomically and synced to disk."""
     new = data / f"{name}.new"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
@@ -28,20 +31,20 @@ def write_whole(data: Path, name: str, content: str) -> None:
         file.flush()
         os.fsync(descriptor)
     new.replace(data / name)
-    with _opened(data) as folder:
+    with _open_folder(data) as folder:
         os.fsync(folder)
 
 
 @contextlib.contextmanager
 def alone_in(data: Path) -> Iterator[None]:
-    """Hold the folder against another process that is at its first start too."""
-    with _opened(data) as descriptor:
+    """Lock the folder against other processes while the context is open."""
+    with _open_folder(data) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
-def _opened(data: Path) -> Iterator[int]:
+def _open_folder(data: Path) -> Iterator[int]:
     descriptor = os.open(data, os.O_RDONLY)
     try:
         yield descriptor
@@ -50,20 +53,20 @@ def _opened(data: Path) -> Iterator[int]:
 
 
 class FileClaims:
-    """Implements ports.ClaimStore; one process at a time.
+    """Implements ports.ClaimStore; only one process at a time may use the file.
 
     Args:
-        file: made with the first claim.
+        file: Path; created with the first claim.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     async def load(self) -> ClaimSet:
-        """What is stored; a file that cannot be read holds nothing, and the claims are made again."""
+        """Return the stored claims. A missing or damaged file yields an empty set, and the claims are rebuilt."""
         try:
             document = json.loads(self._file.read_text(encoding="utf-8"))
-            stored = {slug: claim_from_json(told) for slug, told in document["claims"].items()}
+            stored = {slug: claim_from_json(stored_claim) for slug, stored_claim in document["claims"].items()}
             unread = frozenset(map(str, document["unread"]))
         except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
             return NO_CLAIMS
@@ -71,9 +74,9 @@ class FileClaims:
         return ClaimSet(claims=claims, is_complete=True, unread=unread)
 
     async def save(self, claims: ClaimSet) -> None:
-        """Write the whole file, in one step."""
-        told = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
-        text = json.dumps({"claims": told, "unread": sorted(claims.unread)}, indent=2)
+        """Replace the whole file atomically."""
+        stored_claims = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
+        text = json.dumps({"claims": stored_claims, "unread": sorted(claims.unread)}, indent=2)
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_file(self._file, text + "\n")
@@ -82,17 +85,17 @@ class FileClaims:
 
 
 class FileSigningKey:
-    """Implements ports.SigningKeys: a key that is made when the first is asked for.
+    """Implements ports.SigningKeys; creates the key at the first read.
 
     Args:
-        data: the folder.
+        data: Data folder of the development stack.
     """
 
     def __init__(self, data: Path) -> None:
         self._data = data
 
     async def read(self) -> SigningKey:
-        """The key, made where there is none."""
+        """Return the key; create it if there is none."""
         path = self._data / SIGNING_KEY_FILE
         try:
             self._data.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,7 @@ class FileSigningKey:
                 if not path.exists():
                     write_whole(self._data, SIGNING_KEY_FILE, new_key())
                 with path.open("rb") as file:
-                    key = key_from(file.read(_MOST_KEY_BYTES).decode("ascii", errors="replace"))
+                    key = key_from(file.read(_MAX_KEY_BYTES).decode("ascii", errors="replace"))
         except OSError as exc:
             raise TransientError(f"{path}, which signs user tokens, cannot be written: {exc.strerror or exc}") from exc
         if key is None:

@@ -1,7 +1,7 @@
-"""Manifests as files, folders and standard input have them, to objects with the lines they stand in: kubectl's rules.
+"""Read manifests from files, folders and standard input, with line numbers, by kubectl's rules.
 
-One reader for every command and for the folder of the development stack, so that what one of them refuses no other
-takes. It says what is no object at all; what an object may hold is `spec/kinds/parse.py`'s to say.
+All commands and the development stack use this reader, so that they accept the same files. It reports documents that
+are no objects. `spec/kinds/parse.py` validates the content of objects.
 """
 
 import json
@@ -19,18 +19,21 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kubectl_yaml import KubectlLoader
 
 SUFFIXES = (".json", ".yaml", ".yml")
-"""What kubectl reads of a folder; a file that is named itself may have any."""
+"""File names that kubectl reads in a folder; a file that is given by name can have any."""
 
 STDIN = Path("-")
 MAX_BYTES = 32 * 1024 * 1024
-"""Of one file, so that a device or a pipe that never ends is no full memory."""
+"""Maximum size of one file; bounds the memory for an endless device or pipe."""
 MAX_NODES = 3 * 1024 * 1024 // 2
-"""Of one document with its aliases written out: the API server takes 3 MiB, and a node has at least two bytes."""
+"""Maximum number of values in a document with aliases expanded.
+
+The API server accepts 3 MiB, and a value needs 2 bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An object, and the part of a file that it was read from."""
+    """An object, and the YAML node that it was read from."""
 
     document: Json
     node: yaml.Node
@@ -38,7 +41,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """What is no object, with its line from 1."""
+    """A document that is no object, with its line from 1."""
 
     line: int
     error: FieldError
@@ -48,7 +51,8 @@ class UnreadableManifest(AgentMemoryError):
     """A whole file cannot be read.
 
     Args:
-        line: from 1.
+        line: Line of the error, from 1.
+        error: The error.
     """
 
     def __init__(self, line: int, error: FieldError) -> None:
@@ -58,11 +62,11 @@ class UnreadableManifest(AgentMemoryError):
 
 @dataclass(slots=True)
 class ManifestPaths:
-    """The files that a command line names.
+    """Files that a command line names.
 
     Attributes:
-        files: in order; `STDIN` is standard input.
-        skipped: subfolders that nobody looked into.
+        files: Files in order; `STDIN` is standard input.
+        skipped: Subfolders that were not read.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -70,11 +74,15 @@ class ManifestPaths:
 
 
 def manifest_paths(paths: Sequence[Path], *, is_recursive: bool = False) -> ManifestPaths:
-    """The files, and of each folder its manifests by name; links to folders are not followed.
+    """Expand paths: files as they are, folders to their manifests, sorted by name. Links to folders are not followed.
+
+    Args:
+        paths: Files, folders, or `STDIN`.
+        is_recursive: True also reads subfolders.
 
     Raises:
-        AgentMemoryError: there is no such path, a folder has no manifest, or standard input is named twice.
-        OSError: a folder cannot be read.
+        AgentMemoryError: If a path does not exist, a folder has no manifest, or standard input is named twice.
+        OSError: If a folder cannot be read.
     """
     if paths.count(STDIN) > 1:
         raise AgentMemoryError("-f - is given twice: standard input can be read only once")
@@ -110,16 +118,16 @@ def _raise(exc: OSError) -> None:
 
 
 def count_of(number: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
+    """Return a number with its noun: `1 file`, `2 files`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def manifests_of(path: Path) -> tuple[list[Manifest], list[Misread]]:
-    """The objects of a file, or of standard input, and what in it is no object.
+    """Read a file or standard input; return its objects, and its documents that are no objects.
 
     Raises:
-        OSError: it cannot be opened.
-        UnreadableManifest: it is no YAML or JSON; nothing of it is taken.
+        OSError: If the file cannot be opened.
+        UnreadableManifest: If the file is no YAML or JSON; none of its objects is returned.
     """
     if path == STDIN:
         return manifests_in(sys.stdin.buffer.read(MAX_BYTES + 1))
@@ -128,10 +136,10 @@ def manifests_of(path: Path) -> tuple[list[Manifest], list[Misread]]:
 
 
 def manifests_in(content: bytes) -> tuple[list[Manifest], list[Misread]]:
-    """The objects of a file's content, those of Lists one by one, and what in it is no object.
+    """Parse the content of a file; return its objects, and its documents that are no objects. Lists are expanded.
 
     Raises:
-        UnreadableManifest: it is no YAML or JSON, or too large.
+        UnreadableManifest: If it is no YAML or JSON, or too large.
     """
     if len(content) > MAX_BYTES:
         raise UnreadableManifest(1, FieldError("file", f"is larger than {MAX_BYTES} bytes: split it"))
@@ -171,10 +179,10 @@ def _syntax(exc: Exception) -> UnreadableManifest:
 
 
 def _value(node: yaml.Node) -> Any:
-    """The value of a document as JSON has it, so that what YAML reads as a set or bytes is what kubectl sends.
+    """Return the value of a document as JSON, because kubectl sends YAML sets and bytes in this form.
 
     Raises:
-        UnreadableManifest: it has no value.
+        UnreadableManifest: If it has no JSON value.
     """
     line = node.start_mark.line + 1
     try:
@@ -194,11 +202,11 @@ def _value(node: yaml.Node) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """The number of values of a node with every alias written out.
+    """Return the number of values of a node with aliases expanded.
 
     Raises:
-        RecursionError: it holds itself.
-        UnreadableManifest: it gives a key twice.
+        RecursionError: If the node contains itself.
+        UnreadableManifest: If a mapping repeats a key.
     """
     if id(node) not in known:
         below: list[yaml.Node] = []
@@ -212,20 +220,20 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """Refuse a key that is given twice: the last would hide the others, and whole objects where a `---` is missing."""
-    known: set[str] = set()
+    """Raise for a repeated key. The last one would hide the others: whole objects if a `---` is missing."""
+    keys: set[str] = set()
     for key, _ in node.value:
-        # What is merged in (<<) may come from several places.
+        # A merge key (<<) may occur several times.
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
             continue
-        if key.value in known:
-            told = f"{json.dumps(key.value)[:60]} is given twice: remove one, or separate the objects with ---"
-            raise UnreadableManifest(key.start_mark.line + 1, FieldError("YAML", told))
-        known.add(key.value)
+        if key.value in keys:
+            message = f"{json.dumps(key.value)[:60]} is given twice: remove one, or separate the objects with ---"
+            raise UnreadableManifest(key.start_mark.line + 1, FieldError("YAML", message))
+        keys.add(key.value)
 
 
 def _objects(whole: Manifest) -> Iterator[Manifest]:
-    """Yield a document, or what a List of any kind holds, as kubectl takes it apart."""
+    """Yield a document, or the items of a List of any kind, as kubectl expands it."""
     document, items = whole.document, _child(whole.node, "items")
     if not (isinstance(document, dict) and str(document.get("kind")).endswith("List") and items):
         yield whole
@@ -234,26 +242,26 @@ def _objects(whole: Manifest) -> Iterator[Manifest]:
     if not isinstance(entries, list) or not isinstance(items[1], yaml.SequenceNode):
         yield whole
         return
-    given = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
+    inherited = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
     for entry, node in zip(entries, items[1].value, strict=True):
-        # The items of a typed list need not repeat what the list says.
+        # Items of a typed list inherit its apiVersion and kind.
         is_named = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
-        yield Manifest(entry if is_named else given | entry, node)
+        yield Manifest(entry if is_named else inherited | entry, node)
 
 
 def _error_of(document: object) -> FieldError | None:
-    """What keeps a document from being an object that kubectl would send."""
+    """Return the reason why kubectl would not send a document as an object, or None."""
     if not isinstance(document, dict):
         return FieldError("object", "a document is not a Kubernetes object")
     kind = document.get("kind")
     if isinstance(kind, str) and kind.endswith("List") and document.get("apiVersion") == "v1":
-        told = f"{json.dumps(kind)[:60]} must have a list of items, and none of them may be a List"
-        return FieldError("kind", told)
+        message = f"{json.dumps(kind)[:60]} must have a list of items, and none of them may be a List"
+        return FieldError("kind", message)
     return None
 
 
 def line_of(node: yaml.Node, field: str) -> int:
-    """The line of the deepest part of a field's path that the document has, from 1."""
+    """Return the line of a field, from 1; of its deepest existing parent if the document lacks the field."""
     line = node.start_mark.line + 1
     for step in field.replace("[", ".[").split("."):
         entry = _child(node, step)

@@ -1,11 +1,12 @@
-"""A folder of manifests in the place of Kubernetes, for development: objects, their status, Secrets.
+"""Folder of manifests that replaces Kubernetes in development: objects, statuses, Secrets, namespaces.
 
-What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
-the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`,
-and `.status/annotations/` has annotations that commands set on objects whose manifests somebody else wrote.
-Git ignores it.
-A file that cannot be read keeps its last good content, `spec.access` included: callers have no identity here that
-it could name (`entrypoints/api/identity/auth.py: build_guard`).
+State that Kubernetes would store is kept in the subfolder `.status/`, so that a restart continues with it:
+- `.status/*.json`: uid, generation, creation time, finalizers and status of each object.
+- `.status/created/`: objects that the operator has created.
+- `.status/annotations/`: annotations that commands have set on objects of other authors' manifests.
+
+Git ignores the subfolder. A file that becomes unreadable keeps its last good content, `spec.access` included. That is
+safe, because callers have no identities here (`entrypoints/api/identity/auth.py: build_guard`).
 """
 
 import asyncio
@@ -36,35 +37,35 @@ from agentmemory_operator.spec.times import render_second
 log = logging.getLogger(__name__)
 
 KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
-# Beside the statuses: whose the collections are, for commands of another process.
+# File with the cluster id, for commands of another process.
 CLUSTER_ID = "cluster-id"
 ANNOTATIONS = "annotations"
 NAME_LABEL = "kubernetes.io/metadata.name"
-# A changed weight has to act within a second, a half-written file has to be left alone.
+# Short enough for a changed weight to take effect within a second, long enough not to read a partly written file.
 DEBOUNCE_MS, STEP_MS = 100, 25
-# What may be part of a status file's name, of 255 characters with the kind and the suffix.
+# Names that fit into the name of a status file, which has at most 255 characters with kind and suffix.
 FILE_NAMES = {"name": re.compile(r"[-._a-zA-Z0-9]{1,160}"), "namespace": re.compile(r"[-._a-zA-Z0-9]{1,63}")}
 WATCH_EVENT = tuple[str, Json]
 Name = tuple[str, str, str]
 
 
 def unidentified() -> str:
-    """Empty: a folder that is only read has no cluster.
+    """Raise: the default for a folder that is only read, and has no cluster id.
 
     Raises:
-        TransientError: always.
+        TransientError: Always.
     """
     raise TransientError("this folder of manifests was opened without a cluster ID")
 
 
 class ManifestFolder:
-    """Implements ports.Cluster, ports.Namespaces and ports.SecretSource on a folder; one process at a time.
+    """Implements ports.Cluster, ports.Namespaces and ports.SecretSource on a folder. Not safe for several processes.
 
     Args:
-        folder: YAML or JSON manifests; not searched recursively.
-        implies_connections: where no manifest declares a QdrantConnection, those that AgentMemories name are there.
-        keeps_status: whether `.status/` is read and written; else everything is as new at each start.
-        identify: gives what stands for the cluster in markers of collections; raises where nobody knows.
+        folder: Folder with YAML or JSON manifests; subfolders are not read.
+        keeps_status: True if `.status/` is read and written. False keeps state in memory only.
+        implies_connections: True adds the QdrantConnections that AgentMemories refer to, if no manifest declares any.
+        identify: Returns the cluster id; raises TransientError while it is unknown.
     """
 
     def __init__(
@@ -91,27 +92,27 @@ class ManifestFolder:
         self._caused: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
 
     async def cluster_id(self) -> str:
-        """What stands for the cluster; it lies beside the memories, not in this folder.
+        """Return the cluster id, which is stored in the data folder, not here.
 
         Raises:
-            TransientError: nobody knows for now.
+            TransientError: If it is unknown.
         """
         return self._identify()
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """An object as its manifest stands now.
+        """Scan the folder, and return the current state of an object.
 
         Raises:
-            NotFound: there is none.
+            NotFound: If it does not exist.
         """
-        self._tell()
+        self._queue_changes()
         record = self._records.get((kind, namespace, name))
         if record is None:
             raise NotFound(f"there is no {kind} {namespace}/{name}")
         return record
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
-        """Replace the object's status; an object that is gone is no error. Files have no versions."""
+        """Replace the status of an object; a deleted object is no error. Return '', because files have no versions."""
         record = self._records.get((kind, metadata.namespace, metadata.name))
         if record is not None:
             record["status"] = status
@@ -119,7 +120,7 @@ class ManifestFolder:
         return ""
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers; a deleted object without any is gone."""
+        """Replace the finalizers. An object that is being deleted is removed when it has none left."""
         name = (kind, metadata.namespace, metadata.name)
         record = self._records.get(name)
         if record is None:
@@ -131,7 +132,7 @@ class ManifestFolder:
             self._caused.put_nowait(("DELETED", record))
 
     async def create_object(self, document: Json) -> bool:
-        """Keep an object beside those of the manifests; tell whether it was not there before."""
+        """Store an object in `.status/created/`; return False if it exists already."""
         name = _name(document)
         if name in self._records or name in self._created:
             return False
@@ -139,20 +140,23 @@ class ManifestFolder:
         if self._keeps_status:
             make_folder(self._created_folder)
             _write(self._file(self._created_folder, name), document)
-        self._tell()
+        self._queue_changes()
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete an object that was created so; a manifest in the folder is its author's to delete."""
+        """Delete an object that `create_object` has stored.
+
+        A manifest in the folder stays, because only its author deletes it.
+        """
         name = (kind, metadata.namespace, metadata.name)
         if self._created.pop(name, None) is None:
             log.info("%s %s/%s is not deleted: its manifest is still in the folder", *name)
             return
         self._file(self._created_folder, name).unlink(missing_ok=True)
-        self._tell()
+        self._queue_changes()
 
-    def _tell(self) -> None:
-        """Pass on what changed by this process' own doing: nobody watches where it is kept."""
+    def _queue_changes(self) -> None:
+        """Scan, and queue the events: `.status/created/` is not watched."""
         for event in self.scan():
             self._caused.put_nowait(event)
 
@@ -162,7 +166,7 @@ class ManifestFolder:
         log.log(level, "%s %s/%s: %s: %s", kind, metadata.namespace, metadata.name, event.reason, event.message)
 
     async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
-        """A Secret manifest of the folder with its values, None where there is none."""
+        """Return a Secret manifest of the folder with its values, or None if there is none."""
         secret = self._secrets.get((namespace, name))
         if secret is None:
             return None
@@ -174,11 +178,11 @@ class ManifestFolder:
         return KeptSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS))
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
-        """The labels that a Namespace manifest in the folder gives, and the one that Kubernetes sets."""
+        """Return the labels of a Namespace manifest, and the label that Kubernetes sets on each namespace."""
         return self._labels.get(namespace, {}) | {NAME_LABEL: namespace}
 
     async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
-        """Yield what is there as ADDED, then changes, in batches, until cancelled."""
+        """Yield the existing objects as ADDED, then batches of changes, until cancelled."""
         if self._keeps_status:
             make_folder(self._status_folder)
             make_folder(self._annotations_folder)
@@ -196,31 +200,35 @@ class ManifestFolder:
                 yield events
 
     async def caused(self) -> WATCH_EVENT:
-        """Wait for an event that the operator itself caused: created, deleted, released, closed or opened."""
+        """Wait for the next event that this process has caused by creating, deleting or releasing an object."""
         return await self._caused.get()
 
     def scan(self) -> list[WATCH_EVENT]:
-        """Read the folder; return what changed since the last scan."""
+        """Read the folder; return the changes since the last scan."""
         documents = [*self._created.values(), *self._documents()]
         if self._implies_connections:
-            documents += [one for one in implied_connections(documents) if _is_object(one, self._folder)]
+            documents += [
+                connection for connection in implied_connections(documents) if _is_object(connection, self._folder)
+            ]
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
-        wanted = {_name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_ours(item)}
-        taken = [self._take(item) for item in wanted.values()]
-        lost = [self._lose(name) for name in list(self._records) if name not in wanted]
-        return [event for event in taken + lost if event]
+        manifests = {
+            _name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_ours(item)
+        }
+        updated = [self._update_record(item) for item in manifests.values()]
+        removed = [self._delete_record(name) for name in list(self._records) if name not in manifests]
+        return [event for event in updated + removed if event]
 
     def _annotated(self, document: Json) -> Json:
-        """The manifest with the annotations that commands have set; those of the manifest itself win."""
+        """Merge the annotations that commands have set into a manifest; those of the manifest win."""
         path = self._file(self._annotations_folder, _name(document))
         if not self._keeps_status or not path.is_file():
             return document
-        given = document["metadata"].get("annotations") or {}
-        return document | {"metadata": document["metadata"] | {"annotations": read_annotations(path) | given}}
+        stated = document["metadata"].get("annotations") or {}
+        return document | {"metadata": document["metadata"] | {"annotations": read_annotations(path) | stated}}
 
-    def _take(self, document: Json) -> WATCH_EVENT | None:
-        """Bring the record in line with the manifest; return the event, None when nothing changed."""
+    def _update_record(self, document: Json) -> WATCH_EVENT | None:
+        """Update the record of a manifest; return its event, or None if nothing changed."""
         name = _name(document)
         record = self._records.get(name)
         current = _merge(document, record)
@@ -233,8 +241,8 @@ class ManifestFolder:
         self._announced.add(name)
         return kind, current
 
-    def _lose(self, name: Name) -> WATCH_EVENT | None:
-        """Delete an object whose manifest is gone, as Kubernetes would: finalizers first."""
+    def _delete_record(self, name: Name) -> WATCH_EVENT | None:
+        """Delete the object of a removed manifest as Kubernetes would: wait for its finalizers."""
         record = self._records[name]
         metadata = record["metadata"]
         if not metadata.get("finalizers"):
@@ -256,7 +264,7 @@ class ManifestFolder:
 
     def _documents(self) -> Iterator[Json]:
         for path in sorted(self._folder.iterdir()):
-            # A pipe or a device would be read for ever.
+            # Skip pipes and devices: reading them might not end.
             if path.suffix not in SUFFIXES or path.name.startswith(".") or not path.is_file():
                 continue
             try:
@@ -269,15 +277,15 @@ class ManifestFolder:
 
     @staticmethod
     def _objects_of(path: Path) -> list[Json]:
-        """The objects of a file.
+        """Return the objects of a file.
 
         Raises:
-            UnreadableManifest: not to be read, or with a kind that the API server would refuse: were it left out, the
-                object that the file had would be deleted for a slip of the pen.
+            UnreadableManifest: If the file is unreadable, or has an object of a kind that the API server would reject.
+                Without the error, a typo in the kind would delete the object.
         """
         manifests, misread = manifests_of(path)
-        for one in misread:
-            log.error("%s: a document is not a Kubernetes object: line %d: %s", path.name, one.line, one.error)
+        for item in misread:
+            log.error("%s: a document is not a Kubernetes object: line %d: %s", path.name, item.line, item.error)
         objects = [manifest for manifest in manifests if _is_object(manifest.document, path)]
         for manifest in objects:
             if error := kind_error(manifest.document):
@@ -302,7 +310,7 @@ class ManifestFolder:
 
 
 def read_annotations(path: Path) -> dict[str, str]:
-    """The annotations that commands have set on an object; none without a file, or of one that is damaged."""
+    """Return the annotations that commands have set on an object; empty if the file is missing or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -318,18 +326,18 @@ def _write(path: Path, record: Json) -> None:
 
 
 def _merge(document: Json, record: Json | None) -> Json:
-    """The manifest with what Kubernetes would keep of the object."""
+    """Build the record of an object: the manifest with the state that Kubernetes would store."""
     _, namespace, name = _name(document)
-    kept: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
+    state: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
     if record is not None:
-        kept = {key: record["metadata"][key] for key in kept}
-        kept["generation"] += record["spec"] != document.get("spec")
-    given = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
-    metadata = {"name": name, "namespace": namespace} | given
+        state = {key: record["metadata"][key] for key in state}
+        state["generation"] += record["spec"] != document.get("spec")
+    stated = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    metadata = {"name": name, "namespace": namespace} | stated
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],
-        "metadata": metadata | kept,
+        "metadata": metadata | state,
         "spec": document.get("spec"),
         "status": record["status"] if record else {},
     }
@@ -357,7 +365,7 @@ def _is_object(document: Any, path: Path) -> bool:
 
 
 def _problem_of(document: Any) -> str | None:
-    """What keeps a document from being an object at all; everything else is for the passes to say."""
+    """Return the reason why a document is no object, or None. Its spec is validated later, by the passes."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict):
         return "it needs apiVersion, kind and metadata.name"

@@ -1,6 +1,6 @@
-"""Files that we write whole, or leave as they were.
+"""Write files atomically, and never through a symbolic link.
 
-In a folder that somebody else may have laid out, no link leads what we write elsewhere.
+The folder may have been prepared by someone else, so a link in it could redirect writes to another place.
 """
 
 import os
@@ -16,10 +16,10 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, or take the one that is there.
+    """Create a folder, or accept an existing one.
 
     Raises:
-        AgentMemoryError: a link is there.
+        AgentMemoryError: If the path is a symbolic link.
     """
     if path.is_symlink():
         raise AgentMemoryError(f"{path} is a link, and files are not written to another folder: remove the link")
@@ -27,9 +27,9 @@ def make_folder(path: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file whole, or leave what was there; whoever watches its folder for manifests sees no half of it."""
+    """Replace a file atomically, through a hidden draft that watchers of the folder ignore."""
     draft = path.with_name(f".{path.name}.new")
-    # A kill left it, or somebody wants us to follow it.
+    # A killed process left it, or it is a malicious link.
     draft.unlink(missing_ok=True)
     make_file(draft, text)
     draft.replace(path)
@@ -37,7 +37,7 @@ def write_file(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a draft beside a file, which takes its place once it is written and synced."""
+    """Open a draft that replaces a file when the context ends, after a sync to disk. An error removes the draft."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
         try:
             yield draft
@@ -50,22 +50,22 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def make_file(path: Path, text: str) -> None:
-    """Write a file that is not there yet.
+    """Create a new file; remove it again if writing fails.
 
     Raises:
-        FileExistsError: it is, or a link in its place.
+        FileExistsError: If the path exists, also as a symbolic link.
     """
     with open(os.open(path, _MAKE, 0o644), "w", encoding="utf-8") as file:
         try:
             file.write(text)
             file.flush()
         except OSError:
-            # A full disk leaves no half of a file.
+            # Leave no truncated file on a full disk.
             path.unlink(missing_ok=True)
             raise
 
 
 def keep_from_git(folder: Path) -> None:
-    """Have git ignore a folder of ours; a `.gitignore` that is there stays."""
+    """Create a `.gitignore` for the content of our folder; keep an existing one."""
     with suppress(FileExistsError):
         make_file(folder / ".gitignore", "*\n")

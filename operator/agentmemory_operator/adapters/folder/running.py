@@ -1,7 +1,7 @@
-"""The development stacks that run on this machine, as each tells of itself in a file; other commands find them there.
+"""Registry of the development stacks that run on this machine: one file per stack, by which commands find them.
 
-A stack holds a lock on its file for as long as it lives: the operating system lets it go however the process ends, so
-that a file that a `kill -9` left is known for what it is, whoever has the number of its process by then.
+A stack holds a lock on its file while it runs. The operating system releases the lock however the process ends, `kill
+-9` included. So an unlocked file is stale, even if another process has the same process id by now.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from pathlib import Path
 from uuid import uuid4
 
 FOLDER = "running"
-# Longer than any that a stack writes; whatever else lies there is not read whole.
-_MOST_BYTES = 16_384
-# Where the API and the dev Qdrant of a stack listen.
+# More than a stack writes; limits the read of a foreign file.
+_MAX_BYTES = 16_384
+# URL of a stack's API.
 _OWN_URL = re.compile(r"http://127\.0\.0\.1:\d{1,5}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,13 +25,13 @@ _MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningStack:
-    """A development stack that runs.
+    """A development stack that is running.
 
     Attributes:
         api: URL of the retrieval API, on loopback.
-        qdrant: URL of the server that stands in for every connection's.
-        manifests, data: its folders.
-        pid: of its process, for people.
+        qdrant: URL of the dev Qdrant, which replaces the servers of all connections.
+        manifests, data: Folders of the stack.
+        pid: Process id, for display.
     """
 
     api: str
@@ -41,15 +41,15 @@ class RunningStack:
     pid: int
 
     def __str__(self) -> str:
-        """What people know it by."""
+        """Describe the stack for users."""
         return f"the development stack on {self.manifests} ({self.api}, process {self.pid})"
 
 
 class RunningStacks:
-    """What runs on this machine of one person's.
+    """Development stacks of this user on this machine.
 
     Args:
-        place: the folder for data of this person; None is nowhere.
+        place: The user's data folder. None: there is no folder, so none can be registered or found.
     """
 
     def __init__(self, place: Path | None) -> None:
@@ -57,10 +57,10 @@ class RunningStacks:
 
     @contextlib.contextmanager
     def announced(self, stack: RunningStack) -> Iterator[None]:
-        """Let other commands find a stack while the context is open.
+        """Register a stack while the context is open.
 
         Raises:
-            OSError: its file cannot be written.
+            OSError: If its file cannot be written, or there is no folder.
         """
         if self._folder is None:
             raise FileNotFoundError("neither HOME nor XDG_DATA_HOME is set")
@@ -69,19 +69,19 @@ class RunningStacks:
         draft = path.with_suffix(".new")
         descriptor = os.open(draft, _MAKE, 0o600)
         try:
-            # Before it has its name: whoever finds it unlocked takes it for one that was left behind.
+            # Lock before the rename: another process would remove an unlocked file as stale.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, _rendered(stack))
             draft.rename(path)
             yield
         finally:
-            for left in (path, draft):
+            for leftover in (path, draft):
                 with contextlib.suppress(OSError):
-                    left.unlink(missing_ok=True)
+                    leftover.unlink(missing_ok=True)
             os.close(descriptor)
 
     def find(self) -> tuple[RunningStack, ...]:
-        """The stacks that run, in the order of their API's URLs; what others left behind is removed."""
+        """Return the running stacks, sorted by the URL of their API. Stale files are removed."""
         try:
             paths = sorted(self._folder.glob("*.json")) if self._folder else []
         except OSError:
@@ -91,7 +91,7 @@ class RunningStacks:
 
 
 def _read(path: Path) -> RunningStack | None:
-    """The stack that holds a file, None where none does."""
+    """Return the stack of a locked file, or None; remove an unlocked file."""
     try:
         descriptor = os.open(path, _READ)
     except OSError:
@@ -102,7 +102,7 @@ def _read(path: Path) -> RunningStack | None:
         if not _is_held(descriptor):
             path.unlink(missing_ok=True)
             return None
-        return _parsed(os.read(descriptor, _MOST_BYTES))
+        return _parsed(os.read(descriptor, _MAX_BYTES))
     except OSError:
         return None
     finally:
@@ -118,18 +118,18 @@ def _is_held(descriptor: int) -> bool:
 
 
 def _rendered(stack: RunningStack) -> bytes:
-    told = {"api": stack.api, "qdrant": stack.qdrant, "pid": stack.pid}
-    told |= {"manifests": str(stack.manifests), "data": str(stack.data)}
-    return json.dumps(told).encode()
+    document = {"api": stack.api, "qdrant": stack.qdrant, "pid": stack.pid}
+    document |= {"manifests": str(stack.manifests), "data": str(stack.data)}
+    return json.dumps(document).encode()
 
 
 def _parsed(content: bytes) -> RunningStack | None:
-    """What a file says; None where no stack wrote it."""
+    """Parse a file; None if no stack wrote it."""
     try:
-        told = json.loads(content)
-        api, qdrant = str(told["api"]), str(told["qdrant"])
-        folders = {name: Path(str(told[name])) for name in ("manifests", "data")}
-        pid = int(told["pid"])
+        document = json.loads(content)
+        api, qdrant = str(document["api"]), str(document["qdrant"])
+        folders = {name: Path(str(document[name])) for name in ("manifests", "data")}
+        pid = int(document["pid"])
     except (ValueError, LookupError, TypeError, ArithmeticError):
         return None
     return RunningStack(api=api, qdrant=qdrant, pid=pid, **folders) if _OWN_URL.fullmatch(api) else None

@@ -1,4 +1,4 @@
-"""The data keys of privacy zones in development: a file for each shard, beside the memories."""
+"""Data keys of privacy zones in development: one file per shard, in the data folder."""
 
 import contextlib
 import hashlib
@@ -11,23 +11,23 @@ from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import SHARD_BYTES, Shard, is_shard_name, shard_from_text, shard_to_text
 
 FOLDER = "zone-keys"
-# Whatever else lies there is not read whole.
-_MOST_BYTES = 2 * SHARD_BYTES
+# Limits the read of a foreign file.
+_MAX_BYTES = 2 * SHARD_BYTES
 
 
 class FileKeyShards:
     """Implements ports.KeyShards.
 
     Args:
-        data: the folder that has a folder for each agent's.
+        data: Data folder; its subfolder `zone-keys` has one folder per agent.
     """
 
     def __init__(self, data: Path) -> None:
         self._folder = data / FOLDER
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """A shard; one without keys where there is no file."""
-        with _told():
+        """Return a shard; an empty one if there is no file."""
+        with _mapped_errors():
             content = self._content(ring, name)
         if content is None:
             return Shard(ring=ring, name=name)
@@ -39,15 +39,15 @@ class FileKeyShards:
             ) from exc
 
     async def version(self, ring: Ring, name: str) -> str:
-        """A hash of the file; empty where there is none."""
-        with _told():
+        """Return a hash of the file; empty if there is none."""
+        with _mapped_errors():
             content = self._content(ring, name)
         return "" if content is None else _version_of(content)
 
     async def write(self, shard: Shard) -> str:
-        """Write the file in the place of the version that it was read as; return its new version."""
+        """Write the file by compare-and-set on its version; return the new version."""
         path, text = self._path(shard.ring, shard.name), shard_to_text(shard)
-        with _told():
+        with _mapped_errors():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with alone_in(path.parent):
                 content = self._content(shard.ring, shard.name)
@@ -57,27 +57,27 @@ class FileKeyShards:
         return _version_of(f"{text}\n".encode())
 
     async def list_names(self, ring: Ring) -> list[str]:
-        """The names of an agent's shards, in order."""
-        with _told():
-            return sorted(name for file in self._of(ring).glob("*.json") if is_shard_name(name := file.stem))
+        """Return the names of an agent's shards, sorted."""
+        with _mapped_errors():
+            return sorted(name for file in self._agent_folder(ring).glob("*.json") if is_shard_name(name := file.stem))
 
     async def delete(self, ring: Ring) -> None:
         """Delete all files of an agent, and their folder."""
-        folder = self._of(ring)
-        with _told(), contextlib.suppress(FileNotFoundError), alone_in(folder):
+        folder = self._agent_folder(ring)
+        with _mapped_errors(), contextlib.suppress(FileNotFoundError), alone_in(folder):
             for file in folder.iterdir():
                 file.unlink()
             folder.rmdir()
 
     def _content(self, ring: Ring, name: str) -> bytes | None:
         with contextlib.suppress(FileNotFoundError), self._path(ring, name).open("rb") as file:
-            return file.read(_MOST_BYTES)
+            return file.read(_MAX_BYTES)
         return None
 
     def _path(self, ring: Ring, name: str) -> Path:
-        return self._of(ring) / f"{name}.json"
+        return self._agent_folder(ring) / f"{name}.json"
 
-    def _of(self, ring: Ring) -> Path:
+    def _agent_folder(self, ring: Ring) -> Path:
         return self._folder / f"{ring.namespace}.{ring.agent}"
 
 
@@ -86,8 +86,8 @@ def _version_of(content: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Turn what the file system says into our error."""
+def _mapped_errors() -> Iterator[None]:
+    """Convert OSError into TransientError."""
     try:
         yield
     except OSError as exc:

@@ -1,1 +1,1 @@
-"""HTTP servers and clients, and where they may connect."""
+"""HTTP server, HTTP clients, and the egress policy that all clients obey."""

@@ -1,37 +1,40 @@
-"""Bodies of answers, read up to what a legitimate one may be at most."""
+"""Read response bodies up to a size limit."""
 
 from collections.abc import Mapping
 
 import aiohttp
 
 MIB = 1 << 20
-# Of an answer that is an error: more is none of those that we know.
+# Limit for error responses: no known service sends more.
 WORDS_BYTES = 64 << 10
-# A server that asks for a longer pause is asked again all the same.
+# Upper bound of a `Retry-After` that is obeyed.
 LONGEST_PAUSE_S = 3600.0
 
 
 class AnswerTooLarge(aiohttp.ClientPayloadError):
-    """An answer is larger than any legitimate one; it was not read further."""
+    """The response exceeds the size limit of its call; the rest was not read."""
 
 
-async def read_capped(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """The body.
+async def read_capped(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """Read the body of a response.
+
+    Args:
+        most: Maximum number of bytes.
 
     Raises:
-        AnswerTooLarge: it has more bytes than `most`; the connection is closed.
+        AnswerTooLarge: If the body is larger; the connection was closed.
     """
     length = response.content_length
-    if length is not None and length > most and response.method != "HEAD":
-        raise _too_large(response, most)
+    if length is not None and length > max_bytes and response.method != "HEAD":
+        raise _too_large(response, max_bytes)
     content, size = response.content, 0
     parts: list[bytes] = []
     while True:
         part = await content.readany()
         size += len(part)
-        if size > most:
+        if size > max_bytes:
             parts.clear()
-            raise _too_large(response, most)
+            raise _too_large(response, max_bytes)
         if content.at_eof():
             break
         parts.append(part)
@@ -39,7 +42,7 @@ async def read_capped(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 async def read_words(response: aiohttp.ClientResponse) -> bytes:
-    """The body of an answer that is an error, nothing of one that is too large to be read."""
+    """Read the body of an error response; b'' if it is larger than 64 KiB."""
     try:
         return await read_capped(response, WORDS_BYTES)
     except AnswerTooLarge:
@@ -47,14 +50,14 @@ async def read_words(response: aiohttp.ClientResponse) -> bytes:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
-    """The pause that a server asks for; a date counts as no wish."""
-    asked = headers.get("Retry-After", "")
-    return min(float(asked), LONGEST_PAUSE_S) if asked.isascii() and asked.isdecimal() else 0.0
+    """Return the `Retry-After` of a response in seconds, at most an hour; 0 if it is missing or a date."""
+    header = headers.get("Retry-After", "")
+    return min(float(header), LONGEST_PAUSE_S) if header.isascii() and header.isdecimal() else 0.0
 
 
-def _too_large(response: aiohttp.ClientResponse, most: int) -> AnswerTooLarge:
+def _too_large(response: aiohttp.ClientResponse, max_bytes: int) -> AnswerTooLarge:
     response.close()
-    return AnswerTooLarge(f"the answer is larger than the limit of {_size(most)} for this call")
+    return AnswerTooLarge(f"the answer is larger than the limit of {_size(max_bytes)} for this call")
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,9 @@
-"""Serve Starlette applications over HTTP, several in one process, and stop them in good order."""
+"""Serve Starlette applications over HTTP, several in one process, with limits on connections and a graceful stop.
+
+uvicorn has no time limits for a slow request head, a slow body, or a client that reads slowly. So `ServedConnection`
+records the state of a connection, and `sweep` closes slow and idle connections once a second. If there are too many
+connections, idle ones of the client with the most are closed first.
+"""
 
 import asyncio
 import contextlib
@@ -20,28 +25,28 @@ from agentmemory_operator.runtime.rules.fair_shares import Leaving, Pace
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 2048
-# Closed together when there are too many.
+# Number of connections to close if there are too many.
 CLOSED_TOGETHER = 64
-# From the first byte of a head to its end.
+# Maximum time from the first to the last byte of a request head.
 HEAD_S = 10.0
 HEAD_MAX_BYTES = 1 << 15
-# What is left of a body, once its request was answered.
+# Maximum time for the rest of a body whose request was answered already.
 REST_S = 30.0
-# Until the first request, or the next.
+# Maximum time without a request.
 IDLE_S = 75.0
-# When the server stops, for a request that is on its way already.
+# Time for a request that may already be in transit when the server stops.
 LAST_S = 0.5
-# Requests that wait on one connection for those before.
+# Maximum number of pipelined requests on one connection.
 MOST_PIPELINED = 16
-# Bytes around each byte of a body: a chunk of one byte takes six.
+# Allowed bytes of framing per byte of a body: a chunk of one byte has six.
 MOST_AROUND = 8
 
-_NOTHING_LINGERS = struct.pack("ii", 1, 0)
+_NO_LINGER = struct.pack("ii", 1, 0)
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class ServedConnection(HttpToolsProtocol):
-    """One connection, which knows since when it waits for what."""
+    """One connection, which records its state and since when it is in that state."""
 
     connections: "set[Any]"
 
@@ -50,31 +55,31 @@ class ServedConnection(HttpToolsProtocol):
         self._since_s = 0.0
         self._is_in_head = False
         self._is_in_message = False
-        self._has_begun = False
-        self._around = 0
+        self._has_new_message = False
+        self._framing_bytes = 0
         self._is_last = False
-        self._sent: _Counting | None = None
-        self._leaving = Leaving()
+        self._sent: _CountingTransport | None = None
+        self._stall_detector = Leaving()
 
     @property
     def peer(self) -> str:
-        """Who is at the other end."""
+        """IP address of the client; '' if unknown."""
         return self.client[0] if self.client else ""
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is under way."""
+        """True if a request is being served."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
     def since_s(self) -> float:
-        """Since when it is in the state that it is in."""
+        """Monotonic time of the last state change."""
         return self._since_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count what is written; where there are too many connections make room, or go."""
+        """Start to count written bytes. If there are too many connections, close idle ones, or else this one."""
         self._since_s = time.monotonic()
-        self._sent = _Counting(transport)
+        self._sent = _CountingTransport(transport)
         super().connection_made(self._sent)  # type: ignore[arg-type]
         if len(self.connections) > MOST_CONNECTIONS:
             others: list[ServedConnection] = [other for other in self.connections if other is not self]
@@ -83,14 +88,14 @@ class ServedConnection(HttpToolsProtocol):
                 other.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; there is an end to those that are no body."""
-        self._has_begun = False
+        """Process received bytes; close the connection if headers or chunk framing exceed their limit."""
+        self._has_new_message = False
         super().data_received(data)
-        if self._has_begun or not self._is_in_message:
-            self._around = 0
+        if self._has_new_message or not self._is_in_message:
+            self._framing_bytes = 0
             return
-        self._around += len(data)
-        if self._around > HEAD_MAX_BYTES:
+        self._framing_bytes += len(data)
+        if self._framing_bytes > HEAD_MAX_BYTES:
             self._refuse_head()
 
     def _refuse_head(self) -> None:
@@ -102,73 +107,74 @@ class ServedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
+        """Record the start of a request head; abort if too many requests are pipelined."""
         if len(self.pipeline) >= MOST_PIPELINED:
             self.abort()
             raise httptools.HttpParserError("too many pipelined requests on this connection")
-        self._is_in_head = self._is_in_message = self._has_begun = True
+        self._is_in_head = self._is_in_message = self._has_new_message = True
         self._since_s = time.monotonic()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """End a head."""
+        """Record the end of a request head."""
         self._is_in_head = False
         super().on_headers_complete()
         if self._sent is not None:
             self._sent.begins_answer = True
         if self._is_last:
-            self._answer_last()
+            self._send_connection_close()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body."""
-        self._around -= MOST_AROUND * len(body)
+        """Count a part of a body, which allows some bytes of chunk framing."""
+        self._framing_bytes -= MOST_AROUND * len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """Record the end of a request."""
         self._is_in_message = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End an answer."""
+        """Record the end of a response."""
         self._since_s = time.monotonic()
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        """Answer what is under way or on its way, and no more.
+        """Serve the current request, or one that arrives within half a second, then close the connection.
 
-        A caller whose connection is idle cannot know that the server stops, and its next request may have been sent.
+        The client of an idle connection does not know that the server stops, and may have sent its next request
+        already.
         """
         self._is_last = True
         if self.is_busy:
-            self._answer_last()
+            self._send_connection_close()
         else:
             self.loop.call_later(LAST_S, super().shutdown)
 
-    def _answer_last(self) -> None:
-        """Say with the answer that it is the last one; the server closes the connection behind it."""
+    def _send_connection_close(self) -> None:
+        """Add `Connection: close` to the response, after which the server closes the connection."""
         if self.cycle is not None:
             self.cycle.keep_alive = False
             self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
 
     def abort(self) -> None:
-        """Close at once, whatever waits to leave; nothing of it stays with the kernel either."""
+        """Close at once and discard unsent data, in the kernel's buffers too."""
         if self._sent is not None and not self._sent.is_closed:
-            self._sent.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NOTHING_LINGERS)
+            self._sent.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._sent.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Be closed."""
+        """Record that the connection is closed."""
         if self._sent is not None:
             self._sent.is_closed = True
         super().connection_lost(exc)
 
     def look(self, pace: Pace, now_s: float) -> str | None:
-        """Why it has to go."""
+        """Return the reason to close the connection now, or None."""
         if self._sent is None:
             return None
-        waiting, left = self._sent.waiting_and_left()
-        if self._leaving.is_too_slow(pace, waiting=waiting, left=left, now_s=now_s):
+        waiting, sent = self._sent.count_waiting_and_sent()
+        if self._stall_detector.is_too_slow(pace, waiting=waiting, left=sent, now_s=now_s):
             return "client reads too slowly"
         took_s = now_s - self._since_s
         if self.is_busy or waiting:
@@ -181,14 +187,17 @@ class ServedConnection(HttpToolsProtocol):
 
 
 def most_crowded(connections: Iterable[ServedConnection]) -> list[ServedConnection]:
-    """Some that may go: of who has most, those that are waited for longest; none with a request under way."""
+    """Return up to 64 idle connections to close.
+
+    Those of the clients with the most idle connections come first; among these, the ones that have waited longest.
+    """
     idle = [connection for connection in connections if not connection.is_busy]
     peers = Counter(connection.peer for connection in idle)
     return sorted(idle, key=lambda connection: (-peers[connection.peer], connection.since_s))[:CLOSED_TOGETHER]
 
 
 def sweep(connections: Iterable[Any], pace: Pace) -> None:
-    """Close those that are too slow."""
+    """Close the connections that are too slow or idle for too long."""
     now_s = time.monotonic()
     for connection in list(connections):
         if isinstance(connection, ServedConnection) and (why := connection.look(pace, now_s)):
@@ -196,65 +205,65 @@ def sweep(connections: Iterable[Any], pace: Pace) -> None:
             connection.abort()
 
 
-class _Counting:
-    """A transport that knows how much was written to it, and sends the head of an answer together with its body.
+class _CountingTransport:
+    """Transport wrapper that counts written bytes, and sends the head of a response together with its body.
 
-    The server writes them in two pieces, each of which would cost a call of the kernel here and wake up the reader.
+    uvicorn writes them separately. Two writes would cost two system calls here, and wake the client twice.
 
     Attributes:
-        begins_answer: what is written next is a head.
+        begins_answer: True if the next write is the head of a response.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._handed = 0
-        self._held = b""
+        self._written_bytes = 0
+        self._head = b""
         self._call_soon = asyncio.get_running_loop().call_soon
         self.begins_answer = False
         self.is_closed = False
-        # What is called for each request, without a detour.
+        # Called for each request, so bypass `__getattr__`.
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        self._handed += len(data)
+        self._written_bytes += len(data)
         if self.begins_answer:
             self.begins_answer = False
-            self._send_held()
-            self._held = data
-            # The body mostly comes in the same turn of the loop; where it does not, nobody waits for it.
-            self._call_soon(self._send_held)
-        elif self._held:
-            held, self._held = self._held, b""
+            self._send_head()
+            self._head = data
+            # The body usually follows in the same iteration of the event loop. If not, send the head without it.
+            self._call_soon(self._send_head)
+        elif self._head:
+            held, self._head = self._head, b""
             self._transport.writelines((held, data))
         else:
             self._transport.write(data)
 
-    def _send_held(self) -> None:
-        held, self._held = self._held, b""
+    def _send_head(self) -> None:
+        held, self._head = self._head, b""
         if held and not self.is_closed:
             self._transport.write(held)
 
     def close(self) -> None:
-        self._send_held()
+        self._send_head()
         self._transport.close()
 
     def abort(self) -> None:
-        self._held = b""
+        self._head = b""
         self._transport.abort()
 
-    def waiting_and_left(self) -> tuple[int, int]:
-        waiting = self._transport.get_write_buffer_size() + len(self._held)
-        return waiting, self._handed - waiting
+    def count_waiting_and_sent(self) -> tuple[int, int]:
+        waiting = self._transport.get_write_buffer_size() + len(self._head)
+        return waiting, self._written_bytes - waiting
 
 
-# Requests under way get this long when the process is asked to stop.
+# Time for requests in progress when the server stops.
 GRACE_S = 10
 BACKLOG = 2048
 PACE = Pace()
-# Of the server's tenths of a second.
+# Ticks of uvicorn, 0.1 s each, between two sweeps.
 SWEEP_TICKS = 10
 
 
@@ -262,15 +271,16 @@ SWEEP_TICKS = 10
 async def serving(app: Starlette, *, host: str, port: int, pace: Pace = PACE) -> AsyncIterator[str]:
     """Serve `app` while the context is open; yield its URL.
 
-    The application starts before the port is open and ends after the last request.
+    The application starts before the port is open, and stops after the last request.
 
     Args:
-        port: 0 is any free one.
-        pace: of what is read of it.
+        host: Address to listen on.
+        port: Port; 0 chooses a free one.
+        pace: Minimum rate at which clients must read responses.
 
     Raises:
-        OSError: the port is taken.
-        Exception: whatever the application's start raises.
+        OSError: If the port is in use.
+        Exception: Errors of the application's startup.
     """
     async with app.router.lifespan_context(app):
         with _listening(host, port) as listener:
@@ -288,28 +298,28 @@ async def serving(app: Starlette, *, host: str, port: int, pace: Pace = PACE) ->
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs the process: several servers share it. Closes connections that are too slow."""
+    """Server without signal handlers, because several share the process. Closes slow connections once a second."""
 
     def __init__(self, config: uvicorn.Config, pace: Pace) -> None:
         super().__init__(config)
         self._pace = pace
 
     async def close_all(self) -> None:
-        """Close what the time for a stop was too short for."""
+        """Abort the connections that are still open after the grace period."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        # Those that are closed are told so in the next turn.
+        # asyncio calls `connection_lost` in the next iteration.
         await asyncio.sleep(0)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look at the connections once a second."""
+        """Sweep the connections once a second."""
         if counter % SWEEP_TICKS == 0:
             sweep(self.server_state.connections, self._pace)
         return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Leave the signal handlers unchanged."""
         yield
 
 
@@ -322,7 +332,7 @@ def _configuration(app: Starlette) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         server_header=False,
-        # Whoever is at the other end of the connection is the caller, whatever its headers say.
+        # The peer of the connection is the client: do not trust `X-Forwarded-For`.
         proxy_headers=False,
         timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=GRACE_S,
@@ -333,7 +343,7 @@ def _configuration(app: Starlette) -> uvicorn.Config:
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family, backlog=BACKLOG) as listener:
-        # Accepted connections inherit it. Without, an answer's header and body, written in two pieces, wait for each
-        # other's acknowledgement: 40 ms a request. The event loop sets it only on sockets that it makes itself.
+        # Accepted connections inherit the option. Without it, a response written in two pieces waits for a delayed
+        # acknowledgement, 40 ms per request. The event loop sets it only on sockets that it creates itself.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listener

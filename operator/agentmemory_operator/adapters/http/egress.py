@@ -1,7 +1,11 @@
-"""Connections to what a tenant has written: resolved once, checked, and made to the very addresses that were checked.
+"""Outgoing connections to addresses that tenants can write: checked against the egress policy, safe from DNS rebinding.
 
-Every client of a Qdrant, an embedder, a storage or a file goes through `HostSession`: one host, no redirects. Whom
-to trust over TLS, and what a failed handshake means, is the same for all of them.
+Every client of a Qdrant server, an embedder, an object storage or a web server uses `HostSession`:
+1. Resolve the host name once.
+2. Check each address against the policy.
+3. Connect only to the checked addresses, and follow no redirects.
+
+The handling of CA certificates and of failed TLS handshakes is also shared.
 """
 
 import asyncio
@@ -25,38 +29,38 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 PORTS = ("http", "https")
-# What a name led to is asked again after so long by whoever only looks, and does not connect.
+# Validity of a resolved name for checks without a connection.
 REMEMBERED_S = 60.0
 LOOK_TIMEOUT_S = 5.0
-_REMEMBERED_HOSTS = 1_000
+_MAX_RESOLVED_HOSTS = 1_000
 
-# A server that went away in the middle says nothing about trust.
-_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+# A connection that was closed during the handshake is no TLS failure.
+_CLOSED_ERRORS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
-    """The addresses of a name, in the system's order.
+    """Return the IP addresses of a host name, in the system's order, without duplicates.
 
     Raises:
-        OSError: it has none.
+        OSError: If it has none.
     """
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except UnicodeError as exc:
         raise socket.gaierror(socket.EAI_NONAME, "DNS lookup failed") from exc
-    # A zone is told for link-local addresses alone, which are not connected to.
+    # `address_of` drops a zone id. Only link-local addresses have one, and the policy forbids them.
     addresses = [address_of(str(sockaddr[0])) for _, _, _, _, sockaddr in found]
     return list(dict.fromkeys(address for address in addresses if address is not None))
 
 
 class Egress:
-    """The one policy for every URL that a tenant can write, and what its names lead to.
+    """Egress policy of this process, with a cache of resolved names.
 
     Args:
-        policy: None refuses nothing: the URL is of the process's own environment.
-        api_servers: hosts and ports of the Kubernetes API server.
-        resolve: finds the addresses of a name.
+        policy: None allows everything, for URLs from the process's own environment.
+        api_servers: Hosts and ports of the Kubernetes API server.
+        resolve: Resolves a host name.
     """
 
     def __init__(
@@ -69,26 +73,31 @@ class Egress:
         self._policy = policy
         self._api_servers = tuple(api_servers)
         self._resolve = resolve
-        self._remembered: dict[tuple[str, int], tuple[float, Sequence[Address]]] = {}
+        self._resolved: dict[tuple[str, int], tuple[float, Sequence[Address]]] = {}
 
     async def addresses(self, field: str, host: str, port: int) -> list[Address]:
-        """The addresses of a host that may be connected to.
+        """Return the addresses of a host to which a connection is allowed.
 
         Args:
-            field: that names the host.
+            field: Field with the host, for error messages.
 
         Raises:
-            SpecInvalid: it has addresses, and none of them may be.
-            OSError: it has none.
+            SpecInvalid: If the policy forbids the host or all of its addresses.
+            OSError: If the name cannot be resolved.
         """
-        found = self._written(field, host, port)
-        return await self._permitted(field, host, port, found or await self._resolve(host, port))
+        literal = self._literal_addresses(field, host, port)
+        return await self._filter_permitted(field, host, port, literal or await self._resolve(host, port))
 
     async def check(self, field: str, url: str) -> None:
-        """Pass unless it is known that a URL is not connected to; a name that leads nowhere for now is.
+        """Raise if the policy forbids the host of a URL. A name that cannot be resolved now passes.
+
+        Nothing is connected. Resolved addresses are cached for a minute.
+
+        Args:
+            field: Field with the URL, for error messages.
 
         Raises:
-            SpecInvalid: it is not.
+            SpecInvalid: If the host is forbidden, or the URL has none.
         """
         host, port = place_of(field, url)
         if self._policy is None:
@@ -96,91 +105,99 @@ class Egress:
         if proxy_of(url, ("all",)) is not None:
             self.check_name(field, host, port)
             return
-        if found := self._written(field, host, port) or await self._looked_up(host, port):
-            await self._permitted(field, host, port, found)
+        if addresses := self._literal_addresses(field, host, port) or await self._resolve_cached(host, port):
+            await self._filter_permitted(field, host, port, addresses)
 
     def check_name(self, field: str, host: str, port: int) -> None:
-        """Pass where a host may be asked for behind a proxy, which finds its addresses by itself.
+        """Raise if the policy forbids a host name that a proxy will resolve; its addresses are unknown here.
 
         Raises:
-            SpecInvalid: it may not be.
+            SpecInvalid: If it is forbidden.
         """
         refusal = self._policy.refuses_name(host, port, api_server=self._api_servers) if self._policy else None
         if refusal is not None:
-            raise _refused(refusal, field, host, port)
+            raise _refusal_error(refusal, field, host, port)
 
     def is_permitted(self, host: str, port: int, address: Address) -> bool:
-        """Whether an address of a host may be connected to, as far as it is known without asking."""
-        return self._policy is None or not self._policy.refuses(host, port, address, api_server=self._api_known())
+        """Return whether a connection to an address of a host is allowed.
 
-    def _written(self, field: str, host: str, port: int) -> Sequence[Address]:
-        """The address that a host is; nothing of a name that may be looked up."""
+        Uses only cached addresses of the API server.
+        """
+        return self._policy is None or not self._policy.refuses(
+            host, port, address, api_server=self._known_api_addresses()
+        )
+
+    def _literal_addresses(self, field: str, host: str, port: int) -> Sequence[Address]:
+        """Return the address if the host is a literal one; empty for a name that may be resolved."""
         if (literal := address_of(host)) is not None:
             return [literal]
         refusal = self._policy.refuses_unresolved(host, port) if self._policy else None
         if refusal is not None:
-            raise _refused(refusal, field, host, port)
+            raise _refusal_error(refusal, field, host, port)
         return []
 
-    async def _permitted(self, field: str, host: str, port: int, found: Sequence[Address]) -> list[Address]:
+    async def _filter_permitted(self, field: str, host: str, port: int, addresses: Sequence[Address]) -> list[Address]:
         policy = self._policy
         if policy is None:
-            return list(found)
-        api_server = await self._api_server(port)
-        refusals = {address: policy.refuses(host, port, address, api_server=api_server) for address in found}
+            return list(addresses)
+        api_server = await self._resolve_api_server(port)
+        refusals = {address: policy.refuses(host, port, address, api_server=api_server) for address in addresses}
         permitted = [address for address, refusal in refusals.items() if refusal is None]
         if not permitted:
             refusal = next((refusal for refusal in refusals.values() if refusal is not None), EgressRefusal.NOT_LISTED)
-            raise _refused(refusal, field, host, port)
+            raise _refusal_error(refusal, field, host, port)
         return permitted
 
-    async def _api_server(self, port: int) -> frozenset[tuple[Address, int]]:
-        """The addresses of the API server; nobody is asked for them where the port is another one."""
+    async def _resolve_api_server(self, port: int) -> frozenset[tuple[Address, int]]:
+        """Return the addresses of the API server. Its name is resolved only if it uses this port."""
         for host, at in self._api_servers:
             if at == port and address_of(host) is None:
-                await self._looked_up(host, at)
-        return self._api_known()
+                await self._resolve_cached(host, at)
+        return self._known_api_addresses()
 
-    def _api_known(self) -> frozenset[tuple[Address, int]]:
-        known: set[tuple[Address, int]] = set()
+    def _known_api_addresses(self) -> frozenset[tuple[Address, int]]:
+        addresses: set[tuple[Address, int]] = set()
         for host, port in self._api_servers:
             literal = address_of(host)
-            _, found = (0.0, (literal,)) if literal else self._remembered.get((host, port), (0.0, ()))
-            known |= {(address, port) for address in found}
-        return frozenset(known)
+            _, cached = (0.0, (literal,)) if literal else self._resolved.get((host, port), (0.0, ()))
+            addresses |= {(address, port) for address in cached}
+        return frozenset(addresses)
 
-    async def _looked_up(self, host: str, port: int) -> Sequence[Address]:
-        """What a name leads to, or led to a minute ago; nothing where nobody answers."""
-        asked_s, found = self._remembered.get((host, port), (float("-inf"), ()))
-        if time.monotonic() - asked_s < REMEMBERED_S:
-            return found
+    async def _resolve_cached(self, host: str, port: int) -> Sequence[Address]:
+        """Return the addresses of a name from the cache, or resolve it; the last known addresses if that fails."""
+        resolved_s, addresses = self._resolved.get((host, port), (float("-inf"), ()))
+        if time.monotonic() - resolved_s < REMEMBERED_S:
+            return addresses
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
-                found = await self._resolve(host, port)
+                addresses = await self._resolve(host, port)
         except OSError:
-            # What it led to last is the best that is known.
+            # Keep the addresses of the last successful lookup.
             pass
-        if len(self._remembered) >= _REMEMBERED_HOSTS and (host, port) not in self._remembered:
-            oldest = next(known for known in self._remembered if known not in self._api_servers)
-            del self._remembered[oldest]
-        self._remembered[host, port] = time.monotonic(), found
-        return found
+        if len(self._resolved) >= _MAX_RESOLVED_HOSTS and (host, port) not in self._resolved:
+            oldest = next(known for known in self._resolved if known not in self._api_servers)
+            del self._resolved[oldest]
+        self._resolved[host, port] = time.monotonic(), addresses
+        return addresses
 
 
-# Outside a pod, with nothing set.
+# Policy outside a pod, without settings.
 USUAL = Egress(EgressPolicy())
-# For URLs of the process's own environment.
+# For URLs from the process's own environment.
 UNCHECKED = Egress(None)
 
 
 class HostSession:
-    """Calls to the host of one URL; connections are kept, opened at the first call and anew after `close`.
+    """HTTP session for the host of one URL, with pooled connections. A closed session reopens at the next call.
 
     Args:
-        field: that holds the URL, for people.
-        proxies: kinds of proxy of the environment that are gone through, besides that of the URL's scheme; None is
-            never through one.
-        options: of aiohttp's connector: `ssl`, `limit`, `keepalive_timeout`.
+        egress: Policy for outgoing connections.
+        url: URL of the host.
+        field: Field with the URL, for error messages.
+        proxies: Kinds of environment proxy to use besides the one for the URL's scheme, such as `all`. None never uses
+            a proxy.
+        headers: Sent with each request.
+        options: Options of aiohttp's connector: `ssl`, `limit`, `keepalive_timeout`.
     """
 
     def __init__(
@@ -200,7 +217,7 @@ class HostSession:
         self._headers = headers
         self._options = options
         self._session: aiohttp.ClientSession | None = None
-        self._through: dict[str, Any] = {}
+        self._proxy_options: dict[str, Any] = {}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -209,18 +226,18 @@ class HostSession:
             await session.close()
 
     async def request(self, method: str, url: URL, **options: Any) -> aiohttp.ClientResponse:
-        """Send a call; return its answer, unread, a redirect too.
+        """Send a request; return its response with an unread body. Redirects are returned, not followed.
 
         Args:
-            url: of the same host.
-            options: as aiohttp's.
+            url: URL on the same host.
+            options: Options of aiohttp's `request`.
 
         Raises:
-            SpecInvalid: the host may not be connected to.
-            aiohttp.ClientError, OSError: no answer came.
+            SpecInvalid: If the policy forbids the host.
+            aiohttp.ClientError, OSError: If there was no response.
         """
         session = self._session or await self._open()
-        return await session.request(method, url, allow_redirects=False, **self._through, **options)
+        return await session.request(method, url, allow_redirects=False, **self._proxy_options, **options)
 
     async def _open(self) -> aiohttp.ClientSession:
         host, port = place_of(self._field, self._url)
@@ -231,7 +248,7 @@ class HostSession:
             guards: dict[str, Any] = {}
         else:
             if _is_numeric(host):
-                # The client asks no resolver for these.
+                # aiohttp calls no resolver for numeric hosts.
                 await self._check(host, port)
             through = {}
             guards = {
@@ -239,7 +256,7 @@ class HostSession:
                 "socket_factory": self._socket_factory(host, port),
             }
         if self._session is None:
-            self._through = through
+            self._proxy_options = through
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(**guards, **self._options),
                 headers=self._headers,
@@ -255,20 +272,20 @@ class HostSession:
             raise aiohttp.ClientConnectionError(f"{host} is not an IP address") from exc
 
     def _socket_factory(self, host: str, port: int) -> Callable[[Any], socket.socket]:
-        """What opens sockets to permitted addresses alone, whoever has found them."""
+        """Return a factory that refuses sockets to forbidden addresses, whichever code resolved them."""
 
-        def opened(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+        def open_socket(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
             family, kind, proto, _, sockaddr = info
             address = address_of(str(sockaddr[0]))
             if address is None or not self._egress.is_permitted(host, port, address):
                 raise PermissionError(f"{self._field}: {host} is not connected to")
             return socket.socket(family, kind, proto)
 
-        return opened
+        return open_socket
 
 
 class _Resolver(AbstractResolver):
-    """Tells aiohttp the permitted addresses of a host; it connects to these and asks nobody else."""
+    """Resolver for aiohttp that returns only permitted addresses."""
 
     def __init__(self, egress: Egress, field: str) -> None:
         self._egress = egress
@@ -277,7 +294,7 @@ class _Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """What may be connected to."""
+        """Return the permitted addresses of a host."""
         return [
             ResolveResult(
                 hostname=host,
@@ -295,13 +312,13 @@ class _Resolver(AbstractResolver):
 
 
 def place_of(field: str, url: str) -> tuple[str, int]:
-    """Host and port of a URL.
+    """Return host and port of a URL.
 
     Raises:
-        SpecInvalid: it has none.
+        SpecInvalid: If it has none.
     """
     try:
-        # Read by whoever connects: two readers may find two hosts in one text.
+        # Use the parser of the HTTP client: two parsers may find different hosts in one text.
         parsed = URL(url, encoded=True)
         host, port = parsed.raw_host, parsed.port if parsed.scheme in PORTS else None
     except ValueError:
@@ -312,10 +329,10 @@ def place_of(field: str, url: str) -> tuple[str, int]:
 
 
 def proxy_of(url: str, others: tuple[str, ...] = ()) -> URL | None:
-    """The proxy that the environment names for a URL, None where there is none.
+    """Return the proxy that the environment configures for a URL, or None.
 
     Args:
-        others: kinds besides the URL's own scheme, as `all`.
+        others: Kinds to use besides the URL's own scheme, such as `all`.
     """
     parts, proxies = urlsplit(url), getproxies()
     named = next((proxies[kind] for kind in (parts.scheme, *others) if proxies.get(kind)), None)
@@ -326,7 +343,7 @@ def proxy_of(url: str, others: tuple[str, ...] = ()) -> URL | None:
 
 
 def _is_numeric(host: str) -> bool:
-    """Whether a host is an address in any spelling, `127.1` and `0x7f000001` among them."""
+    """Return whether a host is an IP address in any spelling, including `127.1` and `0x7f000001`."""
     last = host.rstrip(".").rpartition(".")[2].lower()
     return (
         ":" in host
@@ -335,19 +352,19 @@ def _is_numeric(host: str) -> bool:
     )
 
 
-def _refused(refusal: EgressRefusal, field: str, host: str, port: int) -> SpecInvalid:
+def _refusal_error(refusal: EgressRefusal, field: str, host: str, port: int) -> SpecInvalid:
     return SpecInvalid(Reason.HOST_NOT_ALLOWED, told(refusal, field, host, port))
 
 
 def trust_of(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
-    """How to check a server's certificate, None where nothing is encrypted.
+    """Build the TLS context for a server; None for a URL without TLS.
 
     Args:
-        url: of the server.
-        ca_pem: certificates of the authorities to trust; None is the system's.
+        url: URL of the server.
+        ca_pem: Trusted CA certificates in PEM. None trusts the system's.
 
     Raises:
-        SpecInvalid: `ca_pem` holds no certificate.
+        SpecInvalid: If `ca_pem` contains no certificate.
     """
     if not url.startswith("https://"):
         return None
@@ -365,19 +382,19 @@ def trust_of(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
 
 
 def untrusted(error: BaseException | None) -> StoreUntrusted | None:
-    """What to raise where a failed handshake is behind the error, else None."""
-    found = None
-    # The innermost is the interpreter's own; the clients' say less.
+    """Return the exception for a failed TLS handshake in the causes of an error; None if there is none."""
+    tls_error = None
+    # Take the innermost error: it is the interpreter's own and has the most detail.
     while error is not None:
-        found = error if isinstance(error, ssl.SSLError) and not isinstance(error, _ENDED) else found
+        tls_error = error if isinstance(error, ssl.SSLError) and not isinstance(error, _CLOSED_ERRORS) else tls_error
         error = error.__cause__ or error.__context__
-    if isinstance(found, ssl.SSLCertVerificationError):
+    if isinstance(tls_error, ssl.SSLCertVerificationError):
         return StoreUntrusted(
-            f"the server's certificate was rejected ({found.verify_message}): correct the CA in"
+            f"the server's certificate was rejected ({tls_error.verify_message}): correct the CA in"
             " spec.tls.caSecretRef, spec.url, or the server's certificate"
         )
-    if found is not None:
+    if tls_error is not None:
         return StoreUntrusted(
-            f"TLS handshake with the server failed ({found.reason}): correct spec.url or the server's TLS"
+            f"TLS handshake with the server failed ({tls_error.reason}): correct spec.url or the server's TLS"
         )
     return None

@@ -1,4 +1,4 @@
-"""Files of web servers, by https alone and from the very address that was asked for."""
+"""Files of web servers, without redirects. The validation of MemoryRestore admits only https URLs."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +13,7 @@ from agentmemory_operator.errors import StorageRejected, StorageUnavailable
 
 CHUNK_BYTES = 256 << 10
 CONNECT_TIMEOUT_S = 10.0
-# Of silence; a large file takes its time.
+# Maximum pause of the stream; there is no limit for the whole file.
 READ_TIMEOUT_S = 60.0
 TOO_MANY = 429
 FIELD = "source.url"
@@ -21,10 +21,10 @@ _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,259}")
 
 
 class HttpsFiles:
-    """Implements ports.web.WebFiles; servers are vouched for by the system's authorities.
+    """Implements ports.objects.WebFiles; servers must have a certificate of a CA that the system trusts.
 
     Args:
-        egress: says whether a server may be connected to; `open` raises SpecInvalid where it may not.
+        egress: Policy for outgoing connections; `open` raises SpecInvalid for a forbidden host.
     """
 
     def __init__(self, egress: Egress = USUAL) -> None:
@@ -32,12 +32,12 @@ class HttpsFiles:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes at an address."""
+        """Open the content at a URL."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=trust_of(url, None) or True)
         try:
             with _reachable(url):
-                # Who lists a host has not listed the one that it leads to.
+                # Redirects are not followed: an allowed host does not allow the host that it redirects to.
                 response = await host.request(
                     "GET", URL(url, encoded=True), headers={"accept-encoding": "identity"}, timeout=timeout
                 )
@@ -57,8 +57,8 @@ async def _chunks(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[b
 
 
 def _check(url: str, response: aiohttp.ClientResponse) -> None:
-    """Pass when the answer is the file."""
-    status, place = response.status, _place(url)
+    """Raise unless the response is the file."""
+    status, place = response.status, _redacted(url)
     if status == 200:
         return
     if status == TOO_MANY or status >= 500:
@@ -76,7 +76,7 @@ def _check(url: str, response: aiohttp.ClientResponse) -> None:
 
 
 def _target_of(location: str) -> str:
-    """The host that an answer leads on to, empty where it names none."""
+    """Return the host that a redirect points to; '' if it names none."""
     try:
         host = urlsplit(location).netloc.rpartition("@")[2]
     except ValueError:
@@ -90,15 +90,15 @@ def _reachable(url: str) -> Iterator[None]:
         yield
     except aiohttp.ClientSSLError as exc:
         raise StorageUnavailable(
-            f"{_place(url)}: TLS verification failed ({type(exc).__name__}): the certificate must be signed by a CA "
+            f"{_redacted(url)}: TLS verification failed ({type(exc).__name__}): the certificate must be signed by a CA "
             f"of the system or of SSL_CERT_FILE in the operator's environment"
         ) from exc
     except (aiohttp.ClientError, OSError) as exc:
         raise StorageUnavailable(
-            f"{_place(url)} cannot be reached, or the connection broke: {type(exc).__name__}"
+            f"{_redacted(url)} cannot be reached, or the connection broke: {type(exc).__name__}"
         ) from exc
 
 
-def _place(url: str) -> str:
-    """The address without what may be a signature."""
+def _redacted(url: str) -> str:
+    """Return the URL without its query, which may contain a signature."""
     return url.partition("?")[0]

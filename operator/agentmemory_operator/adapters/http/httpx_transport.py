@@ -1,4 +1,4 @@
-"""The way out for libraries that speak httpx: `HostSession` sends what they ask, and answers are read up to a bound."""
+"""httpx transport over `HostSession`, for libraries that use httpx. Responses are read up to a size limit."""
 
 import aiohttp
 import httpx
@@ -8,21 +8,21 @@ from agentmemory_operator.adapters.http.answers import WORDS_BYTES, read_capped,
 from agentmemory_operator.adapters.http.egress import HostSession
 from agentmemory_operator.errors import AgentMemoryError
 
-# A request's header that says how many bytes its answer may have; it is not sent.
+# Request header with the size limit of the response in bytes; it is not sent.
 MOST_HEADER = "x-agentmemory-most"
-# A request's extension: the headers that are sent besides the session's.
+# Request extension with headers to send in addition to the session's.
 HEADERS = "headers"
-# Stands in a library's base URL: the transport alone knows where calls go.
+# Placeholder base URL for libraries: only the transport has the real one.
 BASE_URL = "http://service"
 
 _FAILURES = (AgentMemoryError, aiohttp.ClientError, OSError, ValueError)
 
 
 class NotAnswered(httpx.TransportError):
-    """No answer, or none that may be read.
+    """There is no response, or it must not be read.
 
     Attributes:
-        reason: what `HostSession` or the reader raised.
+        reason: Exception of `HostSession` or of the reader.
     """
 
     def __init__(self, reason: Exception) -> None:
@@ -31,12 +31,16 @@ class NotAnswered(httpx.TransportError):
 
 
 class HostTransport(httpx.AsyncBaseTransport):
-    """Sends path and body of each request; address and headers are the session's, but for those of `HEADERS`.
+    """Sends path and body of each request.
 
-    Libraries take headers from the environment, which must not go to whatever address a tenant writes.
+    URL and headers come from the session, plus those in the extension `HEADERS`.
+
+    Headers of the library itself are dropped: they can come from the environment, and must not be sent to a tenant's
+    URL.
 
     Args:
-        url: what the path is put behind.
+        host: Session to send with.
+        url: Base URL; the request's path is appended to it.
     """
 
     def __init__(self, host: HostSession, url: str) -> None:
@@ -44,10 +48,10 @@ class HostTransport(httpx.AsyncBaseTransport):
         self._url = url
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The answer, read; a redirect too.
+        """Send a request; return the response with its body. Redirects are returned, not followed.
 
         Raises:
-            NotAnswered: there is none.
+            NotAnswered: If there is no response.
         """
         try:
             return await self._send(request)
@@ -67,7 +71,7 @@ class HostTransport(httpx.AsyncBaseTransport):
                 content = await read_capped(response, int(request.headers.get(MOST_HEADER, WORDS_BYTES)))
             else:
                 content = await read_words(response)
-        # No others: a Content-Encoding or charset of the server's would be unpacked without bound.
+        # Pass no other headers: httpx would decode a Content-Encoding or charset of the server without a size limit.
         headers = {"Content-Type": "application/json"}
         if wait := response.headers.get("Retry-After"):
             headers["Retry-After"] = wait
@@ -75,17 +79,18 @@ class HostTransport(httpx.AsyncBaseTransport):
 
 
 def client_of(host: HostSession, url: str) -> httpx.AsyncClient:
-    """What a library is given as its client; it holds nothing that has to be closed besides the session.
+    """Build the httpx client for a library. Only the session needs to be closed.
 
     Args:
-        url: of the service; the library's own is `BASE_URL`.
+        host: Session to send with.
+        url: Base URL of the service; the library is configured with `BASE_URL` instead.
     """
     return httpx.AsyncClient(transport=HostTransport(host, url), follow_redirects=False, trust_env=False)
 
 
 def reason_behind(error: BaseException) -> Exception | None:
-    """Why no answer came, where a library has wrapped it; None where it was something else."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, NotAnswered):
-        found = found.__cause__
-    return None if found is None else found.reason
+    """Return the reason of a `NotAnswered` in the causes of a library's error; None if there is none."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, NotAnswered):
+        cause = cause.__cause__
+    return None if cause is None else cause.reason

@@ -1,6 +1,6 @@
-"""OpenAI's client over the transport that all adapters share, and what the answers of compatible services mean.
+"""OpenAI's client over `HostTransport`, and the meaning of error responses of compatible services.
 
-It follows no redirect, reads up to a bound, and sends the key to the one address that it is for.
+It follows no redirect, limits the size of responses, and sends the key only to the configured URL.
 """
 
 import re
@@ -15,37 +15,39 @@ from agentmemory_operator.adapters.http.egress import Egress, HostSession, trust
 from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, client_of, reason_behind
 from agentmemory_operator.errors import SpecInvalid
 
-# The client insists on a key; services of one's own often want none.
+# The client requires a key; self-hosted services often have none.
 NO_KEY = "none"
-# Requests under way at once are bounded where they come in.
+# The API limits concurrent requests at its entrance.
 MAX_CONNECTIONS = 512
-# Below the 5 s after which many servers close an idle connection.
+# Many servers close idle connections after 5 s.
 KEEP_ALIVE_S = 4.0
 
 MAX_DELAY_S = 8.0
-"""The longest wait that is our own choice; a service may ask for another."""
+"""Maximum wait that we choose ourselves; a service can request a longer one."""
 
 _RETRIED = (408, 409, 429)
 OK = 200
 _REDIRECTS = range(300, 400)
 ABOUT_TEXTS = (400, 413, 422)
-"""What a service answers because of what it was sent to read: mostly that is longer than its model takes."""
+"""Statuses that services return because of the input, usually because it exceeds the model's limit."""
 
-# What services call a kind of error; their sentences may quote a text.
+# Error codes that are safe to show, unlike error texts, which may quote the input.
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class ServiceRefused(Exception):
-    """The service answered, and not with what it was asked for.
+    """The service responded with an error.
 
     Args:
-        body: of its answer, as far as the client could read it.
+        status: HTTP status.
+        body: Body of the response, as parsed by the client.
+        headers: Headers of the response.
 
     Attributes:
-        status: of HTTP.
-        code: what it calls the error; empty where it says nothing that can be told.
-        words: its own, which are not for people: they may quote a text.
-        retry_after_s: the wait that it asks for; None is no wish.
+        status: HTTP status.
+        code: The service's error code; empty if it has none that is safe to show.
+        words: The service's error text. Not for users: it may quote the input.
+        retry_after_s: Requested wait in seconds; None if there is none.
     """
 
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
@@ -56,31 +58,33 @@ class ServiceRefused(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same may be taken later."""
+        """True if the same request may succeed later."""
         return self.status in _RETRIED or self.status >= 500 or self.status == OK
 
     @property
     def summary(self) -> str:
-        """Status for messages to users; a code of the service's own is left out."""
+        """Status for messages to users, without the service's own error code."""
         return "200 with an error" if self.status == OK else str(self.status)
 
     @property
     def is_failure(self) -> bool:
-        """True if the service failed while it worked on the request: what it was sent may be the cause."""
+        """True if the service failed while processing the request, so that the input may be the cause."""
         return self.status in (500, OK)
 
     @property
     def known_status(self) -> int:
-        """The status, 401 for a wrong key also where the service has another."""
+        """The status, but 401 for a 400 that reports a wrong API key."""
         return 401 if self.status == 400 and "api key" in self.words.lower() else self.status
 
 
 def session_of(egress: Egress, where: str, key: str | None, *, field: str) -> HostSession:
-    """Calls to a service.
+    """Build the session for calls to a service.
 
     Args:
-        where: its base URL.
-        field: that holds it, for people.
+        egress: Policy for outgoing connections.
+        where: Base URL of the service.
+        key: API key; None for a service without authentication.
+        field: Field with the URL, for error messages.
     """
     return HostSession(
         *(egress, where),
@@ -100,47 +104,47 @@ def session_of(egress: Egress, where: str, key: str | None, *, field: str) -> Ho
 
 
 def openai_client(host: HostSession, where: str) -> openai.AsyncOpenAI:
-    """The client of a service; it holds nothing that has to be closed besides the session."""
+    """Build OpenAI's client for a service. Only the session needs to be closed."""
     return openai.AsyncOpenAI(
-        # The session has the key and the address.
+        # The session has the key and the URL.
         api_key=NO_KEY,
         base_url=BASE_URL,
         max_retries=0,
-        # Takes httpx's as well as its successor's, of which alone its types know.
+        # The client accepts httpx's class too, but its type hints name only the successor's.
         http_client=cast(Any, client_of(host, where)),
     )
 
 
 @contextmanager
 def told_apart(secret_field: str) -> Iterator[None]:
-    """Make one call, and have what kept an answer away raised by itself.
+    """Convert the errors of one call: raise the cause instead of the client's wrapper.
 
     Args:
-        secret_field: that names the key, for people.
+        secret_field: Field that names the key, for error messages.
 
     Raises:
-        ServiceRefused: the service did not take it.
-        SpecInvalid: the key cannot be sent, or the service may not be connected to.
-        openai.OpenAIError, aiohttp.ClientError, OSError: no answer came.
+        ServiceRefused: If the service responded with an error.
+        SpecInvalid: If the key cannot be sent as a header, or the egress policy forbids the host.
+        openai.OpenAIError, aiohttp.ClientError, OSError: If there was no response.
     """
     try:
         yield
     except openai.APIStatusError as exc:
-        # Without it as the cause: its text is the service's sentence.
+        # `from None`: the text of the original exception is the service's error text.
         raise ServiceRefused(exc.status_code, exc.body, exc.response.headers) from None
     except openai.APIConnectionError as exc:
         reason = reason_behind(exc) or exc
     else:
         return
     if isinstance(reason, ValueError):
-        # A line's end in it, as aiohttp has it.
+        # aiohttp rejects a header value that contains a line break.
         message = f"{secret_field}: the key cannot be sent as a header: store it as one line"
         raise SpecInvalid("InvalidSpec", message) from reason
     raise reason
 
 
 def raise_if_error(document: Any) -> None:
-    """Raise the error that a gateway or server sends with status 200; nothing else shows that the call failed.
+    """Raise if a body with status 200 is an error, as some gateways and servers send it.
 
     Raises:
         ServiceRefused: If the document is an error.
@@ -150,22 +154,24 @@ def raise_if_error(document: Any) -> None:
 
 
 def refused_for_good(refused: ServiceRefused, where: str, *, block: str, model: str) -> SpecInvalid:
-    """What somebody has to mend, of the statuses that are about no text.
+    """Build the exception for a status that only a changed spec can fix, such as a wrong key or model.
 
     Args:
-        where: the service, for people.
-        block: of the object, that names URL, key and model.
+        refused: Error response of the service.
+        where: Description of the service, for the message.
+        block: Path in the object to URL, key and model.
+        model: Name of the model.
     """
     status = refused.known_status
-    ways = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}
-    way = ways.get(status, f"correct {block}.model ({model!r}) or baseURL")
+    remedies = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}
+    remedy = remedies.get(status, f"correct {block}.model ({model!r}) or baseURL")
     if status in _REDIRECTS:
-        way = "it redirects, which is not followed: correct baseURL"
-    return SpecInvalid("InvalidSpec", f"{where} answered {status}: {way}")
+        remedy = "it redirects, which is not followed: correct baseURL"
+    return SpecInvalid("InvalidSpec", f"{where} answered {status}: {remedy}")
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The wait that the service asks for, in seconds; a date counts as no wish."""
+    """Return the wait that the service requests, in seconds; None if it is missing or a date."""
     header = headers.get("retry-after")
     try:
         wait = float(header) if header else None
@@ -175,8 +181,8 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def _error_of(body: Any) -> tuple[str, str]:
-    """What the service calls the error, and its own words, which are not for people: they may quote a text."""
-    # Gemini answers a list of one error, which the client does not open.
+    """Return the service's error code and its error text. The text may quote the input."""
+    # Gemini returns a list with one error, which the client does not unwrap.
     document = body[0] if isinstance(body, list) and body else body
     error = document.get("error", document) if isinstance(document, dict) else None
     if not isinstance(error, dict):
@@ -187,15 +193,16 @@ def _error_of(body: Any) -> tuple[str, str]:
 
 
 def delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[], float]) -> float:
-    """Return how long to wait after an attempt: as long as the service asks, else twice as long each time, spread.
+    """Return how long to wait after an attempt: as requested by the service, else exponential backoff with jitter.
 
     Args:
-        attempt: from 1.
-        first_s: upper bound of the first wait.
-        jitter: draws from 0..1.
+        exc: Error of the attempt.
+        attempt: Number of the attempt, from 1.
+        first_s: Upper bound of the first wait in seconds.
+        jitter: Draws from 0..1.
     """
-    asked = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
-    if asked is not None:
-        return asked
+    requested_s = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
+    if requested_s is not None:
+        return requested_s
     ceiling = min(first_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
     return ceiling * (0.5 + jitter() / 2)

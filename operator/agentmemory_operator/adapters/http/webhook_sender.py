@@ -1,4 +1,4 @@
-"""Posts webhooks: to hosts that may be connected to, in bounded time, without reading what is answered."""
+"""Posts webhooks: obeys the egress policy, has a time limit, and does not read response bodies."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ class HttpWebhookSender:
     """Implements ports.WebhookSender.
 
     Args:
-        egress: says what may be connected to.
+        egress: Policy for outgoing connections.
+        timeout_s: Time limit of one delivery.
     """
 
     def __init__(self, egress: Egress, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -24,7 +25,10 @@ class HttpWebhookSender:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
     async def send(self, field: str, url: str, body: bytes, headers: Mapping[str, str]) -> str | None:
-        """Post it; return why it was not taken, None where it was. No word of the answer is told."""
+        """Post an event; return the reason for a failed delivery, or None on success.
+
+        The reason contains nothing from the response but its status.
+        """
         try:
             session = HostSession(self._egress, url, field=field, headers=dict(headers), force_close=True, limit=1)
             try:

@@ -1,1 +1,1 @@
-"""Kubernetes through the official client."""
+"""Kubernetes through the transport of the official client."""

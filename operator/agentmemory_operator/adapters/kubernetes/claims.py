@@ -1,7 +1,9 @@
-"""The claims as ConfigMaps beside the operator's Lease: the operator writes them, the retrieval API watches them.
+"""Claims as ConfigMaps in the namespace of the operator's Lease.
 
-Many slugs share one object, so that a thousand agents are 16 objects; which one a slug is in, its hash says. Only all
-of them together are a set: one that somebody deleted is missed, and made again.
+The operator writes them, the retrieval API watches them.
+
+16 ConfigMaps (parts) contain all claims; the hash of a slug selects its part. The set is complete only if all parts
+exist. A part that was deleted makes it incomplete until the operator creates the part again.
 """
 
 import asyncio
@@ -26,7 +28,8 @@ class KubernetesClaims:
     """Implements ports.ClaimStore.
 
     Args:
-        namespace: that of the Lease.
+        transport: Transport to the API server.
+        namespace: Namespace of the Lease.
     """
 
     def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
@@ -35,16 +38,19 @@ class KubernetesClaims:
         self._stored: dict[str, Json] = {}
 
     async def load(self) -> ClaimSet:
-        """What is stored."""
+        """Return the stored claims."""
         found = await asyncio.gather(*map(self._read, PARTS))
         self._stored = {part: document for part, document in zip(PARTS, found, strict=True) if document is not None}
         return claims_in(self._stored.values())
 
     async def save(self, claims: ClaimSet) -> None:
-        """Write the parts that have changed, each in the place of the version that was read."""
-        wanted = _bodies(claims)
-        changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(wanted[part])]
-        written = await asyncio.gather(*(self._write(part, wanted[part]) for part in changed), return_exceptions=True)
+        """Write the parts that have changed, each by compare-and-set on its version.
+
+        After an error, some may be written.
+        """
+        bodies = _bodies(claims)
+        changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]
+        written = await asyncio.gather(*(self._write(part, bodies[part]) for part in changed), return_exceptions=True)
         self._stored |= {
             part: answer for part, answer in zip(changed, written, strict=True) if not isinstance(answer, BaseException)
         }
@@ -67,7 +73,7 @@ class KubernetesClaims:
                 path = f"{self._folder}/{PREFIX}{part}"
                 return dict(await self._transport.call("PUT", path, {**body, "metadata": replaced}))
         except NotFound:
-            # Somebody deleted it; what is known here is all that it held.
+            # The ConfigMap was deleted. Create it again: `body` has all of its claims.
             pass
         try:
             return dict(await self._transport.call("POST", self._folder, body))
@@ -78,7 +84,11 @@ class KubernetesClaims:
 async def follow_claims(
     cluster: KubernetesCluster, namespace: str, heard: Callable[[], None]
 ) -> AsyncGenerator[ClaimSet, None]:
-    """Yield the claims, whole, at the start and after each change, for ever."""
+    """Yield the whole set of claims at the start and after each change, forever.
+
+    Args:
+        heard: Called at each sign of life of the API server.
+    """
     documents: dict[str, Json] = {}
     async for event, content in cluster.follow(CONFIG_MAP, heard, namespace=namespace, selector=LABEL):
         if isinstance(content, list):
@@ -91,7 +101,7 @@ async def follow_claims(
 
 
 def claims_in(documents: Iterable[Json]) -> ClaimSet:
-    """The claims that ConfigMaps hold; they are complete where every part is there."""
+    """Parse the claims of ConfigMaps. The set is complete if all parts are among them."""
     parts = {part: document for document in documents if (part := _part_of(document)) is not None}
     claims = {}
     for part, document in parts.items():
@@ -99,13 +109,13 @@ def claims_in(documents: Iterable[Json]) -> ClaimSet:
             claim = claim_from_json(_parsed(text)) if part_of(slug) == part else None
             if claim is not None:
                 claims[slug] = claim
-    told = ((parts.get(PARTS[0]) or {"metadata": {}})["metadata"].get("annotations") or {}).get(UNREAD, "")
-    unread = frozenset(filter(None, told.split(",")))
+    unread_names = ((parts.get(PARTS[0]) or {"metadata": {}})["metadata"].get("annotations") or {}).get(UNREAD, "")
+    unread = frozenset(filter(None, unread_names.split(",")))
     return ClaimSet(claims=claims, is_complete=len(parts) == len(PARTS), unread=unread)
 
 
 def part_of(slug: str) -> str:
-    """The part that a slug's claim is in."""
+    """Return the part that contains the claim of a slug: the first hex digit of its SHA-256."""
     return hashlib.sha256(slug.encode()).hexdigest()[0]
 
 
@@ -116,7 +126,7 @@ def _part_of(document: Json) -> str | None:
 
 
 def _bodies(claims: ClaimSet) -> dict[str, Json]:
-    """Every part as it is to be stored; each claim is looked at once."""
+    """Build the bodies of all parts in one pass over the claims."""
     data: dict[str, dict[str, str]] = {part: {} for part in PARTS}
     for slug, claim in sorted(claims.claims.items()):
         data[part_of(slug)][slug] = json.dumps(claim_to_json(claim), sort_keys=True)

@@ -1,4 +1,4 @@
-"""Kubernetes through the official client: status, finalizers, events, Secrets, list and watch, what is installed."""
+"""Kubernetes objects: statuses, finalizers, events, Secrets, list and watch, and installed CRDs."""
 
 import asyncio
 import base64
@@ -36,13 +36,13 @@ CONFIG_MAP = "ConfigMap"
 KINDS_MISSING = (
     f"the API server does not serve {API_VERSION}: apply the CRDs (agentmemory crds | kubectl apply --server-side -f -)"
 )
-# So short that a connection which died in silence is noticed within a minute.
+# Short enough to detect a dead connection within a minute.
 WATCH_TIMEOUT_S = 50
 WATCH_RETRY_S = 1.0
-# The API server's words.
+# Parts of the API server's messages.
 TERMINATING = "because it is being terminated"
 OBJECT_MISSING = '" not found'
-# A thousand objects in one answer are 7 MB of JSON, and ten times that in memory while it is read.
+# A page of a thousand objects would be 7 MB of JSON, and ten times that in memory while it is parsed.
 PAGE = 100
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -52,9 +52,10 @@ class KubernetesCluster:
     """Implements ports.Cluster, ports.AgentMemories, ports.JobObjects, ports.Namespaces and ports.SecretSource.
 
     Args:
-        before_write, writing: of each call that changes something, as the transport has them.
-        namespaces: whose objects `list_all` returns; none is all.
-        cluster_id: what the cluster is called in the place of kube-system's uid; then nobody asks for that.
+        configuration: Address and credentials of the API server.
+        before_write, writing: Hooks around each call that changes something, as in `KubernetesTransport`.
+        namespaces: Namespaces that `list_all` reads; empty means all.
+        cluster_id: Configured id of the cluster. None reads the uid of kube-system.
     """
 
     def __init__(
@@ -76,7 +77,11 @@ class KubernetesCluster:
         await self._transport.close()
 
     async def cluster_id(self) -> str:
-        """The uid of kube-system, or what was set in its place."""
+        """Return the configured id, or the uid of kube-system.
+
+        Raises:
+            TransientError: If the Namespace cannot be read.
+        """
         if self._cluster_id is None:
             try:
                 namespace = await self._transport.call("GET", "/api/v1/namespaces/kube-system")
@@ -90,9 +95,9 @@ class KubernetesCluster:
         return self._cluster_id
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
-        """Replace the object's status; return its resourceVersion, an empty one of an object that is gone."""
+        """Replace the status of an object; return its resourceVersion, or '' if the object was deleted."""
         patch = [
-            # The uid guards an object that was deleted and created again meanwhile.
+            # Compare the uid: the object may have been deleted and created again.
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
             {"op": "add", "path": "/status", "value": status},
         ]
@@ -102,14 +107,14 @@ class KubernetesCluster:
         except NotFound:
             return ""
         except KubernetesRejected as exc:
-            # A failed `test` lists no causes; a status that the schema refuses does.
+            # A failed `test` has no causes, unlike a status that violates the schema.
             if exc.status != INVALID or exc.causes:
                 raise
             return ""
         return str(written["metadata"]["resourceVersion"])
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the object's finalizers, if it has not changed since."""
+        """Replace the finalizers of an object by compare-and-set. A deleted object is no error."""
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
         try:
             await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
@@ -117,7 +122,7 @@ class KubernetesCluster:
             return
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; tell whether it was not there before."""
+        """Create an object; return False if it exists already."""
         metadata = Metadata.model_validate(document["metadata"])
         try:
             with _kinds_known():
@@ -131,33 +136,36 @@ class KubernetesCluster:
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object of that uid; one that is gone is no error."""
+        """Delete the object if it has the uid of `metadata`; a deleted one is no error."""
         body = {"preconditions": {"uid": metadata.uid}}
-        # A conflict: another object has its name by now.
+        # Conflict: another object has the name now.
         with suppress(NotFound, KubernetesConflict):
             await self._transport.call("DELETE", _path(kind, metadata), body)
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of the object, or take off where None; another one of its name is left alone."""
+        """Set annotations, or remove those that are None. An object of another uid is not changed."""
         patch = {"metadata": {"annotations": dict(annotations), "uid": metadata.uid}}
         await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Add entries to spec.takeovers of a QdrantConnection; those that are there stay as they are."""
+        """Append entries to `spec.takeovers` of a QdrantConnection by compare-and-set; keep the existing entries."""
         document = await self.read_object("QdrantConnection", namespace, name)
-        known = document["spec"].get("takeovers") or []
-        takeovers = [*known, *(entry for entry in entries if entry not in known)]
+        existing = document["spec"].get("takeovers") or []
+        takeovers = [*existing, *(entry for entry in entries if entry not in existing)]
         version = document["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "spec": {"takeovers": takeovers}}
         path = _path("QdrantConnection", Metadata(name=name, namespace=namespace))
         await self._transport.call("PATCH", path, patch, content_type=MERGE_PATCH)
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Tell people of the object; what was told before is counted."""
+        """Post an event about an object, or raise the count of the same event."""
         await self._events.post(kind, metadata, event)
 
     async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
-        """A Secret with its decoded values, None where there is none; what is no text is left out."""
+        """Return a Secret with its decoded values, or None if it does not exist.
+
+        Values that are no UTF-8 text are left out.
+        """
         try:
             secret = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
         except NotFound:
@@ -169,10 +177,10 @@ class KubernetesCluster:
         return KeptSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS))
 
     async def check_served(self) -> None:
-        """Pass when the kinds stand in the API server's discovery, which follows their creation with a delay.
+        """Raise unless API discovery lists all our kinds, which happens some time after their CRDs are created.
 
         Raises:
-            TransientError: they do not yet; kopf would not find them, and not look again.
+            TransientError: If a kind is missing. kopf would not find it, and would not look for it again.
         """
         groups = await self._transport.call("GET", "/apis")
         try:
@@ -184,12 +192,12 @@ class KubernetesCluster:
             raise TransientError(KINDS_MISSING)
 
     async def list_all(self, kind: str) -> list[Json]:
-        """Every object of a kind in the namespaces that are looked after."""
+        """Return all objects of a kind in the configured namespaces."""
         lists = [await self._list(kind, _folder(kind, name)) for name in self._namespaces or ("",)]
         return [document for documents, _ in lists for document in documents]
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
-        """A namespace's labels, none of one that does not exist."""
+        """Return the labels of a namespace; empty if it does not exist."""
         try:
             found = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}")
         except NotFound:
@@ -198,34 +206,42 @@ class KubernetesCluster:
         return labels
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
-        """Every object of a kind, and the version to watch from."""
+        """Return all objects of a kind, and the resource version to watch from."""
         return await self._list(kind, _folder(kind))
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
-        """The objects of a kind in one namespace, or in all where that is empty."""
+        """Return the objects of a kind in one namespace; an empty name means all namespaces."""
         return (await self._list(kind, _folder(kind, namespace)))[0]
 
     async def _list(self, kind: str, path: str, selector: str = "") -> tuple[list[Json], str]:
         items: list[Json] = []
-        asked = [("limit", str(PAGE)), *_selected(selector)]
-        query = asked
+        base_query = [("limit", str(PAGE)), *_selected(selector)]
+        query = base_query
         while True:
             with _kinds_known():
                 answer = await self._transport.call("GET", path, query=query)
             items += [kept_part(kind, item) for item in answer["items"]]
             if not (rest := answer["metadata"].get("continue")):
                 return items, answer["metadata"]["resourceVersion"]
-            query = [*asked, ("continue", rest)]
+            query = [*base_query, ("continue", rest)]
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """One object."""
+        """Return one object.
+
+        Raises:
+            NotFound: If there is no such object.
+            TransientError: If the kind is not installed.
+        """
         path = _path(kind, Metadata(name=name, namespace=namespace))
         with _kinds_known():
             found: Json = await self._transport.call("GET", path)
         return found
 
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
-        """The time of each AgentMemory's last event; a cluster keeps events for an hour unless set otherwise."""
+        """Return the time of each AgentMemory's last event with a reason.
+
+        Clusters keep events for an hour by default.
+        """
         query = [("fieldSelector", f"reason={reason},involvedObject.kind=AgentMemory")]
         try:
             response = await self._transport.send("GET", "/api/v1/events", query=query)
@@ -234,10 +250,10 @@ class KubernetesCluster:
             return {}
         with mapped_errors():
             items = json.loads(await response.read())["items"]
-        told = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
-        # By time alone: two events of one second say nothing of which came first.
-        told.sort(key=lambda entry: entry[0])
-        return {(involved["namespace"], involved["name"]): time for time, involved in told}
+        events = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
+        # Sort by time only; events of the same second have no order.
+        events.sort(key=lambda entry: entry[0])
+        return {(involved["namespace"], involved["name"]): time for time, involved in events}
 
     async def follow(
         self,
@@ -248,13 +264,16 @@ class KubernetesCluster:
         namespace: str = "",
         selector: str = "",
     ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
-        """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever.
+        """List and watch a kind forever.
+
+        Yields ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object).
 
         Args:
-            heard: called at each sign of life of the API server: at least every 50 s while the watch is in order.
-            failed: called with what keeps it from being read, at each try.
-            namespace: whose objects; empty is all.
-            selector: labels that they have; empty is any.
+            kind: Kind to watch.
+            heard: Called at each sign of life of the API server: at least every 50 s while the watch works.
+            failed: Called with an error message at each failed attempt.
+            namespace: Namespace to watch; empty means all.
+            selector: Label selector; empty matches all objects.
         """
         path = _folder(kind, namespace)
         while True:
@@ -274,7 +293,7 @@ class KubernetesCluster:
     async def _watch(
         self, kind: str, path: str, since: Sequence[tuple[str, str]], *, heard: Callable[[], None]
     ) -> AsyncGenerator[tuple[str, Json], None]:
-        """Yield changes after the version that `since` begins with, until a gap asks for a new list."""
+        """Yield changes after the version in the first item of `since`, until a gap requires a new list."""
         (_, version), *selected = since
         while True:
             query = [
@@ -291,7 +310,7 @@ class KubernetesCluster:
                     heard()
                     event = json.loads(line)
                     if event["type"] == "ERROR":
-                        # 410 Gone and its like: what was missed is in the next list.
+                        # 410 Gone or a similar error: the next list has the missed changes.
                         return
                     document = event["object"]
                     version = document["metadata"]["resourceVersion"]
@@ -301,25 +320,25 @@ class KubernetesCluster:
 
 @contextmanager
 def _kinds_known() -> Iterator[None]:
-    """Tell an object that is not there from a kind that is not."""
+    """Raise TransientError for a missing kind, and let NotFound for a missing object pass."""
     try:
         yield
     except NotFound as exc:
-        # Of an object or a namespace the API server says which.
+        # The API server names a missing object or namespace in its message, but not a missing kind.
         if OBJECT_MISSING in str(exc):
             raise
         raise TransientError(KINDS_MISSING) from exc
 
 
 def kept_part(kind: str, document: Mapping[str, Any]) -> Json:
-    """The object without the record of who wrote which field: most of its size, and nobody here reads it."""
+    """Return the object without `managedFields`, which is most of its size and is not used here."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     kept: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
     return kept
 
 
 def _shared(value: Any) -> Any:
-    """A value in which equal texts are one: of 20,000 snapshots that halves what is kept."""
+    """Intern all strings of a value. For 20,000 snapshots that halves the memory."""
     match value:
         case dict():
             return {sys.intern(key): _shared(part) for key, part in value.items()}
@@ -336,7 +355,7 @@ def _selected(selector: str) -> list[tuple[str, str]]:
 
 
 def _folder(kind: str, namespace: str = "") -> str:
-    """The path of a kind's objects, of one namespace or of all."""
+    """Return the URL path of a kind's objects, in one namespace or in all."""
     folder = f"namespaces/{namespace}/" if namespace else ""
     if kind == CONFIG_MAP:
         return f"/api/v1/{folder}configmaps"
@@ -344,7 +363,7 @@ def _folder(kind: str, namespace: str = "") -> str:
 
 
 def _path(kind: str, metadata: Metadata) -> str:
-    """The path of an object."""
+    """Return the URL path of an object."""
     return f"{_folder(kind, metadata.namespace)}/{metadata.name}"
 
 
@@ -352,7 +371,7 @@ class KubernetesInstallation(KubernetesCluster):
     """Implements controllers.uninstall.Installed."""
 
     async def has_definition(self, kind: str) -> bool:
-        """Whether a kind is defined, be it on its way out."""
+        """Return whether the CRD of a kind exists, even if it is being deleted."""
         try:
             await self._transport.call("GET", _definition(kind))
         except NotFound:
@@ -360,14 +379,14 @@ class KubernetesInstallation(KubernetesCluster):
         return True
 
     async def delete_definition(self, kind: str) -> None:
-        """Delete a kind with its objects; one that is gone is no error."""
+        """Delete the CRD of a kind with its objects; an absent one is no error."""
         try:
             await self._transport.call("DELETE", _definition(kind))
         except NotFound:
             return
 
     async def renewals(self) -> dict[str, str]:
-        """Namespace: when the lease of the operator there was renewed last."""
+        """Return the last renewal time of each operator's Lease, by namespace."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
         found = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
         return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in found["items"]}

@@ -1,7 +1,7 @@
-"""Kubernetes Events: one for each thing that is told of an object, counted when it is told again.
+"""Kubernetes Events: one Event object per distinct message about an object, with a count of its repetitions.
 
-Its name follows from what it tells, so a restarted operator goes on counting. The API server drops an Event an hour
-after it was last told (`--event-ttl`).
+The name is a hash of object and message, so a restarted operator continues the count. The API server deletes an Event
+an hour after its last update (`--event-ttl`).
 """
 
 import hashlib
@@ -26,16 +26,17 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "agentmemory-operator"
 MESSAGE_LIMIT, NAME_LIMIT = 1024, 200
-# What Kubernetes' own components grant an object: 25 at once, then one in 5 minutes.
+# Rate limit per object, as in Kubernetes' own components: 25 at once, then one in 5 minutes.
 BURST, REFILL_S = 25, 300.0
 MOST_COUNTS = 10_000
 
 
 class KubernetesEvents:
-    """Posts Events; one that cannot be posted is dropped.
+    """Posts Events. An Event that cannot be posted is dropped.
 
     Args:
-        now_s: a monotonic clock.
+        transport: Transport to the API server.
+        now_s: Monotonic clock.
     """
 
     def __init__(self, transport: KubernetesTransport, *, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -43,51 +44,51 @@ class KubernetesEvents:
         self._now_s = now_s
         self._allowances = Allowances(BURST, REFILL_S)
         self._counts: dict[str, int] = {}
-        self._untold: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
 
     async def post(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Tell an event of an object; beyond the object's allowance it is only counted, for the next time."""
+        """Post an event about an object. Beyond the object's rate limit it is only counted, for the next post."""
         name = name_of(metadata, event)
         if not self._allowances.take(metadata.uid, self._now_s()):
-            self._untold[name] += 1
+            self._dropped[name] += 1
             log.info("event %s on %s/%s dropped: rate limit reached", event.reason, metadata.namespace, metadata.name)
             return
         try:
-            self._counts[name] = await self._tell(
-                _body(kind, metadata, event, name=name), self._untold.pop(name, 0) + 1
+            self._counts[name] = await self._write(
+                _body(kind, metadata, event, name=name), self._dropped.pop(name, 0) + 1
             )
         except (TransientError, NotFound) as exc:
             log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
-        for known in (self._counts, self._untold):
-            if len(known) > MOST_COUNTS:
-                del known[next(iter(known))]
+        for counts in (self._counts, self._dropped):
+            if len(counts) > MOST_COUNTS:
+                del counts[next(iter(counts))]
 
-    async def _tell(self, body: Json, times: int) -> int:
-        """Create the Event, or raise its count; return how often it has been told."""
+    async def _write(self, body: Json, times: int) -> int:
+        """Create the Event, or raise its count; return the new count."""
         folder, name = f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body["metadata"]["name"]
-        told = self._counts.get(name)
-        if told is None:
+        count = self._counts.get(name)
+        if count is None:
             try:
                 await self._transport.call("POST", folder, body | {"count": times})
             except KubernetesConflict:
-                told = (await self._transport.call("GET", f"{folder}/{name}")).get("count") or 1
+                count = (await self._transport.call("GET", f"{folder}/{name}")).get("count") or 1
             else:
                 return times
-        patch = {"count": told + times, "lastTimestamp": body["lastTimestamp"]}
+        patch = {"count": count + times, "lastTimestamp": body["lastTimestamp"]}
         try:
             await self._transport.call("PATCH", f"{folder}/{name}", patch, content_type=MERGE_PATCH)
         except NotFound:
-            # It was told so long ago that the API server has dropped it.
+            # The API server has deleted the Event because of its age.
             await self._transport.call("POST", folder, body | {"count": times})
             return times
-        return told + times
+        return count + times
 
 
 def name_of(metadata: Metadata, event: Event) -> str:
-    """The name of the Event that tells this of the object."""
-    told = "\0".join((metadata.uid, event.type, event.reason, event.message))
+    """Return the name of the Event for this message about the object."""
+    identity = "\0".join((metadata.uid, event.type, event.reason, event.message))
     short = metadata.name[:NAME_LIMIT].rstrip("-.")
-    return f"{short}.{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:16]}"
+    return f"{short}.{hashlib.sha256(identity.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _body(kind: str, metadata: Metadata, event: Event, *, name: str) -> Json:

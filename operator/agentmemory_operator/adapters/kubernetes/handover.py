@@ -1,4 +1,4 @@
-"""What the operator hands over to the retrieval API: one Secret for each agent, in the API's own namespace."""
+"""Credentials that the operator passes to the retrieval API: one Secret per agent, in the API's own namespace."""
 
 import base64
 from contextlib import suppress
@@ -23,7 +23,8 @@ class KubernetesHandover:
     """Implements ports.HandoverStore.
 
     Args:
-        namespace: the API's.
+        transport: Transport to the API server.
+        namespace: Namespace of the retrieval API.
     """
 
     def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
@@ -32,14 +33,14 @@ class KubernetesHandover:
         self._folder = f"/api/v1/namespaces/{namespace}/secrets"
 
     async def read(self, slug: str) -> HandedOver | None:
-        """What an agent was given, None where that is nothing."""
+        """Return the record of an agent, or None if there is no Secret."""
         try:
             return _handed_from(await self._transport.call("GET", self._path(slug)))
         except NotFound:
             return None
 
     async def write(self, handed: HandedOver) -> None:
-        """Create the Secret, or replace the version that it was read as."""
+        """Create the Secret, or replace it by compare-and-set on its version."""
         body = self._body_of(handed)
         try:
             if handed.version:
@@ -50,13 +51,13 @@ class KubernetesHandover:
             raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
 
     async def delete(self, handed: HandedOver) -> None:
-        """Delete the version that was read; one that is gone, or was written since, is no error."""
+        """Delete the Secret if it still has the given version. One that is absent or has changed is no error."""
         body = {"preconditions": {"resourceVersion": handed.version}}
         with suppress(NotFound, KubernetesConflict):
             await self._transport.call("DELETE", self._path(handed.slug), body)
 
     async def list_all(self) -> list[HandedOver]:
-        """What every agent was given."""
+        """Return the records of all agents."""
         query = [("labelSelector", f"{MANAGED_BY}={MANAGER},{AGENT}")]
         return [_handed_from(item) for item in (await self._transport.call("GET", self._folder, query=query))["items"]]
 

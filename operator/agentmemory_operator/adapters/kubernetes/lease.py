@@ -1,7 +1,7 @@
-"""The lease of the operator as a `coordination.k8s.io/v1` object.
+"""Leader lease of the operator as a `coordination.k8s.io/v1` Lease.
 
-The official client's election is not used: it judges by the wall clock, cannot give the lease back, and its models of
-the API take 90 MB of memory.
+The official client's leader election is not used: it compares wall clocks, cannot release the lease, and its API models
+need 90 MB of memory.
 """
 
 from pathlib import Path
@@ -20,12 +20,12 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def own_namespace(file: Path = NAMESPACE_FILE) -> str:
-    """The namespace of the pod, `default` outside a cluster."""
+    """Return the namespace of the pod; `default` outside a cluster."""
     return file.read_text().strip() if file.is_file() else "default"
 
 
 class KubernetesLease:
-    """Implements ports.LeaseStore; the API server refuses a write that is based on an older version."""
+    """Implements ports.LeaseStore. The resourceVersion makes each write a compare-and-set."""
 
     def __init__(self, configuration: Configuration, namespace: str) -> None:
         self._transport = KubernetesTransport(configuration)
@@ -37,14 +37,14 @@ class KubernetesLease:
         await self._transport.close()
 
     async def read(self) -> Lease | None:
-        """The lease, None before the first one."""
+        """Return the lease, or None before the first write."""
         try:
             return _lease_from(await self._transport.call("GET", f"{self._folder}/{LEASE_NAME}"))
         except NotFound:
             return None
 
     async def write(self, lease: Lease) -> Lease:
-        """Create the lease, or replace the version that it was read as."""
+        """Create the lease, or replace it by compare-and-set on its version."""
         try:
             if lease.version:
                 answer = await self._transport.call("PUT", f"{self._folder}/{LEASE_NAME}", self._body_of(lease))

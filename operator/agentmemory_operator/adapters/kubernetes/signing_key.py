@@ -1,4 +1,7 @@
-"""The key of user tokens in a cluster: one Secret in the API's namespace. The operator makes it, the API reads it."""
+"""Signing key of user tokens in a cluster: one Secret in the API's namespace.
+
+The operator creates it, the API reads it.
+"""
 
 import base64
 import binascii
@@ -14,7 +17,7 @@ from agentmemory_operator.ports.access import SigningKey
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
-# No agent's Secret is named so.
+# Differs from the names of the agents' Secrets.
 KEY_SECRET, KEY = "agentmemory-user-token-key", "key"
 
 
@@ -22,7 +25,8 @@ class KubernetesSigningKey:
     """Implements ports.SigningKeys and ports.SigningKeyMaker.
 
     Args:
-        namespace: the API's.
+        transport: Transport to the API server.
+        namespace: Namespace of the retrieval API.
     """
 
     def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
@@ -32,7 +36,7 @@ class KubernetesSigningKey:
         self._path = f"{self._folder}/{KEY_SECRET}"
 
     async def make_missing(self) -> None:
-        """Make the key where there is none; what is there stays."""
+        """Create the key if there is none; keep an existing one."""
         try:
             await self._transport.call("GET", self._path)
         except NotFound:
@@ -45,12 +49,16 @@ class KubernetesSigningKey:
             "metadata": {"name": KEY_SECRET, "labels": {MANAGED_BY: MANAGER}},
             "data": {KEY: base64.b64encode(new_key().encode()).decode()},
         }
-        # A conflict: another operator made one meanwhile.
+        # Conflict: another operator has created it in the meantime.
         with suppress(KubernetesConflict):
             await self._transport.call("POST", self._folder, body)
 
     async def read(self) -> SigningKey:
-        """The key; the reason why there is none names our own rights, and is the log's alone."""
+        """Return the signing key. The cause of a failure is only logged, because it reveals our permissions.
+
+        Raises:
+            TransientError: If there is no key yet, or it cannot be read now.
+        """
         try:
             key = await self._read()
         except AgentMemoryError as exc:

@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts, checked by the API server (TokenReview)."""
+"""ServiceAccount tokens, validated by the API server (TokenReview)."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.access import AUDIENCE, Caller, Reviewed
 
-# It brings all of cryptography along: imported where a token is there.
+# `jwt` imports all of cryptography: import it on first use.
 if TYPE_CHECKING:
     from jwt.types import Options
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 SERVICE_ACCOUNT = "system:serviceaccount:"
-# Only the API server can tell whether a token is genuine. It forgives a minute after the end; we do not.
+# Only the API server can verify the signature. It accepts a token for a minute after its expiry; we do not.
 UNPROVEN: "Options" = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
 REVIEW_TIMEOUT_S = 5.0
 RETRY_AFTER_S = 2.0
@@ -34,7 +34,12 @@ class KubernetesTokenReviews:
         await self._transport.close()
 
     async def review(self, token: str) -> Reviewed:
-        """Whose token it is; what is no token of a ServiceAccount for this audience is not even sent."""
+        """Validate a token. One that is expired, malformed or for another audience is refused without a call.
+
+        Raises:
+            TransientError: If the API server cannot be asked. The cause is only logged, because it reveals our
+                permissions.
+        """
         import jwt
 
         try:
@@ -46,9 +51,9 @@ class KubernetesTokenReviews:
         audiences = claims.get("aud")
         if AUDIENCE not in (audiences if isinstance(audiences, list) else [audiences]):
             return Reviewed(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
-        status = await self._ask(token)
+        status = await self._request_review(token)
         name = str((status.get("user") or {}).get("username", ""))
-        # An API server that knows no audiences answers for its own.
+        # An API server without support for audiences validates the token for its own audience.
         if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
             return Reviewed(refusal="the token is invalid or has been revoked: request a new one")
         if not name.startswith(SERVICE_ACCOUNT):
@@ -56,7 +61,7 @@ class KubernetesTokenReviews:
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
         return Reviewed(caller=Caller(namespace, account), expires_at_s=float(claims["exp"]))
 
-    async def _ask(self, token: str) -> Json:
+    async def _request_review(self, token: str) -> Json:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -67,7 +72,7 @@ class KubernetesTokenReviews:
             with mapped_errors():
                 status: Json = json.loads(await response.read())["status"]
         except AgentMemoryError as exc:
-            # The reason names our own rights, which are no caller's business.
+            # Log the cause only: it reveals our permissions.
             log.warning("cannot check tokens: %s", exc)
             raise TransientError("tokens cannot be verified at the moment", retry_after_s=RETRY_AFTER_S) from exc
         return status

@@ -1,7 +1,7 @@
 """Calls to the API server through the official client's transport: TLS, tokens and their renewal.
 
-Its typed API is not used: the models of the core API alone take 90 MB of memory. Which cluster and namespace a person
-means says the kubeconfig's context, as for kubectl; in a pod its own.
+The client's typed API is not used: the models of the core API alone need 90 MB of memory. Commands use cluster and
+namespace of the kubeconfig's context, like kubectl; in a pod without a kubeconfig, those of the pod.
 """
 
 import asyncio
@@ -25,44 +25,44 @@ from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, Tr
 from agentmemory_operator.ports.base import Writing
 
 Configuration = client.Configuration
-# Who writes, as `metadata.managedFields` tells it, and who asks, as an audit log does.
+# Names of our programs in `metadata.managedFields` and in audit logs.
 OPERATOR, API, CLI = "agentmemory-operator", "agentmemory-api", "agentmemory-cli"
-# The methods that take `fieldManager`.
+# Methods that accept the parameter `fieldManager`.
 _MANAGED = frozenset({"PATCH", "POST", "PUT"})
 
 JSON = "application/json"
-# An object, or each of a list, without its content.
+# Media types for only the metadata of an object or list.
 METADATA, METADATA_LIST = (
     f"application/json;as=PartialObjectMetadata{suffix};g=meta.k8s.io;v=v1" for suffix in ("", "List")
 )
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
-# Of what only a person mends.
+# Remedies for statuses that a retry cannot fix.
 WAYS_OUT = {
     401: "; the credentials were rejected: log in again, or use another --context",
     403: "; this account lacks that permission: docs/install.md lists the permissions of each role",
 }
 CALL_TIMEOUT_S = 30
 CLOSING_S = 0.1
-# Without a proxy, all that the environment could name is a .netrc, which is looked for in a thread at each call. Nobody
-# keeps the API server's password there.
+# Use the environment only if it configures a proxy. Otherwise aiohttp would look for a .netrc file in a thread at each
+# call, which has no credentials for the API server.
 SESSION = {"trust_env": bool(getproxies())}
 
-# What a kubeconfig that is missing, broken, or not to be read ends in.
+# Exceptions for a kubeconfig that is missing, invalid or unreadable.
 UNREADABLE = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
-# What we say ourselves, with the way out.
+# Our own error message covers the client's warnings.
 logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
 
 
 class KubernetesRejected(TransientError):
-    """The API server refused a call; refusals end when somebody corrects rights or schema.
+    """The API server rejected a call. It is transient, because an administrator can correct permissions or schema.
 
     Args:
-        status: 400..499.
-        causes: whether the answer lists fields that are wrong.
+        status: HTTP status, 400..499.
+        causes: True if the response lists invalid fields.
     """
 
     def __init__(self, message: str, *, status: int, causes: bool) -> None:
@@ -72,14 +72,15 @@ class KubernetesRejected(TransientError):
 
 
 class KubernetesConflict(KubernetesRejected, Conflict):
-    """The object exists already, is another by now, or has changed since it was read; nothing was written."""
+    """The object exists already, has another uid, or has changed since it was read; nothing was written."""
 
 
 class OwnConfiguration(Configuration):
-    """How to reach the API server, and which of our programs does.
+    """Address and credentials of the API server, with the name of our program.
 
     Args:
         program: OPERATOR, API or CLI.
+        given: Options of the client's `Configuration`.
     """
 
     def __init__(self, program: str, **given: Any) -> None:
@@ -88,23 +89,23 @@ class OwnConfiguration(Configuration):
 
 
 def program_of(configuration: Configuration) -> str:
-    """Which of our programs reaches the API server by a configuration; a person's, where none is named."""
+    """Return the program that a configuration is for; CLI if it names none."""
     return configuration.program if isinstance(configuration, OwnConfiguration) else CLI
 
 
 def user_agent(configuration: Configuration) -> str:
-    """How that program names itself in each request."""
+    """Return the User-Agent header of that program."""
     return f"{program_of(configuration)}/{__version__} ({platform.system().lower()}/{platform.machine()})"
 
 
 async def load_configuration(program: str) -> OwnConfiguration:
-    """How to reach the API server: from the pod's ServiceAccount, else from the kubeconfig.
+    """Load the configuration from the pod's ServiceAccount, or else from the kubeconfig.
 
     Args:
         program: OPERATOR, API or CLI.
 
     Raises:
-        AgentMemoryError: there is neither; says what to set.
+        AgentMemoryError: If neither is usable. The message names the remedy.
     """
     configuration = OwnConfiguration(program)
     try:
@@ -113,27 +114,27 @@ async def load_configuration(program: str) -> OwnConfiguration:
         try:
             await config.load_kube_config(client_configuration=configuration)
         except UNREADABLE as exc:
-            raise AgentMemoryError(_unusable(None, exc)) from exc
+            raise AgentMemoryError(_describe_unusable(None, exc)) from exc
     configuration.client_session_kwargs = SESSION
     return configuration
 
 
 @contextmanager
 def mapped_errors(host: str = "") -> Iterator[None]:
-    """Turn the transport's exceptions into ours.
+    """Convert the transport's exceptions into TransientError.
 
     Args:
-        host: the API server, as the configuration has it.
+        host: URL of the API server, for the message.
     """
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
         where = f" at {host}" if host else ""
-        raise TransientError(f"Kubernetes cannot be reached{where}: {_why(exc)}") from exc
+        raise TransientError(f"Kubernetes cannot be reached{where}: {_describe_failure(exc)}") from exc
 
 
-def _why(exc: Exception) -> str:
-    """What keeps a call from the API server, and what to look at."""
+def _describe_failure(exc: Exception) -> str:
+    """Describe the failure of a connection to the API server, with the remedy."""
     match exc:
         case aiohttp.ClientSSLError():
             return "its certificate is not trusted; check certificate-authority in the kubeconfig"
@@ -147,11 +148,12 @@ def _why(exc: Exception) -> str:
 
 
 class KubernetesTransport:
-    """Sends calls and decodes answers.
+    """Sends calls and decodes responses.
 
     Args:
-        before_write: called right before each call that changes something; what it raises stops the call.
-        writing: entered around it, until the answer's head has come.
+        configuration: Address and credentials of the API server.
+        before_write: Called right before each call that changes something. An exception stops the call.
+        writing: Context to enter around each call that changes something, until the head of the response arrives.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class KubernetesTransport:
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()
-        # TLS connections take leave after the session has closed; a loop that ends before drops them half open.
+        # TLS connections close after the session. If the event loop ends earlier, they stay half open.
         await asyncio.sleep(CLOSING_S)
 
     async def call(
@@ -183,7 +185,7 @@ class KubernetesTransport:
         content_type: str = JSON,
         query: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """The decoded answer."""
+        """Send a call; return the decoded JSON of the response. Raises as `send`."""
         response = await self.send(method, path, body, content_type=content_type, query=query)
         with mapped_errors():
             return json.loads(await response.read())
@@ -198,23 +200,26 @@ class KubernetesTransport:
         query: Sequence[tuple[str, str]] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> aiohttp.ClientResponse:
-        """The answer to an accepted call, unread.
+        """Send a call; return the successful response with an unread body.
 
         Raises:
-            NotFound: 404.
-            TransientError: anything else that is no success.
+            NotFound: On status 404.
+            KubernetesRejected: On any other 4xx; KubernetesConflict on 409.
+            TransientError: On any other failure.
         """
         headers = {"Accept": JSON, "Content-Type": content_type}
         return await self._send(method, path, body, headers, query, timeout_s)
 
     async def metadata(self, path: str, *, query: Sequence[tuple[str, str]] = (), accept: str = METADATA) -> Any:
-        """The metadata of an object, or of each of a list: a small part of what they are.
+        """Return only the metadata of an object or of each object of a list, which is a small part of their size.
 
         Args:
+            path: URL path of the object or list.
+            query: Query parameters.
             accept: METADATA or METADATA_LIST.
 
         Raises:
-            NotFound, TransientError: as `send`.
+            NotFound, TransientError: As `send`.
         """
         response = await self._send("GET", path, None, {"Accept": accept}, query, CALL_TIMEOUT_S)
         with mapped_errors():
@@ -229,11 +234,11 @@ class KubernetesTransport:
         query: Sequence[tuple[str, str]],
         timeout_s: float,
     ) -> aiohttp.ClientResponse:
-        asked = [*query, self._manager] if method in _MANAGED else [*query]
+        parameters = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
-            # It would walk through a body that it knows nothing of: ours are JSON as they stand.
+            # Without the body: ours are plain JSON already, and the client would traverse them.
             _, url, sent, *_ = await self._api.param_serialize(
-                method, path, query_params=asked, header_params=dict(headers), auth_settings=["BearerToken"]
+                method, path, query_params=parameters, header_params=dict(headers), auth_settings=["BearerToken"]
             )
             if method != "GET" and self._before_write is not None:
                 self._before_write()
@@ -246,14 +251,14 @@ class KubernetesTransport:
 
 
 def _refusal(status: int, body: bytes) -> NotFound | TransientError:
-    """The error for an answer that is no success."""
+    """Build the exception for an error response."""
     try:
         answer = json.loads(body)
-        said = str(answer.get("message", ""))[:300]
+        detail = str(answer.get("message", ""))[:300]
         causes = bool((answer.get("details") or {}).get("causes"))
     except (ValueError, AttributeError):
-        said, causes = "", False
-    message = f"Kubernetes answered {status}: {said}{WAYS_OUT.get(status, '')}"
+        detail, causes = "", False
+    message = f"Kubernetes answered {status}: {detail}{WAYS_OUT.get(status, '')}"
     if status == NOT_FOUND:
         return NotFound(message)
     kind = KubernetesConflict if status == CONFLICT else KubernetesRejected
@@ -261,13 +266,13 @@ def _refusal(status: int, body: bytes) -> NotFound | TransientError:
 
 
 async def load_context(name: str | None) -> tuple[Configuration, str]:
-    """How to reach a context's API server, and its namespace.
+    """Load the configuration and the namespace of a kubeconfig context.
 
     Args:
-        name: of the kubeconfig; None is the current one, and without a kubeconfig the pod's.
+        name: Name of the context. None is the current one, or the pod's ServiceAccount if there is no kubeconfig.
 
     Raises:
-        AgentMemoryError: there is none; says what to set.
+        AgentMemoryError: If there is no usable context. The message names the remedy.
     """
     configuration = OwnConfiguration(CLI)
     try:
@@ -277,25 +282,25 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
         if name is None and POD_NAMESPACE.is_file():
             config.load_incluster_config(client_configuration=configuration)
             return configuration, POD_NAMESPACE.read_text(encoding="utf-8").strip()
-        raise AgentMemoryError(_unusable(name, exc)) from exc
+        raise AgentMemoryError(_describe_unusable(name, exc)) from exc
     chosen = next((item for item in contexts if item["name"] == name), current)
     return configuration, str(chosen["context"].get("namespace") or DEFAULT_NAMESPACE)
 
 
-def _unusable(name: str | None, exc: Exception) -> str:
-    """What to do about a kubeconfig that does not lead to a cluster."""
+def _describe_unusable(name: str | None, exc: Exception) -> str:
+    """Describe a kubeconfig that cannot be used, with the remedy."""
     files = (os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")).split(os.pathsep)
     if not any(Path(file).is_file() for file in files):
         return (
             f"no Kubernetes cluster configured: there is no kubeconfig {' or '.join(files)}; set KUBECONFIG to the file"
         )
-    said = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
+    detail = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
     try:
-        known = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
+        names = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
     except UNREADABLE:
-        return f"the kubeconfig is invalid: fix it, or set KUBECONFIG to another file ({said})"
-    if name is None or name in known:
-        return f"the kubeconfig's context is invalid: fix it, or use another --context ({said})"
-    near = get_close_matches(name, known, n=1)
-    listed = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+        return f"the kubeconfig is invalid: fix it, or set KUBECONFIG to another file ({detail})"
+    if name is None or name in names:
+        return f"the kubeconfig's context is invalid: fix it, or use another --context ({detail})"
+    matches = get_close_matches(name, names, n=1)
+    listed = f"did you mean {matches[0]}?" if matches else f"it has {', '.join(names) or 'none'}"
     return f"there is no context {name!r} in the kubeconfig: {listed}"

@@ -1,7 +1,7 @@
-"""The data keys of privacy zones in a cluster: a Secret for each shard, in a namespace of their own.
+"""Data keys of privacy zones in a cluster: one Secret per shard, in a dedicated namespace.
 
-Nobody else's Secrets lie there: the retrieval API may write it, and no other namespace. A Secret's name says whose
-shard it is; its labels only find it.
+The retrieval API and the operator write these Secrets. The namespace contains no others, and the API may write Secrets
+nowhere else. The name of a Secret identifies its shard; labels are only used for lists.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ NAMESPACE, AGENT, SHARD = f"{GROUP}/owner-namespace", f"{GROUP}/agent", f"{GROUP
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "agentmemory-operator"
 
 TIMEOUT_S = 5.0
-"""Of a call: who waits is a request for a memory."""
+"""Timeout of a call; a request for a memory waits for it."""
 
 _PAGE = 500
 
@@ -36,7 +36,8 @@ class KubernetesKeyShards:
     """Implements ports.KeyShards.
 
     Args:
-        namespace: nobody else writes there.
+        transport: Transport to the API server.
+        namespace: Dedicated namespace for the keys.
     """
 
     def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
@@ -45,7 +46,11 @@ class KubernetesKeyShards:
         self._folder = f"/api/v1/namespaces/{namespace}/secrets"
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """A shard; one without keys where there is no such Secret."""
+        """Return a shard; an empty one if there is no Secret.
+
+        Raises:
+            KeysDamaged: If the Secret contains no shard in a known format.
+        """
         try:
             secret = await self._call("GET", self._path(ring, name))
         except NotFound:
@@ -60,16 +65,16 @@ class KubernetesKeyShards:
             ) from None
 
     async def version(self, ring: Ring, name: str) -> str:
-        """The Secret's resourceVersion; empty where there is none."""
+        """Return the Secret's resourceVersion; empty if there is none."""
         try:
-            async with _in_time():
+            async with _with_timeout():
                 found = await self._transport.metadata(self._path(ring, name))
         except NotFound:
             return ""
         return str(found["metadata"]["resourceVersion"])
 
     async def write(self, shard: Shard) -> str:
-        """Create the Secret, or replace the version that it was read as; return its new version."""
+        """Create the Secret, or replace it by compare-and-set on its version; return the new version."""
         body, path = self._body_of(shard), self._path(shard.ring, shard.name)
         if not shard.version:
             return _version_of(await self._create(body))
@@ -79,21 +84,21 @@ class KubernetesKeyShards:
             raise Conflict(f"Secret {_secret_name(shard.ring, shard.name)} was deleted concurrently") from exc
 
     async def list_names(self, ring: Ring) -> list[str]:
-        """The names of an agent's shards, in order."""
+        """Return the names of an agent's shards, sorted."""
         begin, names, more = _secret_name(ring, ""), list[str](), ""
         selector = f"{SHARD},{NAMESPACE}={ring.namespace},{AGENT}={ring.agent}"
         while True:
             query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
-            async with _in_time():
+            async with _with_timeout():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
-            # Of no objects, the API server lists null.
+            # The API server returns null for an empty list.
             secrets = (str(item["metadata"]["name"]) for item in page["items"] or ())
             names += (secret.removeprefix(begin) for secret in secrets if secret.startswith(begin))
             if not (more := page["metadata"].get("continue") or ""):
                 return sorted(filter(is_shard_name, names))
 
     async def delete(self, ring: Ring) -> None:
-        """Delete all Secrets of an agent, the one that says that there are any last."""
+        """Delete all Secrets of an agent. Shard `0`, which marks that the agent has keys, is deleted last."""
         for name in reversed(await self.list_names(ring)):
             try:
                 await self._call("DELETE", self._path(ring, name))
@@ -107,7 +112,7 @@ class KubernetesKeyShards:
             raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> Any:
-        async with _in_time():
+        async with _with_timeout():
             return await self._transport.call(method, path, body)
 
     def _path(self, ring: Ring, name: str) -> str:
@@ -123,7 +128,10 @@ class KubernetesKeyShards:
 
 
 def _secret_name(ring: Ring, name: str) -> str:
-    """The name of a shard's Secret: no namespace and no slug has a dot in it, and no shard a dash."""
+    """Return the name of a shard's Secret.
+
+    It is unambiguous: namespaces and slugs contain no dot, shard names no dash.
+    """
     return f"{PREFIX}{ring.namespace}.{ring.agent}-{name}"
 
 
@@ -132,7 +140,7 @@ def _version_of(secret: Json) -> str:
 
 
 @asynccontextmanager
-async def _in_time() -> AsyncGenerator[None, None]:
+async def _with_timeout() -> AsyncGenerator[None, None]:
     with mapped_errors():
         async with asyncio.timeout(TIMEOUT_S):
             yield

@@ -1,1 +1,1 @@
-"""Language models, behind `ports.models`."""
+"""Language models; implementations of `ports.models.LanguageModel`."""

@@ -1,4 +1,8 @@
-"""Language models of any OpenAI-compatible service, through `POST {base_url}/chat/completions`."""
+"""Language models of any OpenAI-compatible service, through `POST {base_url}/chat/completions`.
+
+Services differ in the parameters they accept. The forms of `FORMS` are tried in order until one succeeds, which is then
+kept.
+"""
 
 import asyncio
 import random
@@ -33,33 +37,37 @@ from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 BLOCK = "spec.consolidation.model"
 MAX_ATTEMPTS = 3
 FIRST_DELAY_S = 0.5
-# What stands around an answer, some of it at length: the model's thoughts, likelihoods.
+# Size limit of a response apart from the answer itself: reasoning text, log probabilities.
 ANSWER_BYTES = MIB
-# Of a token as JSON writes it.
+# Size limit per token of the answer, as JSON.
 TOKEN_BYTES = 64
-# An estimate where the service says nothing: fewer bytes a token than any model's average.
+# Bytes per token for estimates; below the average of any model.
 LEAST_TOKEN_BYTES = 3
-# What marks a message, beside its text.
+# Maximum number of tokens that a request contains in addition to its texts.
 MARKS = 256
 
 Form = Mapping[str, Any]
 _JSON = {"response_format": {"type": "json_object"}}
 FORMS: tuple[tuple[str, Form], ...] = (
     ("max_tokens", {**_JSON, "temperature": 0}),
-    # Of OpenAI's own newer models, which take no temperature.
+    # OpenAI's newer models, which accept no temperature.
     ("max_completion_tokens", _JSON),
-    # Of servers that know no form of answers.
+    # Servers without `response_format`.
     ("max_tokens", {"temperature": 0}),
 )
-"""The name of the bound on an answer, and what is asked beside it; the first that a service takes is kept."""
+"""Parameter for the token limit, and other parameters of the request.
+
+The first form that the service accepts is kept.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """How to reach the service and what to ask it for.
+    """Address of the service, and parameters of its calls.
 
     Attributes:
-        timeout_s: for one answer, retries and waits included.
+        timeout_s: Time limit for one answer, including retries and waits.
+        first_delay_s: Upper bound of the first wait; doubles with each attempt, up to 8 s.
     """
 
     model: str
@@ -73,7 +81,9 @@ class OpenAIChat:
     """Implements ports.LanguageModel.
 
     Args:
-        egress: says whether the service may be connected to; each call raises SpecInvalid where it may not.
+        options: Address of the service, and parameters.
+        jitter: Draws from 0..1.
+        egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
     """
 
     def __init__(
@@ -84,7 +94,7 @@ class OpenAIChat:
             raise SpecInvalid("InvalidSpec", message)
         self._options = options
         self._jitter = jitter
-        # What the service was seen to take; None until then.
+        # Index of the form that the service has accepted; None before the first success.
         self._form: int | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
         self._host = session_of(egress, self._where, options.api_key, field=f"{BLOCK}.baseURL")
@@ -93,7 +103,10 @@ class OpenAIChat:
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        """One answer of the schema; what the service refuses for the form of the request is asked in the next form."""
+        """Return one answer that matches the schema.
+
+        If the service rejects the form of the request, try the next form.
+        """
         deadline = time.monotonic() + self._options.timeout_s
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": material}]
         document = await self._answer(messages, max_tokens, deadline=deadline)
@@ -112,7 +125,7 @@ class OpenAIChat:
                 self._form = form
                 return answer
             except (ServiceRefused, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
-                if self._form is None and form + 1 < len(FORMS) and _may_be_the_form(exc):
+                if self._form is None and form + 1 < len(FORMS) and _may_lack_form(exc):
                     form += 1
                     continue
                 refusal = self._refusal(exc)
@@ -125,13 +138,13 @@ class OpenAIChat:
             attempt += 1
 
     async def _request(self, messages: list[dict[str, str]], max_tokens: int, *, form: int, deadline: float) -> Any:
-        bound, asked = FORMS[form]
+        bound, parameters = FORMS[form]
         try:
             with told_apart(f"{BLOCK}.secretRef"):
                 answer = await self._client.chat.completions.with_raw_response.create(
                     model=self._options.model,
                     messages=cast(Any, messages),
-                    extra_body={bound: max_tokens, **asked},
+                    extra_body={bound: max_tokens, **parameters},
                     timeout=max(deadline - time.monotonic(), 0.05),
                     extra_headers={MOST_HEADER: str(ANSWER_BYTES + max_tokens * TOKEN_BYTES)},
                 )
@@ -150,26 +163,26 @@ class OpenAIChat:
         if exc.may_pass:
             return ModelUnavailable(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in ABOUT_TEXTS:
-            told = f"{exc.status} {exc.code}".strip()
-            return ModelAnswerInvalid(f"{where} rejected the input ({told}): it is probably too long for the model")
+            details = f"{exc.status} {exc.code}".strip()
+            return ModelAnswerInvalid(f"{where} rejected the input ({details}): it is probably too long for the model")
         return refused_for_good(exc, where, block=BLOCK, model=self._options.model)
 
 
-def _may_be_the_form(exc: Exception) -> bool:
-    """Whether to ask in another form: not all services say what they miss. Only their taking the same shows it."""
+def _may_lack_form(exc: Exception) -> bool:
+    """Return whether to try another form: not all services report the unsupported parameter."""
     return isinstance(exc, ServiceRefused) and exc.known_status in (400, 422)
 
 
 def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, max_tokens: int) -> Completion:
-    """What a service's answer holds.
+    """Parse a response.
 
     Raises:
-        ModelAnswerInvalid: nothing that can be used.
+        ModelAnswerInvalid: If it has no usable answer.
     """
     text, reason = _content_of(document)
-    tokens_in = _tokens(document, "prompt_tokens", most=sent_bytes + MARKS, estimate=sent_bytes)
-    # Some think longer than they were let answer.
-    tokens_out = _tokens(document, "completion_tokens", most=1 << 24, estimate=len(text.encode()))
+    tokens_in = _tokens(document, "prompt_tokens", max_plausible=sent_bytes + MARKS, estimate=sent_bytes)
+    # Reasoning tokens can exceed the token limit of the answer, so the bound is generous.
+    tokens_out = _tokens(document, "completion_tokens", max_plausible=1 << 24, estimate=len(text.encode()))
     try:
         fitted = read_answer(_checked(text, reason), schema)
     except Misfit as misfit:
@@ -187,7 +200,7 @@ def _checked(text: str, reason: str) -> str:
 
 
 def _content_of(document: Any) -> tuple[str, str]:
-    """Text of the first choice, and why it ended; empty where there is none."""
+    """Return text and finish reason of the first choice; empty if there is none."""
     choices = document.get("choices") if isinstance(document, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
@@ -197,10 +210,10 @@ def _content_of(document: Any) -> tuple[str, str]:
     return (content if isinstance(content, str) else ""), (reason if isinstance(reason, str) else "")
 
 
-def _tokens(document: Any, name: str, *, most: int, estimate: int) -> int:
-    """Tokens as the service says; where it says nothing that can be, an estimate of so many bytes."""
+def _tokens(document: Any, name: str, *, max_plausible: int, estimate: int) -> int:
+    """Return the reported number of tokens, or an estimate from bytes if it is missing or implausible."""
     usage = document.get("usage") if isinstance(document, dict) else None
-    said = usage.get(name) if isinstance(usage, dict) else None
-    if isinstance(said, int) and not isinstance(said, bool) and 0 < said <= most:
-        return said
+    reported = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(reported, int) and not isinstance(reported, bool) and 0 < reported <= max_plausible:
+        return reported
     return max(estimate // LEAST_TOKEN_BYTES, 1)

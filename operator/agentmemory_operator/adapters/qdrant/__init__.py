@@ -1,1 +1,1 @@
-"""Qdrant over plain HTTP."""
+"""Qdrant over its REST API: aiohttp for points, the official client's routes for control calls."""

@@ -1,4 +1,4 @@
-"""What Qdrant's answers may be: how large for each kind of call, which errors they are, which words are told."""
+"""Responses of Qdrant: size limit by call, error by status, and the parts of error texts that users may see."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -20,47 +20,47 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.spec.printable import printable_start
 
-# What a server, or a proxy before it, answers where a later attempt may succeed.
+# Statuses of a server or proxy below 500 after which a retry may succeed.
 FOR_NOW = (408, 429)
-# What the engine says, its own watch over the disk as the system's error; the status is 500 as of any other trouble.
+# Part of the engine's message on a full disk, from its own check or from the system. The status is a generic 500.
 NO_SPACE = "No space left on device"
-# What it answers where it has no such call.
+# Status of a server that does not implement the call.
 NOT_BUILT = 501
 
-# One object: a collection with its metadata, a count, facets, what a write comes to.
+# Limit for a single object: a collection with its metadata, a count, facets, the result of a write.
 OBJECT_BYTES = 8 * MIB
-# Of everything that a server has: some 200,000 names.
+# Limit for a list of everything on a server: about 200,000 names.
 LIST_BYTES = 32 * MIB
-# Of each point: its id and score, chosen keys of its payload, the whole payload, its vectors. A memory comes in with
-# at most 1 MiB, a vector has at most 65,536 numbers.
+# Limits per point: id and score, selected payload keys, whole payload, vectors. A memory has at most 1 MiB, a vector at
+# most 65,536 numbers.
 POINT_BYTES, KEYS_BYTES, PAYLOAD_BYTES, VECTOR_BYTES = 4 << 10, 128 << 10, MIB + (256 << 10), MIB + (512 << 10)
-# However many are asked for: 1,000 vectors of 3,072 numbers with their memories take less than 100.
+# Limit for any number of points: 1,000 vectors of 3,072 numbers with their memories take less than 100 MiB.
 POINTS_BYTES = 192 * MIB
-# Points that are told where nobody says how many.
+# The server's default for `limit`.
 USUAL_POINTS = 10
 
-# How Qdrant begins to say that there is no collection of a name.
+# Start of Qdrant's message for a missing collection.
 _NO_COLLECTION = "Not found: Collection `"
 
 _LISTS = ("/collections", "/aliases", "/telemetry")
 
 
 def most_bytes(method: str, path: str, body: Any = None) -> int:
-    """How large the answer to a call may be at most."""
+    """Return the maximum size in bytes of the response to a call."""
     place = path.partition("?")[0]
     if method == "POST" and isinstance(body, Mapping):
         if place.endswith(("/points/scroll", "/points/query", "/points")):
-            return _most_of_points((body,))
+            return _max_points_bytes((body,))
         if place.endswith("/points/query/batch"):
-            return _most_of_points(body["searches"])
+            return _max_points_bytes(body["searches"])
     return LIST_BYTES if place in _LISTS or place.endswith("/snapshots") else OBJECT_BYTES
 
 
 def words_of(raw: bytes, secret: str | None = None) -> str:
-    """What Qdrant says of an error, empty where the body is not its error envelope; of any length.
+    """Return the message in Qdrant's error envelope, at full length; '' if the body is something else.
 
     Args:
-        secret: the key that was sent, which no words repeat.
+        secret: API key of the call; replaced by '...' in the message.
     """
     try:
         words = orjson.loads(raw)["status"]["error"]
@@ -72,22 +72,22 @@ def words_of(raw: bytes, secret: str | None = None) -> str:
 
 
 def is_without_collection(status: int, words: str) -> bool:
-    """Whether Qdrant says that it has no collection, and no alias, of the name; a proxy's 404 is another."""
+    """Return whether an error response is Qdrant's own "no such collection or alias", not a 404 of a proxy."""
     return status == 404 and words.startswith(_NO_COLLECTION)
 
 
 def said(status: int, words: str) -> str:
-    """What people are told of an answer that is an error."""
+    """Build the message for users of an error response."""
     if 300 <= status < 400:
         return f"Qdrant answered {status}, a redirect, which is not followed: use the URL of the server itself"
     return f"Qdrant answered {status}: {printable_start(words)}" if words else f"Qdrant answered {status}"
 
 
 def refusal_of(answer: CallAnswer, secret: str | None) -> AgentMemoryError:
-    """The error for an answer to a control call that is no success.
+    """Build the exception for an error response to a control call.
 
     Args:
-        secret: the key that was sent.
+        secret: API key of the call; not repeated in the message.
     """
     words = words_of(answer.body, secret)
     message = said(answer.status, words)
@@ -100,7 +100,7 @@ def refusal_of(answer: CallAnswer, secret: str | None) -> AgentMemoryError:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Turn the failure to read an answer into ours: a proxy's page in its place, or half of one."""
+    """Convert errors of parsing a response into StoreUnavailable: a proxy's page, or a truncated response."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
@@ -108,7 +108,7 @@ def understood() -> Iterator[None]:
 
 
 def unreachable(exc: BaseException) -> StoreUnavailable:
-    """What to raise where no answer came, or none that can be read: nothing that a server has sent is told."""
+    """Build the exception for a call without a readable response; its message contains nothing from the server."""
     if isinstance(exc, AnswerTooLarge):
         return StoreUnavailable(f"the server is not Qdrant: {exc}")
     kind = NoAnswer if isinstance(exc, TimeoutError) else StoreUnavailable
@@ -129,18 +129,18 @@ def _fault_of(exc: BaseException) -> str:
             return type(exc).__name__
 
 
-def _most_of_points(bodies: Any) -> int:
-    most = OBJECT_BYTES
+def _max_points_bytes(bodies: Any) -> int:
+    total = OBJECT_BYTES
     for body in bodies:
         count = len(body["ids"]) if "ids" in body else body.get("limit") or USUAL_POINTS
-        each = VECTOR_BYTES if body.get("with_vector") else 0
-        # Without a word of it a search tells no payload, a list all of it.
+        point_bytes = VECTOR_BYTES if body.get("with_vector") else 0
+        # Default of `with_payload`: a search returns no payload, a list the whole payload.
         match body.get("with_payload", "query" not in body):
             case False:
-                each += POINT_BYTES
+                point_bytes += POINT_BYTES
             case True:
-                each += PAYLOAD_BYTES
+                point_bytes += PAYLOAD_BYTES
             case keys:
-                each += PAYLOAD_BYTES if "content" in keys or isinstance(keys, Mapping) else KEYS_BYTES
-        most += count * each
-    return min(most, POINTS_BYTES)
+                point_bytes += PAYLOAD_BYTES if "content" in keys or isinstance(keys, Mapping) else KEYS_BYTES
+        total += count * point_bytes
+    return min(total, POINTS_BYTES)

@@ -1,9 +1,9 @@
-"""What is done around calls to Qdrant, whichever method of ours makes them.
+"""Hooks and retry budget around calls to Qdrant, shared by all adapters of it.
 
-A read of points that timed out is tried once more. A process that stood still, or one lost packet, is over by the time
-a read is given up: a second try is answered at once. A server that is slow or away is not helped by twice the calls. So
-second tries are paid from a budget, as Finagle's are (https://finagle.github.io/blog/2016/02/08/retry-budgets/), and
-there are none while nothing answers.
+A read of points that timed out is retried once. A pause of this process, or one lost packet, is over by then, so the
+retry succeeds at once. But retries double the load of a server that is slow or unavailable. So they are paid from a
+budget (https://finagle.github.io/blog/2016/02/08/retry-budgets/), and there are none after a read has failed without a
+response, until the next response.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,33 +16,33 @@ from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports.base import Writing
 from agentmemory_operator.ports.tracing import Tracer
 
-# Of a connection.
+# Fields of a QdrantConnection.
 URL_FIELD, NODES_FIELD = "spec.url", "spec.nodes"
-# Below the 5 s after which the server closes an idle connection: a write sent into a closed one has an unknown outcome.
+# The server closes idle connections after 5 s. A write sent into a closed connection has an unknown outcome.
 KEEP_ALIVE_S = 4.0
 
-# The calls that send a body and change nothing.
+# Calls by POST that change nothing.
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
 
-# Reads that pay for one second try.
+# Number of reads that pay for one retry.
 READS_A_TRY = 10
-# What is saved up: a pause of the process interrupts everything under way at once.
+# Maximum number of saved retries: a pause of the process interrupts all concurrent reads.
 MOST_TRIES = 10
-# Of the time that a read was given, what its second try gets.
+# Timeout of a retry, as a fraction of the read's timeout.
 AGAIN_SHARE = 0.5
 
 
 async def nothing() -> None:
-    """Ask nobody."""
+    """Do nothing: the default hook."""
 
 
 def doubted(doubt: str) -> NoReturn:
-    """Raise that a server is not as it was just made."""
+    """Raise StoreUnavailable because the server is not in the state that was just written: the default hook."""
     raise StoreUnavailable(doubt)
 
 
 class CallAnswer(NamedTuple):
-    """What came back."""
+    """Response to a call."""
 
     status: int
     headers: Mapping[str, str]
@@ -51,15 +51,15 @@ class CallAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallWatch:
-    """What is done around each call.
+    """Hooks around each call.
 
     Attributes:
-        before_write: called right before each call that changes something; what it raises stops the call.
-        writing: entered around it.
-        after_move: called after an alias was pointed somewhere, whatever came of it; what it raises is told.
-        doubt: told what is not as this process just made it; raises.
-        count_call: told method and outcome of each: 2xx, 4xx, 5xx or unreachable.
-        tracer: traces each.
+        before_write: Called right before each call that changes something. An exception stops the call.
+        writing: Context to enter around each call that changes something.
+        after_move: Called after each attempt to move an alias, successful or not. Its exception replaces the result.
+        doubt: Called with a message if the server is not in the state that this process just wrote; must raise.
+        count_call: Called with method and outcome of each call: 2xx, 4xx, 5xx or unreachable.
+        tracer: Creates a span for each call.
     """
 
     before_write: Callable[[], None]
@@ -72,10 +72,10 @@ class CallWatch:
     async def around(
         self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallAnswer]]
     ) -> CallAnswer:
-        """Send a call and do around it what this says.
+        """Send a call inside the hooks.
 
         Args:
-            send: sends it with these headers besides its own.
+            send: Sends the call with these additional headers.
         """
         if not is_write(method, path):
             return await self._traced(method, send)
@@ -98,15 +98,16 @@ class CallWatch:
 def session_to(
     url: str, *, api_key: str | None, ca_pem: str | None, egress: Egress, field: str = URL_FIELD, **options: Any
 ) -> HostSession:
-    """The connections to one server.
+    """Build the session for calls to one server.
 
     Args:
-        options: of aiohttp's connector.
+        field: Field with the URL, for error messages.
+        options: Options of aiohttp's connector.
 
     Raises:
-        SpecInvalid: `ca_pem` holds no certificate.
+        SpecInvalid: If `ca_pem` contains no certificate.
     """
-    # The default Accept-Encoding makes the server compress, which costs 40 ms a call.
+    # With aiohttp's default Accept-Encoding the server compresses, which costs 40 ms per call.
     headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
     headers |= {"api-key": api_key} if api_key else {}
     ssl = trust_of(url, ca_pem) or True
@@ -114,31 +115,34 @@ def session_to(
 
 
 def is_write(method: str, path: str) -> bool:
-    """Whether a call changes something."""
+    """Return whether a call changes something."""
     return method != "GET" and not (method == "POST" and path.partition("?")[0].endswith(_READS))
 
 
 class ReadRetries:
-    """The budget of one server, shared by all that read from it: a tenth of the reads, and one to begin with."""
+    """Retry budget for the reads of one server: one retry at the start, and one per ten reads.
+
+    Shared by all readers.
+    """
 
     def __init__(self) -> None:
         self._paid = READS_A_TRY
         self._is_away = False
 
     def asked(self) -> None:
-        """Count a read, second tries left out."""
+        """Record a read; retries are not recorded."""
         self._paid = min(self._paid + 1, READS_A_TRY * MOST_TRIES)
 
     def answered(self) -> None:
-        """Note an answer, whatever it says: the server is there."""
+        """Record a response of any status: the server is available."""
         self._is_away = False
 
     def lost(self) -> None:
-        """Note a read that ended without an answer: until one comes the server is held to be away."""
+        """Record a read without a response: no retries until the next response."""
         self._is_away = True
 
     def take(self) -> bool:
-        """Whether a read may be tried again, and pay for it."""
+        """Return whether a read may be retried; if so, charge the budget."""
         if self._is_away or self._paid < READS_A_TRY:
             return False
         self._paid -= READS_A_TRY

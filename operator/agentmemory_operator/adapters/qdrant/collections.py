@@ -1,4 +1,4 @@
-"""Collections and aliases, by the calls of Qdrant's own client."""
+"""Collections and aliases of a Qdrant server, through the routes of the official client."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -53,16 +53,16 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from agentmemory_operator.spec.zones import KEY_MADE_KEY
 
-# 11 indexes on 2 segments took 0.4 s on Qdrant 1.18.3; on 256, the most that there may be, that is most of a minute.
+# Creating 11 indexes took 0.4 s with 2 segments on Qdrant 1.18.3; with the maximum of 256 it takes most of a minute.
 SLOW_S = 120.0
-# Types beyond the most frequent of those that no object lists are not told.
+# Maximum number of types that `count_unlisted` reports.
 TOLD_TYPES = 8
 _LIVES = {"is_empty": {"key": TOMBSTONE_KEY}}
 _ALIVE = {"must": [_LIVES]}
 
 
 class QdrantCollections:
-    """Implements ports.CollectionStore; reaches the server as `QdrantControl`, and raises as that."""
+    """Implements ports.CollectionStore; connects and raises as `QdrantControl`."""
 
     def __init__(self, url: str, **options: Unpack[ControlOptions]) -> None:
         self._qdrant = QdrantControl(url, **options)
@@ -70,7 +70,7 @@ class QdrantCollections:
         self._server = QdrantServer(self._qdrant, self._replicas)
 
     def watch_calls(self, watch: CallWatch) -> None:
-        """Do around each call what the watch says."""
+        """Run each call inside the hooks of a watch."""
         self._qdrant.watch = watch
 
     async def close(self) -> None:
@@ -78,39 +78,41 @@ class QdrantCollections:
         await self._qdrant.close()
 
     async def server(self) -> ServerCapabilities:
-        """What the server says of itself, having shown it the key."""
+        """Return version, cluster size and resources of the server, after a call that needs the API key."""
         return await self._server.capabilities()
 
     async def process(self) -> Process:
-        """What the server says of its process; nothing where its key may not ask, or it has no metrics."""
+        """Return the process metrics of the server; all None if the key may not read them, or there are none."""
         return await self._server.process()
 
     async def tenant_of(self, physical: str) -> Tenant | None:
-        """Whose a collection or a placeholder says that it is; None where it is gone, or does not say so."""
+        """Return the owner in the metadata of a collection or placeholder. None if it is deleted or names no owner."""
         metadata = await self._qdrant.metadata(physical)
         return None if metadata is None else tenant_in(metadata)
 
     async def peers(self) -> int:
-        """How many servers there are; 1 of one that is alone or does not tell."""
+        """Return the number of servers in the cluster; 1 for a single server, or if it is not reported."""
         return len(await self._replicas.peers() or ()) or 1
 
     async def placement(self, physical: str) -> Placement | None:
-        """Where a collection's replicas are; None of a server that is alone or does not tell."""
+        """Return the replicas of a collection. None if the server is no cluster, or does not report them."""
         return await self._replicas.placement(physical)
 
     async def move_replica(self, physical: str, move: Move) -> bool:
-        """Begin to copy a replica, or drop one; return False where the server has no calls for that."""
+        """Start to copy a replica, or drop one. Return False if the server lacks the API calls."""
         return await self._replicas.move(physical, move)
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
-        """What lies behind the alias, else the collection `likely` without alias, else None.
+        """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
 
         Args:
-            is_linked: the alias was pointed at `likely` a moment ago: where it leads is not asked.
+            alias: Alias of the agent. A plain collection of that name is observed too.
+            likely: Name of the collection that the alias should point to.
+            is_linked: True if the caller has just pointed the alias to `likely`: the target of the alias is not read.
         """
         if (info := await self._qdrant.describe(alias)) and not _is_placeholder(info):
             physical = likely if is_linked else await self._behind(alias, likely)
-            # Without an alias it is a plain collection, unless it was deleted between the two calls.
+            # Without an alias this is a plain collection, unless the alias was deleted between the two calls.
             if physical != alias or is_linked or await self._qdrant.describe(alias):
                 return await self._placed(_observed(info, physical=physical, is_aliased=physical != alias))
         info = await self._qdrant.describe(likely) if likely != alias else None
@@ -119,7 +121,7 @@ class QdrantCollections:
         return await self._placed(_observed(info, physical=likely, is_aliased=False))
 
     async def target(self, name: str) -> str:
-        """The collection that an alias points to; any other name is its own."""
+        """Return the collection that an alias points to. Any other name is returned unchanged."""
         return await self._behind(name, name)
 
     async def _placed(self, observed: Observed) -> Observed | None:
@@ -131,31 +133,36 @@ class QdrantCollections:
         return replace(observed, placement=placement, is_busy=observed.is_busy or is_copying)
 
     async def names(self) -> list[str]:
-        """The names of all collections, placeholders included, sorted."""
+        """Return the names of all collections, placeholders included, sorted."""
         return await self._qdrant.names()
 
     async def _behind(self, alias: str, likely: str) -> str:
-        """The physical name behind an alias; the alias itself for a plain collection of that name.
+        """Return the target of an alias, or the alias itself if it is a plain collection.
 
-        `likely` is asked first, because the list of all aliases grows with the installation.
+        The aliases of `likely` are read first: the list of all aliases grows with the installation.
         """
         try:
-            near = await self._aliases(likely)
+            aliases = await self._aliases(likely)
         except NotFound:
-            near = {}
-        return near.get(alias) or (await self._aliases()).get(alias, alias)
+            aliases = {}
+        return aliases.get(alias) or (await self._aliases()).get(alias, alias)
 
     async def _aliases(self, physical: str | None = None) -> dict[str, str]:
-        """The collections by their aliases, of one or of all."""
+        """Return collection by alias, for one collection or for all."""
         routes = self._qdrant.aliases
-        told = await result_of(
+        result = await result_of(
             routes.get_collection_aliases(physical) if physical else routes.get_collections_aliases()
         )
         with understood():
-            return {entry["alias_name"]: entry["collection_name"] for entry in told["aliases"]}
+            return {entry["alias_name"]: entry["collection_name"] for entry in result["aliases"]}
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Carry out one change on the physical collection."""
+        """Apply one change to a physical collection.
+
+        Raises:
+            StoreUnavailable: If the collection was deleted during the call.
+            StoreRejected: If the change needs a rebuild, or the server rejects it.
+        """
         try:
             await self._apply(physical, change)
         except NotFound as exc:
@@ -180,10 +187,10 @@ class QdrantCollections:
                 assert_never(change)
 
     async def _set_alias(self, alias: str, physical: str) -> None:
-        """Point an alias at a collection, and see that it leads there and that this process may still say so.
+        """Point an alias to a collection, then check that this process still leads and that the alias points there.
 
-        The server moves an alias for whoever asks: a call that comes late, or from another operator, is not refused.
-        What became of it only whoever leads now may judge.
+        The server accepts alias moves in any order, so a delayed call or another operator's call is not rejected. Only
+        the current leader may act on the result.
         """
         action = models.CreateAliasOperation(
             create_alias=models.CreateAlias(collection_name=physical, alias_name=alias)
@@ -195,12 +202,12 @@ class QdrantCollections:
                 change_aliases_operation=models.ChangeAliasesOperation(actions=[action])
             )
         except StoreUnavailable:
-            # It may have been moved all the same.
+            # The alias may have been moved although the call failed.
             await after_move()
             raise
         await after_move()
-        found = (await self._aliases(physical)).get(alias)
-        if found != physical:
+        target = (await self._aliases(physical)).get(alias)
+        if target != physical:
             doubt = f"{alias} was switched to {physical} but points elsewhere: another operator or person moves it too"
             (watch.doubt if watch else doubted)(doubt)
 
@@ -216,7 +223,7 @@ class QdrantCollections:
                 await routes.delete_vector_name(physical, KEYWORD_VECTOR, wait=True)
 
     async def _move_vectors(self, physical: str, memory: str) -> None:
-        # Told a tier by its new name, a server heeds the old one no more; one before 1.19 knows the old one alone.
+        # A collection that has `memory` set ignores `on_disk`. Servers before 1.19 support only `on_disk`.
         info = await result_of(self._qdrant.collections.get_collection(physical))
         with understood():
             is_tiered = info["config"]["params"]["vectors"].get("memory") is not None
@@ -231,7 +238,7 @@ class QdrantCollections:
                 physical, create_collection=models.CreateCollection(**creation_of(collection, record))
             )
         except StoreRejected as exc:
-            # 409: created by an attempt whose answer was lost, unless it is somebody else's.
+            # 409: an earlier attempt created it and its response was lost, or another object owns it.
             if exc.status != 409 or not await self._is_owned(physical, collection.marker):
                 raise
 
@@ -241,7 +248,7 @@ class QdrantCollections:
         return live is not None and marker is not None and live.is_same_object(marker)
 
     async def _create_indexes(self, physical: str, indexes: tuple[tuple[str, str], ...]) -> None:
-        # Operations of a collection are applied in order, so waiting for the last waits for all.
+        # The server applies operations on a collection in order: to wait for the last is to wait for all.
         create = self._qdrant.indexes.create_field_index
         for number, (field, schema) in enumerate(indexes, 1):
             index = models.CreateFieldIndex(field_name=field, field_schema=models.PayloadSchemaType(schema))
@@ -249,12 +256,12 @@ class QdrantCollections:
             await self._until_answered(partial(create, physical, wait=is_last, create_field_index=index))
 
     async def _until_answered(self, call: Callable[[], Awaitable[Any]]) -> None:
-        """Make a call that may be made twice, and again as long as no answer comes in time.
+        """Repeat an idempotent call after each response timeout.
 
-        The server goes on with what it was asked; the same again waits behind it, and finds it done.
+        The server continues a call that timed out. The repeated call waits behind it, and finds its result.
 
         Raises:
-            NoAnswer: `SLOW_S` were not enough; what is under way then, a later pass finds.
+            NoAnswer: If there was no response within `SLOW_S`. A later pass observes the result.
         """
         until_s = time.monotonic() + SLOW_S
         while True:
@@ -266,44 +273,44 @@ class QdrantCollections:
                     raise
 
     async def drop_index(self, physical: str, field: str) -> None:
-        """Drop the payload index of a field; the server answers 200 where there is none."""
+        """Drop the payload index of a field; the server responds 200 if there is none."""
         try:
             await self._qdrant.indexes.delete_field_index(physical, field, wait=True)
         except NotFound as exc:
             raise StoreUnavailable(f"{physical} disappeared during the call: {exc}") from exc
 
     async def count(self, physical: str) -> int:
-        """The exact number of points that are not tombstones; 0 when the collection is gone."""
+        """Return the exact number of points that are not tombstones; 0 if the collection is deleted."""
         try:
             return await count_exactly(self._qdrant.read, _path(physical), _ALIVE)
         except NotFound:
             return 0
 
     async def count_memories(self, physical: str, *, exact: bool = True) -> int:
-        """The number of memories, as the API counts them."""
+        """Return the number of memories as the API counts them."""
         count = count_exactly if exact else estimate_count
         return await count(self._qdrant.read, _path(physical), STORED)
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        """The exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
-        others = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
-        return await facet_exactly(self._qdrant.read, _path(physical), "type", others, limit=TOLD_TYPES)
+        """Return exact counts of memories by type, for the 8 most frequent types that `types` does not list."""
+        unlisted = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
+        return await facet_exactly(self._qdrant.read, _path(physical), "type", unlisted, limit=TOLD_TYPES)
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
-        """The exact number of memories that are sealed with a data key made before a time."""
+        """Return the exact number of memories sealed with a data key created before a time."""
         before = _ALIVE | {"must": [_LIVES, {"key": KEY_MADE_KEY, "range": {"lt": made_ms}}]}
         return await count_exactly(self._qdrant.read, _path(physical), before)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
-        """How many characters the contents of the first `limit` memories by id have, 0 of one without."""
+        """Return the lengths in characters of the first `limit` contents, by id; 0 for a memory without content."""
         body = {"filter": _ALIVE, "limit": limit, "with_payload": ["content"], "with_vector": False}
-        told = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
+        result = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
         with understood():
-            contents = [(point.get("payload") or {}).get("content") for point in told["points"]]
+            contents = [(point.get("payload") or {}).get("content") for point in result["points"]]
         return [len(content) if isinstance(content, str) else 0 for content in contents]
 
     async def holdings(self) -> list[Holding]:
-        """The collections whose name or alias is one that agents' collections have, sorted by name."""
+        """Return the collections whose name or alias starts with the prefix of agent collections, sorted by name."""
         aliases: dict[str, list[str]] = {name: [] for name in await self.names()}
         aliased = await self._aliases()
         for alias, name in aliased.items():
@@ -312,25 +319,28 @@ class QdrantCollections:
         return [holding for holding in found if holding is not None]
 
     async def _holding(self, name: str, aliases: tuple[str, ...]) -> Holding | None:
-        """One collection, None where it is none of an agent's or has gone meanwhile."""
+        """Describe one collection.
+
+        None if it belongs to no agent, is a placeholder, or has been deleted since it was listed.
+        """
         if not any(known.startswith(ALIAS_PREFIX) for known in (name, *aliases)):
             return None
         info = await self._qdrant.describe(name)
         if info is None or _is_placeholder(info):
             return None
-        seen = _observed(info, physical=name, is_aliased=bool(aliases))
+        observed = _observed(info, physical=name, is_aliased=bool(aliases))
         return Holding(
             physical=name,
             aliases=aliases,
-            points=seen.points,
-            size=seen.collection.size,
-            distance=seen.collection.distance,
-            marker=seen.collection.marker,
+            points=observed.points,
+            size=observed.collection.size,
+            distance=observed.collection.distance,
+            marker=observed.collection.marker,
             is_kept=PREVIOUS_KEY in (info["config"].get("metadata") or {}),
         )
 
     async def delete(self, physical: str) -> None:
-        """Delete the collection and its aliases; the server answers 200 for one that is gone."""
+        """Delete the collection and its aliases; the server responds 200 if it does not exist."""
         await self._qdrant.collections.delete_collection(physical)
 
 

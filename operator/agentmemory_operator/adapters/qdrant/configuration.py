@@ -1,4 +1,4 @@
-"""Our values in the words of Qdrant's API, and what it answers in ours."""
+"""Convert between our values and the bodies of Qdrant's API."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -45,7 +45,7 @@ from agentmemory_operator.spec.presets.table import (
 from agentmemory_operator.spec.printable import printable_start
 
 FLOAT32 = "Float32"
-# A rare word weighs more: the engine knows how rare each is in the collection.
+# The engine weights each word by its inverse document frequency in the collection.
 KEYWORD_PARAMS = {"modifier": "idf"}
 ENCODINGS = {"OneBit": "one_bit", "OneAndHalfBits": "one_and_half_bits", "TwoBits": "two_bits"}
 ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
@@ -67,7 +67,7 @@ _SETTINGS = ("hnsw_config", "wal_config", "quantization_config", "strict_mode_co
 
 
 def update_of(change: Patched) -> Json:
-    """The PATCH that carries the change out."""
+    """Build the PATCH body for a change."""
     match change:
         case UpdateHnsw():
             return {"hnsw_config": _body_of(change)}
@@ -92,14 +92,15 @@ def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
 
 
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
-    """The body that creates the collection; what is the engine's default, or its to decide, is left out.
+    """Build the body that creates a collection. Unset values are left out: the engine chooses them.
 
     Args:
-        record: of the rebuild whose target it is.
+        collection: Desired collection.
+        record: Rebuild record, if the collection is the target of a rebuild.
     """
     marker = {METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else {}
     recorded = {REBUILD_KEY: record_to_json(record)} if record else {}
-    return _given(
+    return _without_none(
         vectors=_vector_of(collection),
         sparse_vectors={KEYWORD_VECTOR: KEYWORD_PARAMS} if collection.has_keyword else None,
         shard_number=collection.shard_number,
@@ -114,9 +115,9 @@ def creation_of(collection: Collection, record: RebuildRecord | None = None) -> 
 
 
 def _vector_of(collection: Collection) -> Json:
-    """The one nameless vector."""
+    """Build the unnamed dense vector's parameters."""
     datatype = None if collection.datatype in (None, FLOAT32) else str(collection.datatype).lower()
-    return _given(
+    return _without_none(
         size=collection.size,
         distance=collection.distance,
         datatype=datatype,
@@ -125,29 +126,34 @@ def _vector_of(collection: Collection) -> Json:
 
 
 def placement_of(memory: str, *, is_tiered: bool) -> Json:
-    """The vector's tier under the name that the server was told it by."""
+    """Build the storage tier of the vectors.
+
+    Args:
+        memory: Tier.
+        is_tiered: True if the collection has `memory` set, which overrides the older field `on_disk`.
+    """
     return {"memory": memory.lower()} if is_tiered else {"on_disk": memory == COLD}
 
 
 def _names_of(kind: type[Hnsw] | type[Optimizers]) -> dict[str, str]:
-    """Our names of figures -> the engine's, which leave out the unit."""
+    """Return the engine's field by our field; the engine's names lack the unit."""
     return {figure.name: figure.name.removesuffix("_kb") for figure in fields(kind)}
 
 
 def _body_of(figures: Hnsw | Optimizers) -> Json:
-    return _given(**{theirs: getattr(figures, ours) for ours, theirs in _names_of(type(figures)).items()})
+    return _without_none(**{theirs: getattr(figures, ours) for ours, theirs in _names_of(type(figures)).items()})
 
 
 def quantization_of(quantization: Quantization | None) -> Json | None:
-    """The engine's quantization body."""
+    """Build the quantization body, or None for no quantization."""
     match quantization:
         case ScalarQuantization(quantile, ram):
-            return {"scalar": _given(type="int8", quantile=quantile, always_ram=ram)}
+            return {"scalar": _without_none(type="int8", quantile=quantile, always_ram=ram)}
         case ProductQuantization(compression, ram):
             return {"product": {"compression": compression.lower(), "always_ram": ram}}
         case BinaryQuantization(encoding, query_encoding, ram):
-            kept = {"encoding": ENCODINGS[encoding], "query_encoding": query_encoding.lower()}
-            return {"binary": kept | {"always_ram": ram}}
+            encodings = {"encoding": ENCODINGS[encoding], "query_encoding": query_encoding.lower()}
+            return {"binary": encodings | {"always_ram": ram}}
         case TurboQuantization(bits, ram):
             return {"turbo": {"bits": bits.lower(), "always_ram": ram}}
         case None:
@@ -155,10 +161,10 @@ def quantization_of(quantization: Quantization | None) -> Json | None:
 
 
 def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observed:
-    """The value of what the server answered.
+    """Parse the server's description of a collection.
 
     Raises:
-        KeyError, TypeError, AttributeError: that is no description of a collection.
+        KeyError, TypeError, AttributeError: If it is no description of a collection.
     """
     fault = info.get("optimizer_status")
     return Observed(
@@ -178,7 +184,7 @@ def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -
 def _collection_from(info: Mapping[str, Any]) -> Collection:
     config, params = info["config"], info["config"]["params"]
     hnsw, optimizers, vectors = config["hnsw_config"], config["optimizer_config"], params.get("vectors") or {}
-    # Named vectors are none of ours.
+    # The operator creates no named dense vectors, so a foreign collection has size 0.
     vector: Mapping[str, Any] = vectors if isinstance(vectors.get("size"), int) else {"size": 0, "distance": "Cosine"}
     marker = (config.get("metadata") or {}).get(METADATA_KEY)
     return Collection(
@@ -200,27 +206,27 @@ def _collection_from(info: Mapping[str, Any]) -> Collection:
 
 
 def memory_from(vector: Mapping[str, Any]) -> str:
-    """Where the vectors lie, by effect: the tier by its new name, else by the old one."""
+    """Return the storage tier of the vectors: from `memory`, or from `on_disk` if `memory` is not set."""
     if vector.get("memory") is not None:
         return CACHED if vector["memory"] == CACHED.lower() else COLD
     return COLD if vector.get("on_disk") else CACHED
 
 
 def payload_on_disk(params: Mapping[str, Any]) -> bool:
-    """Whether what memories hold is read from disk: the tier by its new name, else by the old one."""
+    """Return whether payloads are on disk: from `payload.memory`, or from `on_disk_payload` if that is not set."""
     tier = (params.get("payload") or {}).get("memory")
     return bool(params.get("on_disk_payload", True)) if tier is None else tier == COLD.lower()
 
 
 def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ...]:
-    """The plain limits that are set; some newer ones are structures and no part of a plan."""
+    """Return the scalar limits of strict mode, sorted. Limits that are structures are left out of plans."""
     return tuple(
         sorted((name, value) for name, value in (config or {}).items() if isinstance(value, bool | int | float))
     )
 
 
 def quantization_from(config: Mapping[str, Any] | None) -> Quantization | None:
-    """The quantization, with the engine's defaults where it was told nothing."""
+    """Parse the quantization, with the engine's defaults for missing values."""
     match config:
         case {"scalar": scalar}:
             return ScalarQuantization(scalar.get("quantile"), _is_in_ram(scalar))
@@ -237,17 +243,17 @@ def quantization_from(config: Mapping[str, Any] | None) -> Quantization | None:
 
 
 def _is_in_ram(config: Mapping[str, Any]) -> bool:
-    """Whether the copies are kept in RAM, by the new name of the tier, else by the old one."""
+    """Return whether the quantized vectors are kept in RAM: from `memory`, or from `always_ram` if that is not set."""
     memory = config.get("memory")
     return bool(memory == "pinned" if memory is not None else config.get("always_ram"))
 
 
-def _given(**fields: Any) -> Json:
+def _without_none(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def configuration_of(config: Mapping[str, Any]) -> Json:
-    """What makes a collection of the same settings."""
+    """Build the body that creates a collection with the same settings."""
     body = dict(config["params"])
     body |= {name: config[name] for name in _SETTINGS if config.get(name) is not None}
     body["optimizers_config"] = config["optimizer_config"]
@@ -255,8 +261,8 @@ def configuration_of(config: Mapping[str, Any]) -> Json:
 
 
 def indexes_of(schema: Mapping[str, Any]) -> Json:
-    """The payload indexes as PUT takes them: field -> schema."""
-    return {field: _without_nulls(told.get("params") or {}) or told["data_type"] for field, told in schema.items()}
+    """Build the payload indexes for PUT: field -> schema."""
+    return {field: _without_nulls(index.get("params") or {}) or index["data_type"] for field, index in schema.items()}
 
 
 def _without_nulls(document: Mapping[str, Any]) -> Json:

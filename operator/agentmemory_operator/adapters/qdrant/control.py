@@ -1,7 +1,7 @@
-"""Qdrant's own client for control calls to one server, with our connections under it and its answers as plain JSON.
+"""Qdrant's official client for control calls to one server, over our own connections and with responses as plain JSON.
 
-`AsyncApiClient` and the routes of `qdrant_client.http.api` make the requests: paths, parameters, bodies. The client's
-models of answers are not used: they refuse what a later server adds (docs/adr/0004).
+`AsyncApiClient` and the routes of `qdrant_client.http.api` build the requests: paths, parameters, bodies. The client's
+response models are not used, because they reject fields that a later server adds (docs/adr/0004).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -42,15 +42,15 @@ from agentmemory_operator.adapters.qdrant.calls import URL_FIELD, CallAnswer, Ca
 from agentmemory_operator.errors import AgentMemoryError, NoAnswer, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 
-# How long a stream may stand still.
+# Maximum pause of a stream.
 STREAM_READ_S = 60.0
 CHUNK_BYTES = 256 * 1024
-# A real server reads and writes some 100 MB/s: this is time for 300 GB.
+# A server reads and writes about 100 MB/s, so this is enough for 300 GB.
 DEADLINE_S = 3600.0
 
 
 class ControlOptions(TypedDict, total=False):
-    """How a server is reached, as `QdrantControl` has it."""
+    """Options of `QdrantControl`."""
 
     api_key: str | None
     timeout_s: float
@@ -62,7 +62,7 @@ class ControlOptions(TypedDict, total=False):
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """Turn the failures of the clients into ours."""
+    """Convert the exceptions of the HTTP clients into ours."""
     try:
         yield
     except NotAnswered as exc:
@@ -74,40 +74,43 @@ def _reachable() -> Iterator[None]:
 
 
 async def result_of(call: Awaitable[Any]) -> Any:
-    """`result` of the answer to a call of `QdrantControl`, as JSON whatever type the client's signature names."""
+    """Await a call of `QdrantControl`; return `result` of its response as plain JSON.
+
+    The client's signatures name model types, which `QdrantControl.send` never builds.
+    """
     document = await call
     with understood():
         return document["result"]
 
 
 def as_it_is(body: Json) -> Any:
-    """A body that a server has told, to send as it is: the client's models refuse what a later server adds."""
+    """Serialise a body that came from a server without the client's models, which reject fields of later servers."""
     return orjson.dumps(body)
 
 
 class QdrantControl(AsyncApiClient):
-    """Qdrant's client: its routes as attributes, each call through one session.
+    """Qdrant's client with its routes as attributes. All calls share one session.
 
     Every call raises:
-        NotFound: 404; CollectionNotFound where it says so of a collection.
-        SpecInvalid: the server may not be connected to.
-        StoreRejected: another attempt would be refused too.
-        StoreUnavailable: it may not be, or the answer is larger than any of Qdrant's.
+        NotFound: On status 404; CollectionNotFound if Qdrant reports that the collection does not exist.
+        SpecInvalid: If the egress policy forbids the host.
+        StoreRejected: If the server rejects the call; a retry would be rejected too.
+        StoreUnavailable: If the server is unavailable, or the response is larger than any response of Qdrant.
 
     Args:
-        url: http(s) address of the server.
-        api_key: a key that may manage collections, or None.
-        timeout_s: of each call, connecting included.
-        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
-        egress: says whether the server may be connected to.
-        field: of the connection, that has the URL.
-        deadline_s: of making, recovering and uploading a snapshot.
+        url: http(s) URL of the server.
+        api_key: Key that may manage collections, or None.
+        timeout_s: Timeout of each call, connecting included.
+        ca_pem: Trusted CA certificates in PEM. None trusts the system's.
+        egress: Policy for outgoing connections.
+        field: Field of the QdrantConnection with the URL, for error messages.
+        deadline_s: Timeout for creating, recovering and uploading a snapshot.
 
     Raises:
-        SpecInvalid: `ca_pem` holds no certificate.
+        SpecInvalid: If `ca_pem` contains no certificate.
     """
 
-    def __init__(  # noqa: PLR0913 # how a server is reached
+    def __init__(  # noqa: PLR0913 # connection options
         self,
         url: str,
         *,
@@ -136,13 +139,13 @@ class QdrantControl(AsyncApiClient):
         await self._session.close()
 
     async def names(self) -> list[str]:
-        """The names of all collections, sorted."""
+        """Return the names of all collections, sorted."""
         listed = await result_of(self.collections.get_collections())
         with understood():
             return sorted(str(entry["name"]) for entry in listed["collections"])
 
     async def describe(self, name: str) -> Mapping[str, Any] | None:
-        """A collection as the server describes it, None where it does not exist."""
+        """Return the server's description of a collection, or None if it does not exist."""
         try:
             info: Mapping[str, Any] = await result_of(self.collections.get_collection(name))
         except NotFound:
@@ -150,17 +153,17 @@ class QdrantControl(AsyncApiClient):
         return info
 
     async def metadata(self, name: str) -> Json | None:
-        """A collection's metadata, None where it does not exist."""
+        """Return the metadata of a collection, or None if it does not exist."""
         info = await self.describe(name)
         with understood():
             return None if info is None else dict(info["config"].get("metadata") or {})
 
     async def write_metadata(self, name: str, changes: Json) -> None:
-        """Merge into a collection's metadata; a key that is null is deleted."""
+        """Merge changes into the metadata of a collection; a null value deletes its key."""
         await self.collections.update_collection(name, update_collection=models.UpdateCollection(metadata=changes))
 
     async def create_empty(self, name: str, metadata: Json, *, shards: int = 1, replicas: int | None = None) -> bool:
-        """Create a collection for its metadata alone; return False where it exists."""
+        """Create a collection that contains only metadata; return False if it exists."""
         body = models.CreateCollection(
             vectors=models.VectorParams(size=1, distance=models.Distance.DOT),
             shard_number=shards,
@@ -176,55 +179,55 @@ class QdrantControl(AsyncApiClient):
         return True
 
     async def send(self, request: httpx.Request, type_: Any) -> Any:
-        """Send what the client has made of a call; return the JSON of its answer, or its text where that is none."""
+        """Send a request that the client has built; return the response's JSON, or its text if `type_` is str."""
         method, path = request.method, request.url.raw_path.decode()
         request.headers.setdefault(MOST_HEADER, str(most_bytes(method, path)))
         if method in ("POST", "PUT") and "/snapshots" in path:
             request.extensions["timeout"] = httpx.Timeout(self.deadline_s, connect=self._connect_s).as_dict()
-        answer = await self._answered(method, path, partial(self._sent, request))
+        answer = await self._send_watched(method, path, partial(self._send_request, request))
         return answer.body.decode(errors="replace") if type_ is str else _document(answer)
 
     async def read(self, method: str, path: str, body: Any) -> Any:
-        """`result` of a call that reads points, which `counts.py` makes for both kinds of stores."""
-        most = {MOST_HEADER: str(most_bytes(method, path, body))}
+        """Return `result` of a call that reads points, for the functions of `counts.py`."""
+        size_limit = {MOST_HEADER: str(most_bytes(method, path, body))}
         content = None if body is None else orjson.dumps(body)
-        return await result_of(self.request(type_=None, method=method, url=path, content=content, headers=most))
+        return await result_of(self.request(type_=None, method=method, url=path, content=content, headers=size_limit))
 
     async def send_file(self, path: str, content: AsyncIterator[bytes], *, name: str) -> Any:
-        """Post a stream as the file `snapshot` of a form, in constant memory; raises as a call, and as `content`.
+        """Post a stream as the form field `snapshot`, in constant memory. Errors of the stream pass through.
 
         Args:
-            path: encoded, with its query.
-            name: the file's.
+            path: URL path with its query, encoded.
+            name: File name in the form.
         """
         source = _Source(content)
         form = aiohttp.MultipartWriter("form-data")
         form.append(source.read()).set_content_disposition("form-data", name="snapshot", filename=name)
         try:
-            return _document(await self._answered("POST", path, partial(self._sent_form, path, form)))
+            return _document(await self._send_watched("POST", path, partial(self._send_form, path, form)))
         except StoreUnavailable:
-            # The client tells only that it could not send.
+            # The client reports only that sending failed; raise the cause.
             if source.fault is not None:
                 raise source.fault from None
             raise
 
     @asynccontextmanager
     async def download(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes of an answer; opening and reading raise as a call."""
+        """Open the content of a response. Opening and reading raise the errors of a call."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=STREAM_READ_S)
         with _reachable():
             answer = await self._session.request("GET", URL(self.url + path, encoded=True), timeout=timeout)
         try:
             if answer.status >= 300:
                 with _reachable():
-                    words = await read_words(answer)
-                raise refusal_of(CallAnswer(answer.status, answer.headers, words), self.api_key)
+                    body = await read_words(answer)
+                raise refusal_of(CallAnswer(answer.status, answer.headers, body), self.api_key)
             yield _chunks(answer)
         finally:
-            # What was not read to its end must not be read by the next call.
+            # Do not reuse the connection: the next call would read the rest of this response.
             answer.close()
 
-    async def _answered(
+    async def _send_watched(
         self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallAnswer]]
     ) -> CallAnswer:
         answer = await (self.watch.around(method, path, send) if self.watch else send({}))
@@ -232,14 +235,14 @@ class QdrantControl(AsyncApiClient):
             raise refusal_of(answer, self.api_key)
         return answer
 
-    async def _sent(self, request: httpx.Request, headers: Mapping[str, str]) -> CallAnswer:
+    async def _send_request(self, request: httpx.Request, headers: Mapping[str, str]) -> CallAnswer:
         request.extensions[HEADERS] = headers
-        # At once: redirects, cookies and passwords are no matter of ours, and httpx takes as long for them as the call.
+        # Bypass httpx's handling of redirects, cookies and authentication: it takes as long as the call itself.
         with _reachable():
             response = await self._transport.handle_async_request(request)
         return CallAnswer(response.status_code, response.headers, response.content)
 
-    async def _sent_form(self, path: str, form: aiohttp.MultipartWriter, headers: Mapping[str, str]) -> CallAnswer:
+    async def _send_form(self, path: str, form: aiohttp.MultipartWriter, headers: Mapping[str, str]) -> CallAnswer:
         timeout = aiohttp.ClientTimeout(total=self.deadline_s, sock_connect=self._connect_s)
         url, headers = URL(self.url + path, encoded=True), {**headers, "Content-Type": form.content_type}
         with _reachable():
@@ -262,10 +265,10 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 class _Source:
-    """A stream to send, and what reading it raised.
+    """Stream to send, with the exception that reading it raised.
 
     Attributes:
-        fault: of ours; the client wraps it.
+        fault: Our own exception, which the HTTP client would wrap; None without a failure.
     """
 
     def __init__(self, content: AsyncIterator[bytes]) -> None:

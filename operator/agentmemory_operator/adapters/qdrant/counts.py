@@ -1,8 +1,8 @@
-"""Counts, exact ones also of a collection whose strict mode forbids to ask for them: its points are listed then.
+"""Counts and facets, exact also if the strict mode of a collection forbids them: then all matching points are listed.
 
-`search_allow_exact: false` refuses exact counts and facets as it does exact searches (400, "Exact search disabled!";
-seen on Qdrant 1.18.3). Lists of points are not refused, only held to `max_query_limit`. Whether it is the strict mode
-that refuses, the collection's own settings say, so that no words of an error are relied on.
+`search_allow_exact: false` rejects exact counts and facets like exact searches (400, "Exact search disabled!"; Qdrant
+1.18.3). Listing points is allowed, up to `max_query_limit` per page. The collection's configuration, not the text of
+the error, decides whether strict mode caused the rejection.
 """
 
 import asyncio
@@ -16,79 +16,84 @@ from agentmemory_operator.collections.rules.collection import limits_in_force
 from agentmemory_operator.errors import StoreRejected
 
 Call = Callable[[str, str, Any], Awaitable[Any]]
-"""Makes a call that reads, of method, path and body, and returns `result` of its answer."""
+"""Makes a read call from method, path and body; returns `result` of its response."""
 
-# Points of a list: who searches meanwhile waits for one.
+# Points per page. A concurrent search waits for one page.
 PAGE = 2_000
 
 
 async def count_exactly(call: Call, collection: str, filter_: Mapping[str, Any] | None) -> int:
-    """How many points match.
+    """Return the number of matching points.
 
-    Where they have to be listed, points that come or go meanwhile may count or not, each at most once.
+    If points must be listed, a point that is added or deleted in the meantime may or may not be included.
 
     Args:
-        collection: its path, `/collections/{name}`.
-        filter_: None, or an empty one, is all of them.
+        call: Makes the calls.
+        collection: URL path of the collection, `/collections/{name}`.
+        filter_: Qdrant filter; None or an empty one matches all points.
 
     Raises:
-        StoreRejected: the server refuses for another reason.
+        StoreRejected: If the server rejects the call for a reason other than strict mode.
     """
     matching = {"filter": filter_} if filter_ else {}
     try:
-        told = await call("POST", f"{collection}/points/count", {"exact": True} | matching)
+        result = await call("POST", f"{collection}/points/count", {"exact": True} | matching)
     except StoreRejected as error:
-        page = await _page_of(call, collection, error)
-        return sum([len(points) async for points in _listed(call, collection, matching, page=page, keys=False)])
+        page = await _page_size(call, collection, error)
+        return sum([len(points) async for points in _list_points(call, collection, matching, page=page, keys=False)])
     with understood():
-        return int(told["count"])
+        return int(result["count"])
 
 
 async def estimate_count(call: Call, collection: str, filter_: Mapping[str, Any] | None) -> int:
-    """About how many points match, and at most as many as match the first condition alone.
+    """Return the server's estimate for a filter, at most the estimate for the filter's first condition.
 
-    Qdrant multiplies the shares of conditions. To `is_empty` deleted points count until they are removed, so a filter
-    with several may match many times the points there are (1.18.3: 1,517,322 of 5).
+    Qdrant multiplies the selectivities of conditions, and `is_empty` counts deleted points until they are removed. So
+    the estimate for several conditions can exceed the number of points many times (1.18.3: 1,517,322 of 5).
 
     Args:
-        collection: its path, `/collections/{name}`.
-        filter_: None, or an empty one, is all of them.
+        call: Makes the calls.
+        collection: URL path of the collection, `/collections/{name}`.
+        filter_: Qdrant filter; None or an empty one matches all points.
     """
     first = (filter_ or {}).get("must", [])[:1]
     matching = [{}, *({"filter": each} for each in (filter_, {"must": first} if first else None) if each)]
     path = f"{collection}/points/count"
     answers = await asyncio.gather(*(call("POST", path, {"exact": False} | each) for each in matching))
     with understood():
-        return min(int(told["count"]) for told in answers)
+        return min(int(result["count"]) for result in answers)
 
 
 async def facet_exactly(
     call: Call, collection: str, key: str, filter_: Mapping[str, Any], *, limit: int
 ) -> dict[str, int]:
-    """How many matching points have each value of a keyword, of the `limit` most frequent ones.
+    """Count matching points for each of the `limit` most frequent values of a keyword.
 
     Args:
-        collection: its path, `/collections/{name}`.
-        key: of the payload itself, not of an object in it.
+        call: Makes the calls.
+        collection: URL path of the collection, `/collections/{name}`.
+        key: Top-level payload key; nested keys are not supported.
+        filter_: Qdrant filter.
+        limit: Maximum number of values.
 
     Raises:
-        StoreRejected: the server refuses for another reason.
+        StoreRejected: If the server rejects the call for a reason other than strict mode.
     """
     body = {"key": key, "filter": filter_, "limit": limit, "exact": True}
     try:
-        told = await call("POST", f"{collection}/facet", body)
+        result = await call("POST", f"{collection}/facet", body)
     except StoreRejected as error:
-        page, counts = await _page_of(call, collection, error), Counter[str]()
-        async for points in _listed(call, collection, {"filter": filter_}, page=page, keys=[key]):
+        page, counts = await _page_size(call, collection, error), Counter[str]()
+        async for points in _list_points(call, collection, {"filter": filter_}, page=page, keys=[key]):
             with understood():
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))[:limit])
     with understood():
-        return {hit["value"]: int(hit["count"]) for hit in told["hits"]}
+        return {hit["value"]: int(hit["count"]) for hit in result["hits"]}
 
 
-async def _page_of(call: Call, collection: str, error: StoreRejected) -> int:
-    """How many points to list at once, where it was the strict mode that refused; else raise the error."""
+async def _page_size(call: Call, collection: str, error: StoreRejected) -> int:
+    """Return the page size for listing points if strict mode caused the error; else raise the error."""
     if error.status != 400:
         raise error
     info = await call("GET", collection, None)
@@ -99,22 +104,22 @@ async def _page_of(call: Call, collection: str, error: StoreRejected) -> int:
     return int(min(PAGE, limits.get("max_query_limit", PAGE)))
 
 
-async def _listed(
+async def _list_points(
     call: Call, collection: str, matching: Mapping[str, Any], *, page: int, keys: bool | list[str]
 ) -> AsyncIterator[Sequence[Any]]:
-    """Yield all points that match, page by page."""
+    """Yield all matching points, page by page."""
     body = {"limit": page, "with_payload": keys, "with_vector": False, **matching}
     while True:
-        told = await call("POST", f"{collection}/points/scroll", body)
+        result = await call("POST", f"{collection}/points/scroll", body)
         with understood():
-            points, following = told["points"], told.get("next_page_offset")
+            points, following = result["points"], result.get("next_page_offset")
         yield points
         if following is None:
             return
         body |= {"offset": following}
 
 
-def _values(found: Any) -> Sequence[str]:
-    """What a facet counts of a value: a keyword, or each of several once."""
-    several = found if isinstance(found, list) else [found]
+def _values(payload_value: Any) -> Sequence[str]:
+    """Return the distinct keywords of a payload value, as a facet counts them."""
+    several = payload_value if isinstance(payload_value, list) else [payload_value]
     return tuple({value for value in several if isinstance(value, str)})

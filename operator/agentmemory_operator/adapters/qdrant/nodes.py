@@ -1,4 +1,8 @@
-"""The nodes of a Qdrant cluster: what each has of a collection's shards, and the snapshots of those."""
+"""Nodes of a Qdrant cluster: state of their replicas, their shard snapshots, and their copies of the metadata.
+
+Nodes apply metadata and collection changes at different times (docs/adr/0021). `settled_views` and `await_known` poll
+until all reachable nodes agree. Metadata needs a majority of the nodes.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -18,19 +22,18 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 
 ACTIVE, INITIALIZING = "Active", "Initializing"
-# Between two looks at replicas, between the first looks at what nodes know, and until when those are waited for that
-# have not heard of a change (docs/adr/0021).
+# Maximum and first pause between polls; time limit for nodes that have not applied a change yet (docs/adr/0021).
 LOOK_S, FIRST_LOOK_S, AGREE_S = 0.25, 0.02, 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What one node says of a collection's shards.
+    """One node's view of the shards of a collection.
 
     Attributes:
-        local: shard -> state of the node's own replica.
-        states: of every replica, by shard.
-        transfers: how many shards are being moved or copied.
+        local: State of the node's own replicas, by shard.
+        states: States of all replicas, by shard.
+        transfers: Number of shard transfers in progress.
     """
 
     local: Mapping[int, str]
@@ -42,7 +45,7 @@ class QdrantNode:
     """One node of a cluster.
 
     Args:
-        qdrant: the client of this node, of no other.
+        qdrant: Client of this node only, not of a load balancer.
     """
 
     def __init__(self, qdrant: QdrantControl) -> None:
@@ -50,57 +53,57 @@ class QdrantNode:
         self.metadata = qdrant.metadata
 
     async def peer(self) -> int | None:
-        """Its number in the cluster; None of a server that is alone."""
-        told = await result_of(self.qdrant.cluster.cluster_status())
+        """Return the node's peer id, or None for a single server."""
+        status = await result_of(self.qdrant.cluster.cluster_status())
         with understood():
-            number = told.get("peer_id")
+            number = status.get("peer_id")
             return None if number is None else int(number)
 
     async def view(self, physical: str) -> NodeView:
-        """What it says of a collection's shards.
+        """Return the node's view of the shards of a collection.
 
         Raises:
-            NotFound: it knows no such collection.
+            NotFound: If the node has no such collection.
         """
-        told = await result_of(self.qdrant.cluster.collection_cluster_info(physical))
+        info = await result_of(self.qdrant.cluster.collection_cluster_info(physical))
         with understood():
-            return _view(told)
+            return _view(info)
 
     async def create(self, physical: str, shard: int) -> SnapshotFile:
-        """Make a snapshot of its replica of a shard."""
-        told = await result_of(self.qdrant.snapshots.create_shard_snapshot(physical, shard, wait=True))
+        """Create a snapshot of the node's replica of a shard."""
+        result = await result_of(self.qdrant.snapshots.create_shard_snapshot(physical, shard, wait=True))
         with understood():
-            return read_file(told)
+            return read_file(result)
 
     async def files(self, physical: str, shard: int) -> list[SnapshotFile]:
-        """The snapshots that it has of a shard; none where it has no replica any more."""
+        """Return the node's snapshots of a shard; empty if it no longer has a replica."""
         try:
-            told = await result_of(self.qdrant.snapshots.list_shard_snapshots(physical, shard))
+            result = await result_of(self.qdrant.snapshots.list_shard_snapshots(physical, shard))
         except (NotFound, StoreRejected) as exc:
-            if _is_elsewhere(exc):
+            if _is_absent(exc):
                 return []
             raise
         with understood():
-            return [read_file(each) for each in told]
+            return [read_file(each) for each in result]
 
     async def delete(self, physical: str, shard: int, name: str) -> None:
-        """Delete a snapshot; one that is gone is no error."""
+        """Delete a snapshot; an absent one is no error."""
         try:
             await self.qdrant.snapshots.delete_shard_snapshot(physical, shard, name, wait=True)
         except (NotFound, StoreRejected) as exc:
-            if not _is_elsewhere(exc):
+            if not _is_absent(exc):
                 raise
 
     def download(self, physical: str, file: ShardFile) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open a snapshot's bytes."""
+        """Open the content of a snapshot."""
         return self.qdrant.download(_file(physical, file))
 
     def location(self, physical: str, file: ShardFile) -> str:
-        """The URL under which the other nodes reach a snapshot of this one."""
+        """Return the URL at which other nodes can fetch a snapshot of this node."""
         return self.qdrant.url + _file(physical, file)
 
     async def recover(self, physical: str, shard: int, location: str, *, sha256: str | None) -> None:
-        """Have it fetch a shard's snapshot and put it in the place of its replica."""
+        """Make the node fetch a shard snapshot, which replaces its replica."""
         source = models.ShardSnapshotRecover(
             location=location, priority=PRIORITY, checksum=sha256, api_key=self.qdrant.api_key
         )
@@ -109,52 +112,52 @@ class QdrantNode:
             await recover(physical, shard, wait=True, shard_snapshot_recover=source)
 
     async def upload(self, physical: str, shard: int, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send it a shard's snapshot, which it puts in the place of its replica."""
+        """Send the node a shard snapshot, which replaces its replica."""
         await upload_file(self.qdrant, _shard(physical, shard), content, sha256=sha256)
 
 
 async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, NodeView]]:
-    """What each node that can be reached says of a collection.
+    """Return the view of each reachable node on a collection.
 
     Raises:
-        NotFound: none of them knows such a collection.
-        StoreUnavailable: some do and others do not, or none can be reached.
+        NotFound: If no reachable node has the collection.
+        StoreUnavailable: If only some nodes have it, or no node is reachable.
     """
-    asked = list(nodes)
-    told = await asyncio.gather(*(node.view(physical) for node in asked), return_exceptions=True)
-    found = [(node, view) for node, view in zip(asked, told, strict=True) if isinstance(view, NodeView)]
-    failures = [each for each in told if isinstance(each, BaseException)]
+    all_nodes = list(nodes)
+    results = await asyncio.gather(*(node.view(physical) for node in all_nodes), return_exceptions=True)
+    views = [(node, view) for node, view in zip(all_nodes, results, strict=True) if isinstance(view, NodeView)]
+    failures = [each for each in results if isinstance(each, BaseException)]
     for failure in failures:
         if not isinstance(failure, StoreUnavailable | NotFound):
             raise failure
     missing = [each for each in failures if isinstance(each, NotFound)]
-    if missing and not found:
+    if missing and not views:
         raise missing[0]
     if missing:
         raise StoreUnavailable(f"{len(missing)} nodes of the cluster do not have {physical} yet")
-    if not found:
+    if not views:
         raise failures[0] if failures else StoreUnavailable("no node of the cluster is reachable")
-    return found
+    return views
 
 
 async def settled_views(
     nodes: Iterable[QdrantNode], physical: str, *, within_s: float = AGREE_S
 ) -> list[tuple[QdrantNode, NodeView]]:
-    """What each node that can be reached says of a collection once all of them know it, or none does.
+    """Poll until all reachable nodes have a collection, or none has; return their views.
 
     Raises:
-        NotFound: none of them knows such a collection.
-        StoreUnavailable: they do not agree in time, or none can be reached.
+        NotFound: If no reachable node has the collection.
+        StoreUnavailable: If the nodes do not agree in time, or none is reachable.
     """
-    asked = list(nodes)
+    all_nodes = list(nodes)
     async for _ in looks(within_s):
         with suppress(StoreUnavailable):
-            return await views_of(asked, physical)
-    return await views_of(asked, physical)
+            return await views_of(all_nodes, physical)
+    return await views_of(all_nodes, physical)
 
 
 async def looks(within_s: float) -> AsyncIterator[None]:
-    """Yield when it is time to look at what nodes know: soon at first, then less and less often, at least once."""
+    """Yield when the next poll is due, with growing pauses, until the time is over; at least once."""
     loop, pause_s = asyncio.get_running_loop(), FIRST_LOOK_S
     ends_s = loop.time() + within_s
     yield
@@ -165,62 +168,62 @@ async def looks(within_s: float) -> AsyncIterator[None]:
 
 
 async def metadata_of_most(nodes: Iterable[QdrantNode], physical: str) -> list[Json | None]:
-    """What each node that can be reached knows of a collection's metadata, None of one that knows none.
+    """Return a collection's metadata from each reachable node; None from a node that does not have the collection.
 
     Raises:
-        StoreUnavailable: fewer than most of the nodes can be reached: what they lack, others may have.
+        StoreUnavailable: If no majority of the nodes is reachable: the others may have newer metadata.
     """
-    asked = list(nodes)
-    told = await asyncio.gather(*(node.metadata(physical) for node in asked), return_exceptions=True)
-    for each in told:
-        if isinstance(each, BaseException) and not isinstance(each, StoreUnavailable):
-            raise each
-    found = [each for each in told if not isinstance(each, BaseException)]
-    if not is_most(len(found), len(asked)):
+    all_nodes = list(nodes)
+    results = await asyncio.gather(*(node.metadata(physical) for node in all_nodes), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, StoreUnavailable):
+            raise result
+    copies = [result for result in results if not isinstance(result, BaseException)]
+    if not is_most(len(copies), len(all_nodes)):
         raise StoreUnavailable(
-            f"{len(found)} of {len(asked)} nodes of the cluster are reachable: a majority is required"
+            f"{len(copies)} of {len(all_nodes)} nodes of the cluster are reachable: a majority is required"
         )
-    return found
+    return copies
 
 
 async def await_known(
     nodes: Iterable[QdrantNode], physical: str, wanted: Mapping[str, Any], *, within_s: float = AGREE_S
 ) -> None:
-    """Wait until every node that can be reached knows something of a collection's metadata; late, most are enough.
+    """Poll until every reachable node has the given metadata. After the time limit a majority of all nodes is enough.
 
     Args:
-        wanted: key -> value; a key that is None is not there.
+        wanted: Expected value by key; None means that the key is absent.
 
     Raises:
-        StoreUnavailable: most nodes do not know it in time.
+        StoreUnavailable: If less than a majority has the metadata in time.
     """
-    asked, knowing = list(nodes), 0
+    all_nodes, knowing = list(nodes), 0
     async for _ in looks(within_s):
-        found = await metadata_of_most(asked, physical)
-        knowing = sum(all((each or {}).get(key) == value for key, value in wanted.items()) for each in found)
-        if knowing == len(found):
+        copies = await metadata_of_most(all_nodes, physical)
+        knowing = sum(all((copy or {}).get(key) == value for key, value in wanted.items()) for copy in copies)
+        if knowing == len(copies):
             return
-    if is_most(knowing, len(asked)):
+    if is_most(knowing, len(all_nodes)):
         return
-    told = f"{knowing} of {len(asked)} nodes of the cluster have the write to {physical}"
-    raise StoreUnavailable(f"{told}: a majority is required")
+    message = f"{knowing} of {len(all_nodes)} nodes of the cluster have the write to {physical}"
+    raise StoreUnavailable(f"{message}: a majority is required")
 
 
-def is_most(some: int, of: int) -> bool:
-    """Whether so many are most of the nodes."""
-    return some * 2 > of
+def is_most(count: int, total: int) -> bool:
+    """Return whether a number of nodes is a majority."""
+    return count * 2 > total
 
 
-def _is_elsewhere(exc: NotFound | StoreRejected) -> bool:
-    """Whether the node has no such file or, which it answers with 400, no replica of the shard any more."""
+def _is_absent(exc: NotFound | StoreRejected) -> bool:
+    """Return whether the file does not exist, or (status 400) the node no longer has a replica of the shard."""
     return isinstance(exc, NotFound) or exc.status == 400
 
 
-def _view(told: Mapping[str, Any]) -> NodeView:
-    own, shards = int(told["peer_id"]), states_of(told)
+def _view(info: Mapping[str, Any]) -> NodeView:
+    own, shards = int(info["peer_id"]), states_of(info)
     local = {shard: states[own] for shard, states in shards.items() if own in states}
     states = {shard: tuple(states.values()) for shard, states in shards.items()}
-    return NodeView(local, states, len(told.get("shard_transfers") or ()))
+    return NodeView(local, states, len(info.get("shard_transfers") or ()))
 
 
 def _shard(physical: str, shard: int) -> str:

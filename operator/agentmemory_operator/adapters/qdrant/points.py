@@ -1,7 +1,10 @@
-"""Points over plain pooled HTTP: the hot path.
+"""Points of a Qdrant server over pooled HTTP connections: the hot path.
 
-The official client costs 3 to 8 ms a call in model parsing, and a compressed answer 40 ms more, because the server
-writes it in small pieces; so this is aiohttp and orjson with `Accept-Encoding: identity`.
+The official client spends 3 to 8 ms per call on parsing models. A compressed response costs 40 ms more, because the
+server writes it in small pieces. So this module uses aiohttp and orjson with `Accept-Encoding: identity`.
+
+Retries: a read that failed by a connection error is repeated once. A read that timed out is repeated once, within the
+budget of `ReadRetries`. A write is never repeated: without a response its outcome is unknown.
 """
 
 import asyncio
@@ -41,35 +44,36 @@ from agentmemory_operator.search.rules.score import JsonText
 from agentmemory_operator.spec.printable import printable_start
 
 MAX_CONNECTIONS = 64
-# The engine takes 32 MiB; a thousand vectors of 1,536 numbers as text come to 33.
+# The engine accepts 32 MiB; a thousand vectors of 1,536 numbers are 33 MiB as text.
 MAX_UPSERT_BYTES = 24 << 20
 SERIALISED_AT_ONCE = 100
-# What the engine answers while it cannot take a call; nothing was done.
+# The engine rejected the call for now; nothing was written.
 _REFUSED_FOR_NOW = frozenset({429, 503})
-# The engine, or a proxy, gave up midway: a write may have been done.
-_GAVE_UP = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
+# The engine or a proxy failed during the call: a write may have taken effect.
+_FAILED = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
-_LOST_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
+_NO_RESPONSE = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
 
 
 class QdrantPoints:
     """Points of one Qdrant server; implements `ports.PointStore`.
 
     Args:
-        url: base URL, without a trailing slash or with one.
-        timeout_s: for one call, connecting included; a read that timed out gets half as much for a second try.
-        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
-        meter: told of each call.
-        before_write: called right before each call that changes something; what it raises stops the call.
-        writing: entered around it.
-        egress: says whether the server may be connected to; each call raises SpecInvalid where it may not.
-        retries: the budget of the server's reads; None is one of its own.
+        url: Base URL, with or without a trailing slash.
+        api_key: Sent with each call; None for a server without authentication.
+        timeout_s: Timeout of one call, connecting included. The retry of a read that timed out gets half as much.
+        ca_pem: Trusted CA certificates in PEM. None trusts the system's.
+        meter: Measures each call.
+        before_write: Called right before each call that changes something. An exception stops the call.
+        writing: Context to enter around each call that changes something.
+        egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
+        retries: Retry budget for reads from this server. None creates one for this instance.
 
     Raises:
-        SpecInvalid: `ca_pem` holds no certificate.
+        SpecInvalid: If `ca_pem` contains no certificate.
     """
 
-    def __init__(  # noqa: PLR0913 # how a server is reached, and what is done around each call
+    def __init__(  # noqa: PLR0913 # connection options and hooks
         self,
         url: str,
         *,
@@ -105,10 +109,10 @@ class QdrantPoints:
         await self._host.close()
 
     async def describe(self, collection: str) -> Json:
-        """`result` of `GET /collections/{collection}`.
+        """Return `result` of `GET /collections/{collection}`.
 
         Raises:
-            NotFound: there is no such collection.
+            NotFound: If there is no such collection.
         """
         try:
             described: Json = await self._read("GET", f"/collections/{collection}")
@@ -117,13 +121,13 @@ class QdrantPoints:
         return described
 
     async def query(self, collection: str, body: Json) -> list[Json]:
-        """The scored points of `POST /points/query`, best first."""
+        """Return the scored points of `POST /points/query`, best first."""
         result = await self._read("POST", f"/collections/{collection}/points/query", body)
         points: list[Json] = result["points"]
         return points
 
     async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
-        """The scored points of each query of `POST /points/query/batch`, in order."""
+        """Return the scored points of each query of `POST /points/query/batch`, in order."""
         body = {"searches": list(bodies)}
         result = await self._read("POST", f"/collections/{collection}/points/query/batch", body)
         return [answer["points"] for answer in result]
@@ -131,25 +135,25 @@ class QdrantPoints:
     async def retrieve(
         self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
     ) -> list[Json]:
-        """The existing points among `ids`, in any order: payload (of it only `keys`), vectors if asked."""
+        """Return the existing points among `ids`, in any order, with payload and vectors as requested."""
         body = {"ids": list(ids), "with_payload": keys is None or keys_with_texts(keys), "with_vector": vectors}
         points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
         return points
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
-        """Points of `POST /points/scroll` and the next page's offset, None at the end."""
+        """Return one page of `POST /points/scroll`, and the offset of the next page, or None at the end."""
         if isinstance(keys := body.get("with_payload"), list):
             body = body | {"with_payload": keys_with_texts(keys)}
         result = await self._read("POST", f"/collections/{collection}/points/scroll", body)
         return result["points"], result.get("next_page_offset")
 
     async def count(self, collection: str, filter_: Json | None, *, exact: bool = True) -> int:
-        """How many points match."""
+        """Return the number of points that match a filter."""
         count = count_exactly if exact else estimate_count
         return await count(self._read, f"/collections/{collection}", filter_)
 
     async def facet(self, collection: str, key: str, filter_: Json, *, limit: int) -> dict[str, int]:
-        """How many matching points have each value of an indexed keyword, of the `limit` most frequent ones."""
+        """Count matching points for each of the `limit` most frequent values of an indexed keyword."""
         return await facet_exactly(self._read, f"/collections/{collection}", key, filter_, limit=limit)
 
     async def upsert(
@@ -162,36 +166,40 @@ class QdrantPoints:
         inserts: bool = False,
         strong: bool = False,
     ) -> None:
-        """Write points durably; `insert_only` and `update_filter` skip in silence, so read back."""
+        """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
+
+        Raises:
+            OutcomeUnknown: If some requests of a large upsert were written before one failed, or a response was lost.
+        """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
-            # Where any point may be written, the engine inserts what is missing whatever the filter says.
+            # In mode `upsert` the engine inserts missing points without applying the filter to them.
             mode = {"update_mode": "upsert" if inserts else "update_only", "update_filter": update_filter}
-        requests = await _serialised(points)
+        requests = await _serialise(points)
         for number, part in enumerate(requests):
             try:
                 await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
             except StoreUnavailable as error:
                 if number == 0:
                     raise
-                told = f"{number} of {len(requests)} parts were written before the error: {error}"
-                raise OutcomeUnknown(told, is_disk_full=error.is_disk_full) from error
+                message = f"{number} of {len(requests)} parts were written before the error: {error}"
+                raise OutcomeUnknown(message, is_disk_full=error.is_disk_full) from error
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
-        """Merge `payload` into every point that matches, durably; atomic per point."""
-        # Without `points`: beside them the engine ignores the filter.
+        """Merge `payload` into every matching point, durably; atomic per point."""
+        # Do not add `points`: with them, the engine ignores the filter.
         body = {"payload": encoded(payload, is_part=True), "filter": filter_}
         await self._write("POST", f"/collections/{collection}/points/payload", body, strong=strong)
 
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run operations of `POST /points/batch` in order; not atomic."""
+        """Run the operations of `POST /points/batch` in order; not atomic."""
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 
     async def delete(self, collection: str, filter_: Json) -> None:
-        """Delete every point that matches, durably."""
+        """Delete every matching point, durably."""
         await self._write("POST", f"/collections/{collection}/points/delete", {"filter": filter_}, strong=True)
 
     async def _read(self, method: str, path: str, body: Json | None = None) -> Any:
@@ -199,20 +207,20 @@ class QdrantPoints:
         try:
             return await self._call(method, path, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # The pooled connection had been closed by the server; a read may be asked twice.
+            # The server has closed the pooled connection. A read can be repeated.
             timeout = self._timeout
-        except _LOST_ANSWER as error:
+        except _NO_RESPONSE as error:
             if not (isinstance(error, TimeoutError) and self._retries.take()):
                 self._retries.lost()
-                raise _away(error) from error
+                raise _unavailable(error) from error
             if self._meter is not None:
                 self._meter.repeated(_operation_of(method, path))
             timeout = self._timeout_again
         try:
             return await self._call(method, path, body, timeout=timeout)
-        except _LOST_ANSWER as error:
+        except _NO_RESPONSE as error:
             self._retries.lost()
-            raise _away(error) from error
+            raise _unavailable(error) from error
 
     async def _write(self, method: str, path: str, body: Json, *, wait: bool = True, strong: bool = False) -> None:
         query = f"?wait={'true' if wait else 'false'}" + ("&ordering=strong" if strong else "")
@@ -221,8 +229,8 @@ class QdrantPoints:
             async with self._writing():
                 result = await self._call(method, path + query, body, is_write=True)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _away(error) from error
-        except _LOST_ANSWER as error:
+            raise _unavailable(error) from error
+        except _NO_RESPONSE as error:
             raise OutcomeUnknown(f"no answer to a write to Qdrant ({_name(error)}): read before retrying") from error
         if any(part.get("status") == "wait_timeout" for part in (result if isinstance(result, list) else [result])):
             raise OutcomeUnknown("Qdrant accepted the write but did not finish it in time: read before retrying")
@@ -236,15 +244,15 @@ class QdrantPoints:
         is_write: bool = False,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> Any:
-        data = None if body is None else orjson.dumps(body, default=_as_it_stands, option=_OPTIONS)
+        data = None if body is None else orjson.dumps(body, default=_serialise_fragment, option=_OPTIONS)
         with _measured(self._meter, method, path) as call:
             response = await self._host.request(
                 method, URL(self._url + path), data=data, headers=call.headers, timeout=timeout or self._timeout
             )
             async with response:
                 is_done = response.status == 200
-                most = most_bytes(method, path, body)
-                raw = await (read_capped(response, most) if is_done else read_words(response))
+                max_bytes = most_bytes(method, path, body)
+                raw = await (read_capped(response, max_bytes) if is_done else read_words(response))
             call.answered(response.status)
             self._retries.answered()
             if is_done:
@@ -253,8 +261,8 @@ class QdrantPoints:
             raise _error_of(response.status, words, response.headers, path=path, is_write=is_write)
 
 
-def _as_it_stands(value: object) -> orjson.Fragment:
-    """What orjson makes of a value that it does not know."""
+def _serialise_fragment(value: object) -> orjson.Fragment:
+    """Serialise a value that orjson does not support."""
     if isinstance(value, JsonText):
         return orjson.Fragment(value.text)
     raise TypeError(f"{type(value).__name__} is no JSON")
@@ -273,7 +281,7 @@ def _encoded_point(point: Json) -> Json:
 
 
 def _decoded_points(result: Any) -> None:
-    """Give each point of an answer the numbers that its caller sent."""
+    """Restore the exact numbers in the payloads of a response, in place."""
     if isinstance(result, list):
         for part in result:
             _decoded_points(part)
@@ -299,20 +307,20 @@ def _measured(meter: EngineMeter | None, method: str, path: str) -> AbstractCont
 
 
 def _operation_of(method: str, path: str) -> str:
-    # The third part names the collection; what comes after it is one of the few calls above.
+    # Leave out the collection's name: the rest of the path is one of the few calls above.
     operation = path.partition("?")[0].split("/", 3)[3:]
     return f"{method} {operation[0] if operation else 'collection'}"
 
 
-async def _serialised(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
-    """The requests of an upsert; of many points they are made in a thread, while others get their turn."""
+async def _serialise(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
+    """Serialise an upsert into requests; in a thread if there are many points, to keep the event loop free."""
     if len(points) <= SERIALISED_AT_ONCE:
         return list(_requests_of(points))
     return await asyncio.to_thread(lambda: list(_requests_of(points)))
 
 
 def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
-    """Yield the points as JSON, as many at a time as fit into one request."""
+    """Yield the points as JSON, in groups that fit into one request."""
     part: list[orjson.Fragment] = []
     size = 0
     for point in points:
@@ -328,32 +336,37 @@ def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
 def _error_of(
     status: int, words: str, headers: Mapping[str, str], *, path: str, is_write: bool
 ) -> TransientError | StoreRejected:
-    """The error; what the server says of points may repeat a memory, and is kept out of its message."""
+    """Build the error of a response.
+
+    Qdrant's text about points may quote a memory, so it is kept out of the message.
+    """
     if is_without_collection(status, words):
-        return _gone(path)
+        return _collection_gone(path)
     is_of_memories = "/points" in path
     error = _refusal(status, "" if is_of_memories else printable_start(words), headers, is_write=is_write)
     if isinstance(error, TransientError):
         error.is_disk_full = NO_SPACE in words
-    # One write may be of several callers.
+    # A write may combine points of several callers, so none of them may see the text.
     error.words = printable_start(words) if is_of_memories and not is_write else ""
     return error
 
 
 def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: bool) -> TransientError | StoreRejected:
-    told = f" ({status}): {words}" if words else f" ({status})"
+    details = f" ({status}): {words}" if words else f" ({status})"
     if status in _REFUSED_FOR_NOW:
-        return StoreUnavailable(f"Qdrant is temporarily refusing requests{told}", retry_after_s=retry_after_s(headers))
-    if status in _GAVE_UP:
+        return StoreUnavailable(
+            f"Qdrant is temporarily refusing requests{details}", retry_after_s=retry_after_s(headers)
+        )
+    if status in _FAILED:
         kind = OutcomeUnknown if is_write else StoreUnavailable
-        return kind(f"Qdrant failed{told}")
+        return kind(f"Qdrant failed{details}")
     if status == 404:
-        # None of Qdrant's own: what stands between, or a URL that leads elsewhere.
+        # Not Qdrant's own 404: a proxy responded, or the URL is wrong.
         return StoreUnavailable(said(status, words), retry_after_s=2)
     return StoreRejected(status, said(status, words))
 
 
-def _gone(path: str) -> CollectionGone:
+def _collection_gone(path: str) -> CollectionGone:
     name = path.split("/")[2]
     return CollectionGone(
         f"Qdrant has no collection or alias {name!r}: it was deleted, or not created yet. Nothing was"
@@ -374,7 +387,7 @@ def _result_of(raw: bytes, *, is_write: bool) -> Any:
     return result
 
 
-def _away(error: BaseException) -> StoreUnavailable:
+def _unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, AnswerTooLarge):
         return unreachable(error)
     return untrusted(error) or StoreUnavailable(f"Qdrant cannot be reached ({_name(error)})")

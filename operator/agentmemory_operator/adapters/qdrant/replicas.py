@@ -1,4 +1,4 @@
-"""The replicas of collections in a cluster: where they are, and the calls that copy and drop them."""
+"""Replicas of collections in a cluster: their placement, and the calls that copy and drop them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,15 +11,15 @@ from agentmemory_operator.collections.rules.replicas import CopyReplica, DropRep
 from agentmemory_operator.errors import NotFound, StoreRejected
 from agentmemory_operator.spec.printable import printable_start
 
-# What a server answers that has no such call, or, with 405, is alone.
+# Statuses of a server that lacks the call; 405 if it is no cluster.
 NO_CALL = (404, 405, 501)
 
 
 class QdrantReplicas:
-    """Asks one server, any of its cluster.
+    """Replica calls of one server; in a cluster, of any node.
 
     Args:
-        qdrant: the client of that server.
+        qdrant: Client of the server.
     """
 
     def __init__(self, qdrant: QdrantControl) -> None:
@@ -28,45 +28,49 @@ class QdrantReplicas:
         self._can_move = True
 
     async def peers(self) -> tuple[int, ...] | None:
-        """The numbers of the cluster's peers, none of a server that is alone; None where the key may not ask."""
+        """Return the peer ids of the cluster, sorted; empty for a single server. None if the key may not read them."""
         try:
-            told = await result_of(self._qdrant.cluster.cluster_status())
+            status = await result_of(self._qdrant.cluster.cluster_status())
         except (NotFound, StoreRejected):
             self._peers = ()
             return None
         with understood():
-            self._peers = tuple(sorted(map(int, told["peers"]))) if told["status"] == "enabled" else ()
+            self._peers = tuple(sorted(map(int, status["peers"]))) if status["status"] == "enabled" else ()
         return self._peers
 
     async def placement(self, physical: str) -> Placement | None:
-        """Where a collection's replicas are; None of a server that is alone or does not tell.
+        """Return the replicas of a collection. None if the server is no cluster, or does not report them.
 
-        A server that was alone when it was last asked is not asked again: who probes it does.
+        A server that was no cluster at the last call of `peers` is not asked again; the probe of the connection calls
+        it.
 
         Raises:
-            NotFound: there is no such collection.
+            NotFound: If there is no such collection.
         """
         if self._peers == () or not (peers := await self.peers()):
             return None
         try:
-            told = await result_of(self._qdrant.cluster.collection_cluster_info(physical))
+            info = await result_of(self._qdrant.cluster.collection_cluster_info(physical))
         except StoreRejected:
             return None
         with understood():
-            return _placement(told, peers, can_move=self._can_move)
+            return _placement(info, peers, can_move=self._can_move)
 
     async def move(self, physical: str, move: Move) -> bool:
-        """Begin to copy a replica by the method that the server is set up for, or drop one.
+        """Start to copy a replica, by the server's configured method, or drop one.
 
         Returns:
-            False where the server has no such call.
+            False if the server lacks the API call.
+
+        Raises:
+            NotFound: If there is no such collection.
         """
         try:
             await self._qdrant.cluster.update_collection_cluster(physical, cluster_operations=_operation_of(move))
         except (NotFound, StoreRejected) as exc:
             if isinstance(exc, StoreRejected) and exc.status not in NO_CALL:
                 raise
-            # Raises where it is the collection that is not there.
+            # Raises NotFound if it is the collection that is missing.
             await self._qdrant.cluster.collection_cluster_info(physical)
             self._can_move = False
         return self._can_move
@@ -81,18 +85,18 @@ def _operation_of(move: Move) -> models.ClusterOperations:
             return models.DropReplicaOperation(drop_replica=models.Replica(shard_id=shard, peer_id=peer))
 
 
-def states_of(told: Mapping[str, Any]) -> dict[int, dict[int, str]]:
-    """The state of each replica by its shard and peer, the asked node's own first."""
-    own, shards = int(told["peer_id"]), dict[int, dict[int, str]]()
-    for each in (*told["local_shards"], *told["remote_shards"]):
-        peer = int(each.get("peer_id", own))
-        shards.setdefault(int(each["shard_id"]), {})[peer] = printable_start(str(each["state"]))
+def states_of(info: Mapping[str, Any]) -> dict[int, dict[int, str]]:
+    """Return the state of each replica by shard and peer; for each shard the responding node's own replica first."""
+    own, shards = int(info["peer_id"]), dict[int, dict[int, str]]()
+    for replica in (*info["local_shards"], *info["remote_shards"]):
+        peer = int(replica.get("peer_id", own))
+        shards.setdefault(int(replica["shard_id"]), {})[peer] = printable_start(str(replica["state"]))
     return shards
 
 
-def _placement(told: Mapping[str, Any], peers: tuple[int, ...], *, can_move: bool) -> Placement:
+def _placement(info: Mapping[str, Any], peers: tuple[int, ...], *, can_move: bool) -> Placement:
     copying = tuple(
-        CopyReplica(int(each["shard_id"]), int(each["from"]), int(each["to"]))
-        for each in told.get("shard_transfers") or ()
+        CopyReplica(int(transfer["shard_id"]), int(transfer["from"]), int(transfer["to"]))
+        for transfer in info.get("shard_transfers") or ()
     )
-    return Placement(peers=peers, shards=states_of(told), copying=copying, can_move=can_move)
+    return Placement(peers=peers, shards=states_of(info), copying=copying, can_move=can_move)

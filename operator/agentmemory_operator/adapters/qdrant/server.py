@@ -1,4 +1,4 @@
-"""What a server says of itself: its version, its cluster, its machine and its process."""
+"""Version, cluster size, machine and process metrics of a Qdrant server, as the server reports them."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejecte
 ANY_NAME = "agentmemory"
 _VERSION = re.compile(r"[A-Za-z0-9.+_-]{1,64}")
 
-# Name in Qdrant's /metrics (since 1.16) -> field. Its setting `service.metrics_prefix` may put anything before it.
+# Metric name in Qdrant's /metrics (since 1.16) -> field. The setting `service.metrics_prefix` can add any prefix.
 _FIELDS = {
     "process_open_mmaps": "open_maps",
     "system_max_mmaps": "max_maps",
@@ -22,18 +22,18 @@ _FIELDS = {
     "process_max_fds": "max_files",
     "collections_total": "collections",
 }
-# A line of its own without labels: what is named by others stands in labels.
+# A metric without labels, on a line of its own. Text that clients can choose occurs only in labels.
 _LINE = re.compile(r"[a-zA-Z0-9_:]* ([0-9]{1,18})(?:\.0+)?[ \r]*")
-_MOST_LINE, _MOST_TRIES = 256, 1_000
-"""Characters of such a line; times that a name is looked for: what answers may be no Qdrant, and nobody waits long."""
+_MAX_LINE_CHARS, _MAX_TRIES = 256, 1_000
+"""Maximum characters of such a line, and maximum occurrences of a name to check. They bound the time for any input."""
 
 
 class QdrantServer:
-    """Asks one server, any of its cluster; what its telemetry says it is asked once for each version.
+    """Reads the properties of one server. Telemetry is read once per version of the server.
 
     Args:
-        qdrant: the client of that server.
-        replicas: of the same server.
+        qdrant: Client of the server.
+        replicas: Replica calls of the same server.
     """
 
     def __init__(self, qdrant: QdrantControl, replicas: QdrantReplicas) -> None:
@@ -42,18 +42,23 @@ class QdrantServer:
         self._telemetry: dict[str, Mapping[str, Any]] = {}
 
     async def capabilities(self) -> ServerCapabilities:
-        """What the server says of itself, having shown it the key."""
-        # One that was away in between may have been started with other settings.
-        known, self._telemetry = self._telemetry, {}
-        # The server tells anybody its version; whether it takes our key, only a call that needs one finds out.
+        """Return version, cluster size and resources of the server, after a call that needs the API key.
+
+        Raises:
+            StoreRejected: If the server rejects the key.
+            StoreUnavailable: If the server is unavailable, or is not Qdrant. The next call reads the telemetry again.
+        """
+        # Forget the telemetry unless this call succeeds: the server may restart with other settings.
+        cached, self._telemetry = self._telemetry, {}
+        # The version is readable without a key. Check the key by a call that needs one.
         await self._qdrant.collections.collection_exists(ANY_NAME)
-        told: Any = await self._qdrant.service.root()
+        result: Any = await self._qdrant.service.root()
         with understood():
-            # It goes into status; another server's description of itself does not.
-            if not _VERSION.fullmatch(version := told["version"]):
+            # The version goes into statuses, so do not accept arbitrary text of another server.
+            if not _VERSION.fullmatch(version := result["version"]):
                 raise ValueError("no version")
-        app = known.get(version) or await self._app()
-        # Others may ask at the same time: what they keep is theirs.
+        app = cached.get(version) or await self._app()
+        # Concurrent calls have their own `known`, so replace the dict instead of updating it.
         self._telemetry = {version: app}
         system = app.get("system") or {}
         with understood():
@@ -67,7 +72,7 @@ class QdrantServer:
             )
 
     async def process(self) -> Process:
-        """What the server says of its process; nothing where its key may not ask, or it has no metrics."""
+        """Return the process metrics of the server; all None if the key may not read them, or there are none."""
         try:
             return process_from(await self._qdrant.service.metrics())
         except (StoreRejected, NotFound):
@@ -75,40 +80,40 @@ class QdrantServer:
 
     async def _peers(self) -> int | None:
         peers = await self._replicas.peers()
-        # A key for the collections alone may not ask.
+        # None: a key restricted to collections may not read the cluster state.
         return None if peers is None else len(peers) or 1
 
     async def _app(self) -> Mapping[str, Any]:
-        """What the server's telemetry says of itself and its machine; nothing where it does not tell."""
+        """Return the section `app` of the server's telemetry; empty if it cannot be read."""
         try:
-            told = await result_of(self._qdrant.service.telemetry(details_level=1))
+            result = await result_of(self._qdrant.service.telemetry(details_level=1))
             with understood():
-                app: Mapping[str, Any] = dict(told.get("app") or {})
+                app: Mapping[str, Any] = dict(result.get("app") or {})
                 return app
         except AgentMemoryError:
-            # Nothing depends on it; a server that is away is found by the other calls.
+            # Optional data; the other calls detect an unavailable server.
             return {}
 
 
 def _bytes(kibibytes: Any) -> int | None:
-    """Bytes of a size of the telemetry, which counts by 1024."""
+    """Convert KiB of the telemetry to bytes."""
     return int(kibibytes) * 1024 if kibibytes else None
 
 
 def process_from(text: str) -> Process:
-    """What metrics in Prometheus' text format say; None of each that is not there, or no whole number."""
-    told = {field: _number(text, name) for name, field in _FIELDS.items()}
-    return Process(**told)
+    """Parse metrics in Prometheus' text format; a field is None if its metric is missing or no whole number."""
+    values = {field: _number(text, name) for name, field in _FIELDS.items()}
+    return Process(**values)
 
 
 def _number(text: str, name: str) -> int | None:
     at = -1
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         if (at := text.find(f"{name} ", at + 1)) < 0:
             return None
-        start = text.rfind("\n", max(0, at - _MOST_LINE), at) + 1
-        end = text.find("\n", at, at + _MOST_LINE)
-        line = text[start : end if end >= 0 else at + _MOST_LINE]
-        if found := _LINE.fullmatch(line):
-            return int(found[1])
+        start = text.rfind("\n", max(0, at - _MAX_LINE_CHARS), at) + 1
+        end = text.find("\n", at, at + _MAX_LINE_CHARS)
+        line = text[start : end if end >= 0 else at + _MAX_LINE_CHARS]
+        if match := _LINE.fullmatch(line):
+            return int(match[1])
     return None

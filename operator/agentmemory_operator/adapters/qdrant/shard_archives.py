@@ -1,6 +1,7 @@
-"""The bytes of a set of shard snapshots: a tar of what is needed to make the collection, and of each shard's file.
+"""Archive of a set of shard snapshots: a tar with a manifest and one file per shard.
 
-The same set always has the same bytes. Written and read as a stream: no file of it is ever whole in memory.
+The same set always yields the same bytes. Archives are written and read as streams; no shard file is in memory as a
+whole.
 """
 
 import tarfile
@@ -14,108 +15,108 @@ from agentmemory_operator.ports.base import Json
 MANIFEST = "manifest.json"
 _BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * _BLOCK)
-# Of tens of shards it has some kilobytes.
-_LARGEST_MANIFEST = 4 << 20
+# The manifest of tens of shards has a few kilobytes.
+_MAX_MANIFEST_BYTES = 4 << 20
 
 
 def entry_of(shard: int) -> str:
-    """The name under which a shard's file stands in the archive."""
+    """Return the name of a shard's file in the archive."""
     return f"shard-{shard}"
 
 
 def head(name: str, size: int) -> bytes:
-    """What stands before a file's bytes."""
+    """Return the tar header of a file."""
     entry = tarfile.TarInfo(name)
     entry.size = size
     return entry.tobuf(tarfile.GNU_FORMAT)
 
 
 def padding(size: int) -> bytes:
-    """What stands after a file's bytes."""
+    """Return the padding after a file of a size."""
     return bytes(-size % _BLOCK)
 
 
 def manifest_bytes(manifest: Json) -> bytes:
-    """The first file of an archive, with what stands before and after its bytes."""
+    """Render the first file of an archive, with header and padding."""
     content = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
     return head(MANIFEST, len(content)) + content + padding(len(content))
 
 
 def archive_size(manifest: Json, sizes: Iterable[int]) -> int:
-    """How many bytes an archive has with files of those sizes."""
+    """Return the size in bytes of an archive with shard files of these sizes."""
     return len(manifest_bytes(manifest)) + sum(_BLOCK + size + len(padding(size)) for size in sizes) + len(END)
 
 
 class ArchiveReader:
-    """Reads an archive file by file."""
+    """Reads an archive sequentially, file by file."""
 
     def __init__(self, content: AsyncIterator[bytes]) -> None:
         self._content = content
         self._buffer = b""
 
     async def manifest(self) -> Json:
-        """What the archive says of itself.
+        """Read the manifest; must be the first call.
 
         Raises:
-            StoreRejected: these bytes are no set of shard snapshots.
+            StoreRejected: If the content is no archive of shard snapshots.
         """
-        name, size = await self._next()
-        if name != MANIFEST or size > _LARGEST_MANIFEST:
-            raise _unfit("the list of shards is missing")
+        name, size = await self._read_header()
+        if name != MANIFEST or size > _MAX_MANIFEST_BYTES:
+            raise _invalid_archive("the list of shards is missing")
         content = b"".join([chunk async for chunk in self.file(size)])
         try:
             manifest: Json = orjson.loads(content)
         except orjson.JSONDecodeError as exc:
-            raise _unfit("the list of shards cannot be read") from exc
+            raise _invalid_archive("the list of shards cannot be read") from exc
         return manifest
 
     async def open(self, name: str, size: int) -> AsyncIterator[bytes]:
-        """The bytes of the next file, which has to be this one; it is read to its end before the next one.
+        """Open the next file, which must have this name and size. Read it to its end before the next call.
 
         Raises:
-            StoreRejected: another file comes next.
+            StoreRejected: If the next file is another one.
         """
-        found = await self._next()
-        if found != (name, size):
-            raise _unfit(f"found {found[0]} of {found[1]} bytes instead of {name} of {size}")
+        entry = await self._read_header()
+        if entry != (name, size):
+            raise _invalid_archive(f"found {entry[0]} of {entry[1]} bytes instead of {name} of {size}")
         return self.file(size)
 
     async def end(self) -> None:
-        """Read what is left."""
+        """Consume the rest of the stream."""
         async for _ in self._content:
             pass
 
     async def file(self, size: int) -> AsyncIterator[bytes]:
-        """Yield so many bytes, and pass what pads them."""
-        left = size
-        while left:
+        """Yield the next `size` bytes, then skip their padding."""
+        remaining = size
+        while remaining:
             if not self._buffer:
-                await self._more()
-            chunk, self._buffer = self._buffer[:left], self._buffer[left:]
-            left -= len(chunk)
+                await self._fill_buffer()
+            chunk, self._buffer = self._buffer[:remaining], self._buffer[remaining:]
+            remaining -= len(chunk)
             yield chunk
-        await self._take(len(padding(size)))
+        await self._read_exactly(len(padding(size)))
 
-    async def _next(self) -> tuple[str, int]:
-        block = await self._take(_BLOCK)
+    async def _read_header(self) -> tuple[str, int]:
+        block = await self._read_exactly(_BLOCK)
         try:
             entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as exc:
-            raise _unfit("not an archive") from exc
+            raise _invalid_archive("not an archive") from exc
         return entry.name, entry.size
 
-    async def _take(self, size: int) -> bytes:
+    async def _read_exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            await self._more()
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
+            await self._fill_buffer()
+        content, self._buffer = self._buffer[:size], self._buffer[size:]
+        return content
 
-    async def _more(self) -> None:
+    async def _fill_buffer(self) -> None:
         try:
             self._buffer += await anext(self._content)
         except StopAsyncIteration:
-            raise _unfit("the archive is truncated") from None
+            raise _invalid_archive("the archive is truncated") from None
 
 
-def _unfit(why: str) -> StoreRejected:
+def _invalid_archive(why: str) -> StoreRejected:
     return StoreRejected(400, f"the file is not a snapshot of a cluster's shards: {why}")

@@ -1,4 +1,4 @@
-"""The replicas of a collection's shards, asked of every node: where they are, and waiting until they are active."""
+"""Replicas of a collection's shards: find the nodes that have them, and wait until they are active."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ from agentmemory_operator.errors import NotFound, StoreUnavailable
 
 
 class ShardReplicas:
-    """Asks every node of a cluster for its own.
+    """Reads the replica states from every node of a cluster.
 
     Args:
-        deadline_s: of waiting for replicas to be active.
+        deadline_s: Maximum time to wait for active replicas.
     """
 
     def __init__(self, nodes: tuple[QdrantNode, ...], *, deadline_s: float) -> None:
@@ -28,32 +28,36 @@ class ShardReplicas:
         self._deadline_s = deadline_s
 
     async def sources(self, physical: str) -> dict[int, QdrantNode]:
-        """Of each shard a node that has an active replica; those that are only being made are waited for.
+        """Return a node with an active replica for each shard. Replicas that are still being created are awaited.
 
         Raises:
-            NotFound: no node knows the collection.
-            StoreUnavailable: of a shard there is none.
+            NotFound: If no node has the collection.
+            StoreUnavailable: If a shard has no active replica on a reachable node.
         """
         async for _ in looks(AGREE_S):
             views = await settled_views(self._nodes, physical)
-            # A shard of a new collection has only replicas that are being made.
+            # A shard of a new collection has only initializing replicas.
             if not any({*states} == {INITIALIZING} for _, view in views for states in view.states.values()):
                 break
         return _sources(views, physical)
 
     async def by_peer(self) -> dict[int | None, QdrantNode]:
-        """The nodes that can be reached by their numbers."""
-        told = await asyncio.gather(*(node.peer() for node in self._nodes), return_exceptions=True)
-        pairs = zip(self._nodes, told, strict=True)
+        """Return the reachable nodes by peer id."""
+        peers = await asyncio.gather(*(node.peer() for node in self._nodes), return_exceptions=True)
+        pairs = zip(self._nodes, peers, strict=True)
         return {number: node for node, number in pairs if not isinstance(number, BaseException)}
 
     async def holders(self, physical: str) -> dict[int, QdrantNode]:
-        """Of each shard a node that can be reached and has a replica."""
+        """Return a reachable node with a replica for each shard."""
         views = await settled_views(self._nodes, physical)
         return {shard: node for node, view in views for shard in view.local}
 
     async def await_active(self, physical: str) -> None:
-        """Wait until every replica is active and every node says so."""
+        """Wait until every node reports every replica as active.
+
+        Raises:
+            StoreUnavailable: If that takes longer than `deadline_s`.
+        """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._deadline_s
         while waits := await self.inactive(physical):
@@ -62,7 +66,7 @@ class ShardReplicas:
             await asyncio.sleep(LOOK_S)
 
     async def inactive(self, physical: str) -> str:
-        """Which replicas are not active, and how many are moved; empty where all are and none is."""
+        """Describe the replicas that are not active and the number of transfers; '' if all are active."""
         try:
             views = await settled_views(self._nodes, physical)
         except NotFound:
@@ -76,12 +80,12 @@ class ShardReplicas:
 
 
 def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[int, QdrantNode]:
-    """Of each shard a node that has an active replica.
+    """Return a node with an active replica for each shard.
 
     Raises:
-        StoreUnavailable: of one there is none.
+        StoreUnavailable: If a shard has none.
     """
-    found: dict[int, QdrantNode] = {}
+    sources: dict[int, QdrantNode] = {}
     for shard in sorted({shard for _, view in views for shard in view.states}):
         node = next((node for node, view in views if view.local.get(shard) == ACTIVE), None)
         if node is None:
@@ -89,15 +93,15 @@ def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[in
                 f"shard {shard} of {physical} has no active replica on a node that can be reached: spec.nodes of the "
                 f"connection must list every node"
             )
-        found[shard] = node
-    return found
+        sources[shard] = node
+    return sources
 
 
 def one_of(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantNode:
-    """The node of a peer.
+    """Return the node of a peer id.
 
     Raises:
-        StoreUnavailable: it cannot be reached, or the connection does not list it.
+        StoreUnavailable: If it is unreachable, or the connection does not list it.
     """
     if node := places.get(peer):
         return node
@@ -107,10 +111,10 @@ def one_of(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantN
 
 
 def holder_of(holders: Mapping[int, QdrantNode], shard: int) -> QdrantNode:
-    """The node that has a shard.
+    """Return the node that has a replica of a shard.
 
     Raises:
-        StoreUnavailable: none that can be reached has it.
+        StoreUnavailable: If no reachable node has one.
     """
     if node := holders.get(shard):
         return node

@@ -1,10 +1,10 @@
-"""Which shard snapshots belong together: on record in the metadata of a collection that holds nothing else.
+"""Records of shard snapshot sets, stored in the metadata of a collection that serves no other purpose.
 
-Qdrant knows single files only, each on its node. The record is written before the first file is made, and says at the
-end that all are there: what a kill left is found by it, and nothing of it is taken for a snapshot.
+Qdrant knows only single files, each on its own node. The record is written before the first file is created, and marked
+as complete after the last one. After a crash it identifies the files to remove, and an incomplete set is never used.
 
-A node may know an older record than another. So every node is asked for its own, most have to answer, and of each set
-the record counts that is furthest on; a write has ended once most nodes know it (docs/adr/0021).
+Nodes can have records of different age. So reads ask every node, require a majority, and take the most advanced record
+of each set. A write completes when a majority of nodes has it (docs/adr/0021).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,12 +32,14 @@ class ShardSet:
     """One snapshot of every shard of a collection.
 
     Attributes:
-        configuration: what makes the same collection, as PUT takes it.
-        indexes: of its payload, field -> schema as PUT takes it.
-        sources: shard -> peer that makes its file, as text, as JSON has it.
-        known: shard -> files that were there before.
-        files: those that are made.
-        sha256: of the archive; None until all are made.
+        physical: Name of the collection.
+        name: File name of the set, as callers see it.
+        configuration: Body of a PUT that creates the same collection.
+        indexes: Payload indexes: field -> schema for PUT.
+        sources: Shard number (a string, as in JSON) -> peer id of the node that creates its file.
+        known: Shard number -> files of that node before the set was created; empty once it is complete.
+        files: Files created so far.
+        sha256: Digest of the archive, hex; None until the set is complete.
     """
 
     physical: str
@@ -51,78 +53,78 @@ class ShardSet:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every shard's file was made."""
+        """True if every shard's file was created."""
         return self.sha256 is not None
 
     @property
     def manifest(self) -> Json:
-        """What the archive begins with."""
+        """Manifest of the archive."""
         shards = [{"shard": file.shard, "size": file.size, "sha256": file.sha256} for file in self.files]
         return {"format": FORMAT, "configuration": self.configuration, "indexes": self.indexes, "shards": shards}
 
     @property
     def size(self) -> int:
-        """Of the archive, in bytes."""
+        """Size of the archive in bytes."""
         return archive_size(self.manifest, (file.size for file in self.files))
 
     @property
     def created_ms(self) -> int:
-        """When its last file was made, by its server's clock."""
+        """Creation time of the newest file, by its server's clock, in Unix milliseconds; 0 without files."""
         return max((file.created_ms for file in self.files), default=0)
 
     def finished(self, sha256: str) -> "ShardSet":
-        """The set with all of its files made."""
+        """Return the set marked as complete."""
         return replace(self, sha256=sha256, known={})
 
     def with_file(self, file: ShardFile) -> "ShardSet":
-        """The set with one more file."""
+        """Return the set with one more file."""
         return replace(self, files=(*self.files, file))
 
 
 class ShardSets:
-    """The record of one cluster.
+    """Reads and writes the records of one cluster.
 
     Args:
-        qdrant: takes what is written.
-        nodes: are asked, each for what it knows.
+        qdrant: Client for writes.
+        nodes: Clients for reads, one per node.
     """
 
     def __init__(self, qdrant: QdrantControl, nodes: Sequence[QdrantNode]) -> None:
         self._qdrant, self._nodes = qdrant, nodes
 
     async def of(self, physical: str) -> list[ShardSet]:
-        """The sets of a collection, unfinished ones too, oldest first.
+        """Return all sets of a collection, incomplete ones included, oldest first.
 
         Raises:
-            StoreUnavailable: most nodes do not answer: what others lack, they may have.
+            StoreUnavailable: If no majority of the nodes is reachable: the others may have newer records.
         """
-        found: dict[str, ShardSet] = {}
+        latest: dict[str, ShardSet] = {}
         for metadata in await metadata_of_most(self._nodes, SHARD_SETS):
             with understood():
-                told = [_set_of(each) for key, each in (metadata or {}).items() if key.startswith(f"{physical}/")]
-            for record in told:
-                found[record.name] = max(found.get(record.name, record), record, key=_progress)
-        return sorted(found.values(), key=lambda each: (each.created_ms, each.name))
+                records = [_set_of(each) for key, each in (metadata or {}).items() if key.startswith(f"{physical}/")]
+            for record in records:
+                latest[record.name] = max(latest.get(record.name, record), record, key=_progress)
+        return sorted(latest.values(), key=lambda each: (each.created_ms, each.name))
 
     async def find(self, physical: str, name: str) -> ShardSet | None:
-        """A set whose files were all made."""
+        """Return a complete set by name, or None."""
         return next((each for each in await self.of(physical) if each.name == name and each.is_whole), None)
 
     async def write(self, record: ShardSet) -> None:
-        """Put a set on record, as it is now."""
-        # As it is read again: without tuples.
+        """Create or replace the record of a set."""
+        # Convert tuples to lists, as they are when read back.
         document = orjson.loads(orjson.dumps(asdict(record)))
         await self._change({_key(record.physical, record.name): document})
 
     async def drop(self, physical: str, name: str) -> None:
-        """Take a set off the record."""
+        """Delete the record of a set."""
         await self._change({_key(physical, name): None})
 
     async def _change(self, changes: Json) -> None:
         try:
             await self._qdrant.write_metadata(SHARD_SETS, changes)
         except NotFound:
-            # A node without a replica tells what another knows.
+            # A replica on every node: a node without one would return another node's metadata instead of its own.
             await self._qdrant.create_empty(SHARD_SETS, _METADATA, replicas=len(self._nodes))
             await self._qdrant.write_metadata(SHARD_SETS, changes)
         await await_known(self._nodes, SHARD_SETS, changes)

@@ -1,8 +1,17 @@
-"""Snapshots of a Qdrant cluster: of each shard one, from an active replica, all or nothing, kept and named as one.
+"""Snapshots of a Qdrant cluster: a set of one shard snapshot per shard, which callers see as a single file.
 
-A restore creates the collection with the same shards and replicas first, and then recovers shard by shard: a node that
-recovers its part of a whole collection's snapshot leaves a replica too many, and wrong counts for a while. It ends when
-every replica is active.
+Create:
+1. Record the set and its source nodes (`ShardSets`).
+2. Create a snapshot of each shard on a node with an active replica, and record it.
+3. Read all files once, which yields the SHA-256 of the set's archive, and mark the set as complete.
+If a step fails, the set is removed; the next `create` removes the set of a killed process.
+
+Recover:
+1. Create the collection with the same shards and replicas, marked as unfinished. An existing collection must fit.
+2. Recover each shard on one node that has a replica of it.
+3. Wait until all replicas are active, then clear the mark. A collection left unfinished is deleted and created again.
+
+Nodes never recover a snapshot of the whole collection: that leaves one replica too many, and wrong counts for a while.
 """
 
 import hashlib
@@ -43,20 +52,20 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejecte
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 
-# Of a location that only this store understands.
+# Scheme of the locations that this store resolves.
 SCHEME = "shards:"
-# Of a collection's metadata: its shards are not all recovered yet.
+# Metadata key of a collection in which not all shards are recovered yet.
 UNFINISHED_KEY = "agentmemoryRecovering"
 
 
 class QdrantShardSnapshots:
-    """Implements ports.SnapshotStore for a cluster; a set of shard snapshots is one file to whoever uses it.
+    """Implements ports.SnapshotStore for a cluster; a set of shard snapshots is one file.
 
-    Reaches each server as `QdrantControl`, and raises as that; waits for replicas at most `deadline_s`.
+    Connects and raises as `QdrantControl`; waits at most `deadline_s` for replicas.
 
     Args:
-        url: http(s) address of the cluster, of any node.
-        nodes: addresses of the nodes, each its own.
+        url: http(s) URL of the cluster; any node may respond.
+        nodes: URLs of the individual nodes.
     """
 
     def __init__(self, url: str, nodes: tuple[str, ...], **options: Unpack[ControlOptions]) -> None:
@@ -69,7 +78,7 @@ class QdrantShardSnapshots:
         self._replicas = ShardReplicas(self._nodes, deadline_s=self._deadline_s)
 
     def watch_calls(self, watch: CallWatch) -> None:
-        """Do around each call what the watch says."""
+        """Run each call inside the hooks of a watch."""
         for qdrant in self._clients():
             qdrant.watch = watch
 
@@ -79,70 +88,73 @@ class QdrantShardSnapshots:
             await qdrant.close()
 
     async def create(self, physical: str) -> SnapshotFile:
-        """Make a snapshot of every shard; where one cannot be made, none is left."""
+        """Create a snapshot of every shard. If one fails, remove the others."""
         await self._remove_unfinished(physical)
         sources = await self._replicas.sources(physical)
         record = await self._begin(physical, sources)
         try:
             for shard, node in sources.items():
-                made = await node.create(physical, shard)
+                file = await node.create(physical, shard)
                 source = record.sources[str(shard)]
                 record = record.with_file(
-                    ShardFile(shard, source, made.name, made.size, made.sha256, created_ms=made.created_ms)
+                    ShardFile(shard, source, file.name, file.size, file.sha256, created_ms=file.created_ms)
                 )
                 await self._sets.write(record)
-            return _told(await self._finish(record))
+            return _as_file(await self._finish(record))
         except AgentMemoryError:
-            # What cannot be removed now, the next one removes.
+            # The next `create` removes the rest.
             with suppress(AgentMemoryError):
                 await self._remove_unfinished(physical)
             raise
 
     async def files(self, physical: str) -> list[SnapshotFile]:
-        """The sets whose files are all there, oldest first; none where the collection is gone.
+        """Return the complete sets whose files all exist, oldest first; empty if the collection is deleted.
 
-        Every node is asked for its own files. None is missing because a node has not heard of the collection yet, or
-        is only making its replica: that is waited for.
+        Each node lists its own files. If a node does not have the collection yet, or is still creating its replica, its
+        files are not reported as missing: the call waits, then raises.
 
         Raises:
-            StoreUnavailable: most nodes, or one that has files, cannot be asked, or do not agree in time.
+            StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable, or the nodes
+                do not agree in time.
         """
         whole = [each for each in await self._sets.of(physical) if each.is_whole]
-        there = {(file.shard, file.peer) for each in whole for file in each.files}
+        locations = {(file.shard, file.peer) for each in whole for file in each.files}
         try:
             views = dict(await settled_views(self._nodes, physical)) if whole else {}
         except NotFound:
             return []
         places = await self._replicas.by_peer() if whole else {}
         listed: dict[tuple[int, int | None], set[str]] = {}
-        for shard, peer in sorted(there, key=str):
+        for shard, peer in sorted(locations, key=str):
             node = one_of(places, peer)
             state = views[node].local.get(shard) if node in views else None
-            listed[shard, peer] = await _names(node, physical, shard) if state else set()
+            listed[shard, peer] = await _file_names(node, physical, shard) if state else set()
             if state not in (None, ACTIVE) and not listed[shard, peer]:
-                told = f"the files of shard {shard} of {physical} on node {peer} are not reachable"
-                raise StoreUnavailable(f"{told}: its replica there is {state}")
-        return [_told(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)]
+                message = f"the files of shard {shard} of {physical} on node {peer} are not reachable"
+                raise StoreUnavailable(f"{message}: its replica there is {state}")
+        return [
+            _as_file(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)
+        ]
 
     @asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes of a set: one archive."""
-        yield self._archive(await self._require(physical, name))
+        """Open the content of a set as one archive."""
+        yield self._archive(await self._find_set(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Have the nodes fetch the files of a set and make the collection of them."""
+        """Make the nodes fetch the files of a set and recover them. `location` must come from `own_location`."""
         if not location.startswith(SCHEME):
             raise StoreRejected(
                 400, f"{location} is a snapshot of a single server: a cluster needs a snapshot of its shards"
             )
         source, _, name = location.removeprefix(SCHEME).partition("/")
         try:
-            record = await self._require(source, name)
+            record = await self._find_set(source, name)
         except NotFound as exc:
             raise StoreRejected(404, str(exc)) from exc
         if sha256 not in (None, record.sha256):
             raise StoreRejected(400, f"checksum mismatch: expected {sha256}, {name} has {record.sha256}")
-        async with self._prepared(physical, record.configuration, record.indexes):
+        async with self._prepare(physical, record.configuration, record.indexes):
             places, holders = await self._replicas.by_peer(), await self._replicas.holders(physical)
             for file in record.files:
                 address = one_of(places, file.peer).location(source, file)
@@ -151,64 +163,74 @@ class QdrantShardSnapshots:
             await self._replicas.await_active(physical)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send the nodes what an archive of a set holds, which make the collection of it."""
+        """Send the shard snapshots of an archive to the nodes, which recover them.
+
+        The checksum of the archive is compared after the last shard. If it differs, a new collection is deleted again.
+        """
         digest = hashlib.sha256()
         reader = ArchiveReader(_hashed(content, digest.update))
         manifest = await reader.manifest()
         with understood():
             configuration, indexes, shards = manifest["configuration"], manifest["indexes"], manifest["shards"]
-        async with self._prepared(physical, configuration, indexes):
+        async with self._prepare(physical, configuration, indexes):
             holders = await self._replicas.holders(physical)
-            for told in shards:
-                shard, size = int(told["shard"]), int(told["size"])
+            for entry in shards:
+                shard, size = int(entry["shard"]), int(entry["size"])
                 part = await reader.open(entry_of(shard), size)
                 node = holder_of(holders, shard)
-                await node.upload(physical, shard, part, sha256=told["sha256"])
+                await node.upload(physical, shard, part, sha256=entry["sha256"])
             await reader.end()
             if sha256 not in (None, digest.hexdigest()):
                 raise StoreRejected(400, f"checksum mismatch: expected {sha256}, got {digest.hexdigest()}")
             await self._replicas.await_active(physical)
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a set's files, and take it off the record; one that is gone is no error."""
+        """Delete the files of a set, then its record; an absent set is no error."""
         if record := await self._sets.find(physical, name):
             await self._remove(record)
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Where this store finds a set; nobody else understands it."""
+        """Return the location of a set. Only this store can resolve it."""
         return f"{SCHEME}{physical}/{name}"
 
     async def collections(self) -> list[str]:
-        """The names of all collections, sorted."""
+        """Return the names of all collections, sorted."""
         return await self._whole.collections()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Make an empty collection of which every node has every shard, so that all of its files can be reached."""
+        """Create an empty collection with all shards on every node, which makes all snapshot files reachable."""
         shards = [len(each.sources) for each in await self._sets.of(physical)]
         peers = await QdrantReplicas(self._front).peers() or ()
         marks = placeholder_metadata(owner)
         replicas = max(len(self._nodes), len(peers))
         if not await self._front.create_empty(physical, marks, shards=max(shards, default=1), replicas=replicas):
             marks = {METADATA_KEY: (await self.metadata(physical) or {}).get(METADATA_KEY)}
-        # A node that has not heard of it tells of the collection that was here before, whose replicas are active.
+        # Until a node applies the creation, it reports the previous collection of this name, with active replicas.
         await await_known(self._nodes, physical, marks, within_s=self._deadline_s)
-        # Where the collection is gone, nobody makes another snapshot of it, which would remove them.
+        # No later `create` will remove incomplete sets of a deleted collection, so remove them here.
         await self._replicas.await_active(physical)
         await self._remove_unfinished(physical)
 
     async def metadata(self, physical: str) -> Json | None:
-        """A collection's metadata, None where most nodes say that it does not exist."""
-        known: list[Json] = []
+        """Return the metadata of a collection, or None if it does not exist.
+
+        If the node behind `url` does not have the collection, poll all nodes. If they still differ after `AGREE_S`, the
+        majority decides.
+        """
+        copies: list[Json] = []
         async for _ in looks(AGREE_S):
-            if (told := await self._whole.metadata(physical)) is not None:
-                return told
-            known = [each for each in await metadata_of_most(self._nodes, physical) if each is not None]
-            if not known:
+            if (own_copy := await self._whole.metadata(physical)) is not None:
+                return own_copy
+            copies = [each for each in await metadata_of_most(self._nodes, physical) if each is not None]
+            if not copies:
                 return None
-        return known[0] if is_most(len(known), len(self._nodes)) else None
+        return copies[0] if is_most(len(copies), len(self._nodes)) else None
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
-        """Merge into a collection's metadata; a key that is null is deleted. Most nodes know it afterwards."""
+        """Merge changes into the metadata of a collection, and wait until a majority of nodes has them.
+
+        A null value deletes its key.
+        """
         await self._whole.write_metadata(physical, changes)
         await await_known(self._nodes, physical, changes)
 
@@ -216,11 +238,11 @@ class QdrantShardSnapshots:
         return (self._front, *(node.qdrant for node in self._nodes))
 
     async def _begin(self, physical: str, sources: Mapping[int, QdrantNode]) -> ShardSet:
-        """Put on record what is about to be made."""
-        told = await result_of(self._front.collections.get_collection(physical))
+        """Record a new set before its first file is created."""
+        info = await result_of(self._front.collections.get_collection(physical))
         with understood():
-            configuration, indexes = configuration_of(told["config"]), indexes_of(told["payload_schema"])
-        known = {
+            configuration, indexes = configuration_of(info["config"]), indexes_of(info["payload_schema"])
+        existing = {
             str(shard): [file.name for file in await node.files(physical, shard)] for shard, node in sources.items()
         }
         record = ShardSet(
@@ -229,13 +251,13 @@ class QdrantShardSnapshots:
             configuration=configuration,
             indexes=indexes,
             sources={str(shard): await node.peer() for shard, node in sources.items()},
-            known=known,
+            known=existing,
         )
         await self._sets.write(record)
         return record
 
     async def _finish(self, record: ShardSet) -> ShardSet:
-        """Read every file once: the archive has a SHA-256 like any other, and it can be read."""
+        """Mark the set as complete, after reading all files once for the archive's SHA-256."""
         digest = hashlib.sha256()
         async for chunk in self._archive(record):
             digest.update(chunk)
@@ -248,13 +270,13 @@ class QdrantShardSnapshots:
         yield manifest_bytes(record.manifest)
         for file in record.files:
             yield head(entry_of(file.shard), file.size)
-            left, node = file.size, one_of(places, file.peer)
+            remaining, node = file.size, one_of(places, file.peer)
             async with node.download(record.physical, file) as content:
                 async for chunk in content:
-                    left -= len(chunk)
+                    remaining -= len(chunk)
                     yield chunk
-            if left:
-                raise StoreUnavailable(f"{file.name} has {file.size - left} bytes instead of {file.size}")
+            if remaining:
+                raise StoreUnavailable(f"{file.name} has {file.size - remaining} bytes instead of {file.size}")
             yield padding(file.size)
         yield END
 
@@ -264,28 +286,28 @@ class QdrantShardSnapshots:
                 await self._remove(record)
 
     async def _remove(self, record: ShardSet) -> None:
-        """Delete the files of a set, those too whose making was not seen to its end."""
+        """Delete the files of a set, including a file whose creation was not recorded."""
         named = {file.name for each in await self._sets.of(record.physical) for file in each.files}
         places = await self._replicas.by_peer()
         for shard, peer in record.sources.items():
             own, node = {file.name for file in record.files if file.shard == int(shard)}, one_of(places, peer)
             if not record.is_whole:
-                there = await _names(node, record.physical, int(shard))
-                own |= there - named - set(record.known.get(shard, ()))
+                existing = await _file_names(node, record.physical, int(shard))
+                own |= existing - named - set(record.known.get(shard, ()))
             for name in sorted(own):
                 await node.delete(record.physical, int(shard), name)
         await self._sets.drop(record.physical, record.name)
 
-    async def _require(self, physical: str, name: str) -> ShardSet:
+    async def _find_set(self, physical: str, name: str) -> ShardSet:
         if record := await self._sets.find(physical, name):
             return record
         raise NotFound(f"there is no set of shard snapshots {name} of {physical}")
 
     @asynccontextmanager
-    async def _prepared(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
-        """Create the collection, or see that the one there fits; a new one goes again when the work on it fails.
+    async def _prepare(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
+        """Create the collection, or check that an existing one fits. Delete a new one if the work in the context fails.
 
-        One that was begun and not ended says so of itself, and is made again: its replicas may be dead for ever.
+        An existing collection that is marked as unfinished is deleted first: its replicas may never become active.
         """
         metadata = await self.metadata(physical)
         if metadata is not None and UNFINISHED_KEY not in metadata:
@@ -304,32 +326,32 @@ class QdrantShardSnapshots:
             raise
 
     async def _check_fit(self, physical: str, configuration: Json) -> None:
-        there = await result_of(self._front.collections.get_collection(physical))
+        info = await result_of(self._front.collections.get_collection(physical))
         with understood():
-            own = configuration_of(there["config"])
-        for what in ("vectors", "shard_number"):
-            if own.get(what) != configuration.get(what):
-                told = f"{physical} has {what} {own.get(what)}, the snapshot {configuration.get(what)}"
-                raise StoreRejected(400, f"the snapshot is incompatible: {told}")
+            own = configuration_of(info["config"])
+        for setting in ("vectors", "shard_number"):
+            if own.get(setting) != configuration.get(setting):
+                message = f"{physical} has {setting} {own.get(setting)}, the snapshot {configuration.get(setting)}"
+                raise StoreRejected(400, f"the snapshot is incompatible: {message}")
 
     async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
-        # By it a node that has heard of this collection is told from one that still knows the one before.
-        told = {UNFINISHED_KEY: uuid.uuid4().hex}
-        metadata = configuration.get("metadata", {}) | told
+        # A unique value tells nodes that have this collection from nodes that still have the previous one.
+        marker = {UNFINISHED_KEY: uuid.uuid4().hex}
+        metadata = configuration.get("metadata", {}) | marker
         body = as_it_is(configuration | {"metadata": metadata})
         await self._front.collections.create_collection(physical, create_collection=body)
-        await await_known(self._nodes, physical, told, within_s=self._deadline_s)
+        await await_known(self._nodes, physical, marker, within_s=self._deadline_s)
         await self._replicas.await_active(physical)
         for field, schema in indexes.items():
             index = as_it_is({"field_name": field, "field_schema": schema})
             await self._front.indexes.create_field_index(physical, wait=True, create_field_index=index)
 
 
-async def _names(node: QdrantNode, physical: str, shard: int) -> set[str]:
+async def _file_names(node: QdrantNode, physical: str, shard: int) -> set[str]:
     return {file.name for file in await node.files(physical, shard)}
 
 
-def _told(record: ShardSet) -> SnapshotFile:
+def _as_file(record: ShardSet) -> SnapshotFile:
     return SnapshotFile(record.name, record.size, record.sha256, record.created_ms, shards=record.files)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots of one Qdrant server: calls of Qdrant's own client that take their time, and streams."""
+"""Snapshots of a single Qdrant server: long calls through the routes of the official client, and streams."""
 
 import logging
 import re
@@ -29,9 +29,9 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-# The server's own default differs from its documentation: a restored copy is the one that counts.
+# Set explicitly, because the server's default differs from its documentation: the snapshot wins over existing points.
 PRIORITY = models.SnapshotPriority.SNAPSHOT
-# What an uploaded file is called on the server.
+# Name of an uploaded file on the server.
 RECEIVED = "agentmemory-received.snapshot"
 _NO_SHARD = re.compile(r"\bshard \d+ not found")
 
@@ -39,17 +39,17 @@ log = logging.getLogger(__name__)
 
 
 class QdrantSnapshots:
-    """Implements ports.SnapshotStore; reaches the server as `QdrantControl`, and raises as that.
+    """Implements ports.SnapshotStore for a single server; connects and raises as `QdrantControl`.
 
     Attributes:
-        qdrant: the client of the server.
+        qdrant: Client of the server.
     """
 
     def __init__(self, url: str, **options: Unpack[ControlOptions]) -> None:
         self.qdrant = QdrantControl(url, **options)
 
     def watch_calls(self, watch: CallWatch) -> None:
-        """Do around each call what the watch says."""
+        """Run each call inside the hooks of a watch."""
         self.qdrant.watch = watch
 
     async def close(self) -> None:
@@ -57,71 +57,71 @@ class QdrantSnapshots:
         await self.qdrant.close()
 
     async def create(self, physical: str) -> SnapshotFile:
-        """Make a snapshot and wait for it."""
-        await self._check_alone()
-        told = await result_of(self.qdrant.snapshots.create_snapshot(physical, wait=True))
+        """Create a snapshot and wait until it is complete."""
+        await self._check_single_node()
+        result = await result_of(self.qdrant.snapshots.create_snapshot(physical, wait=True))
         with understood():
-            return read_file(told)
+            return read_file(result)
 
     async def files(self, physical: str) -> list[SnapshotFile]:
-        """The collection's snapshots, sorted by time; none where the collection is gone."""
+        """Return the snapshots of a collection, sorted by time; empty if the collection is deleted."""
         try:
-            told = await result_of(self.qdrant.snapshots.list_snapshots(physical))
+            result = await result_of(self.qdrant.snapshots.list_snapshots(physical))
         except NotFound:
             return []
         with understood():
-            return sorted(map(read_file, told), key=lambda file: (file.created_ms, file.name))
+            return sorted(map(read_file, result), key=lambda file: (file.created_ms, file.name))
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open a snapshot's bytes."""
+        """Open the content of a snapshot."""
         return self.qdrant.download(_snapshot(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Have the server fetch a snapshot and make the collection of it; its own file it fetches with our key."""
-        await self._check_alone()
+        """Make the server fetch a snapshot and recover it. Our API key is passed only for a URL of this server."""
+        await self._check_single_node()
         api_key = self.qdrant.api_key if location.startswith(f"{self.qdrant.url}/") else None
         source = models.SnapshotRecover(location=location, priority=PRIORITY, checksum=sha256, api_key=api_key)
         with recovery_errors():
             await self.qdrant.snapshots.recover_from_snapshot(physical, wait=True, snapshot_recover=source)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot to the server, which makes the collection of it; the file is not left there."""
-        await self._check_alone()
+        """Send a snapshot, which the server recovers. Afterwards delete the file that the server keeps."""
+        await self._check_single_node()
         try:
             await upload_file(self.qdrant, _snapshots(physical), content, sha256=sha256)
         except AgentMemoryError as exc:
             if not isinstance(exc, LeadershipLost):
-                await self._drop_received(physical)
+                await self._delete_received(physical)
             raise
-        await self._drop_received(physical)
+        await self._delete_received(physical)
 
-    async def _drop_received(self, physical: str) -> None:
-        """Delete the file that the server keeps of an upload among the collection's snapshots, be it recovered or not.
+    async def _delete_received(self, physical: str) -> None:
+        """Delete the file that the server keeps of an upload, whether it was recovered or not.
 
-        What cannot be deleted now is replaced by the next upload of the same collection.
+        If that fails, the next upload for the same collection replaces the file.
         """
         try:
             if await self.metadata(physical) is not None:
                 await self.delete_file(physical, RECEIVED)
                 return
-            # Its snapshots are within reach only while the collection exists.
+            # Snapshot files are reachable only while a collection of their name exists.
             await self.create_placeholder(physical)
             await self.delete_file(physical, RECEIVED)
-            # Asked again: a recovery that was given up may have ended meanwhile.
+            # Read again: a recovery that had timed out may have created the collection in the meantime.
             if is_placeholder(await self.metadata(physical)):
                 await self.qdrant.collections.delete_collection(physical)
         except (StoreRejected, StoreUnavailable) as exc:
             log.warning("an uploaded snapshot file of %s may be left on Qdrant: %s", physical, exc)
 
-    async def _check_alone(self) -> None:
-        """Pass where one node has everything: what a node of several makes or takes is its part alone.
+    async def _check_single_node(self) -> None:
+        """Raise if the server is one node of a cluster, which would create or recover only its part of a snapshot.
 
         Raises:
-            SpecInvalid: it is one of a cluster.
+            SpecInvalid: If the cluster has several nodes. The remedy is to list them in `spec.nodes`.
         """
-        told = await result_of(self.qdrant.cluster.cluster_status())
+        status = await result_of(self.qdrant.cluster.cluster_status())
         with understood():
-            count = len(told.get("peers") or ())
+            count = len(status.get("peers") or ())
         if count > 1:
             raise SpecInvalid(
                 Reason.NODES_NOT_LISTED,
@@ -130,30 +130,30 @@ class QdrantSnapshots:
             )
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a snapshot; one that is gone is no error."""
+        """Delete a snapshot; an absent one is no error."""
         try:
             await self.qdrant.snapshots.delete_snapshot(physical, name, wait=True)
         except NotFound:
             return
 
     async def own_location(self, physical: str, name: str) -> str:
-        """The URL under which the server itself reaches one of its snapshots: the one that we reach it by."""
+        """Return the URL of a snapshot, with the server address that we use ourselves."""
         return self.qdrant.url + _snapshot(physical, name)
 
     async def collections(self) -> list[str]:
-        """The names of all collections, sorted."""
+        """Return the names of all collections, sorted."""
         return await self.qdrant.names()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Make an empty collection that says of itself that it is a placeholder; one that exists is no error."""
+        """Create an empty collection marked as a placeholder; an existing collection is no error."""
         await self.qdrant.create_empty(physical, placeholder_metadata(owner))
 
     async def metadata(self, physical: str) -> Json | None:
-        """A collection's metadata, None where it does not exist."""
+        """Return the metadata of a collection, or None if it does not exist."""
         return await self.qdrant.metadata(physical)
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
-        """Merge into a collection's metadata; a key that is null is deleted."""
+        """Merge changes into the metadata of a collection; a null value deletes its key."""
         try:
             await self.qdrant.write_metadata(physical, changes)
         except NotFound as exc:
@@ -162,12 +162,12 @@ class QdrantSnapshots:
 
 @contextmanager
 def recovery_errors() -> Iterator[None]:
-    """Raise what a recovery that did not succeed says of the snapshot.
+    """Convert the errors of a recovery call.
 
     Raises:
-        RecoveryUnended: it was sent and not answered: the server does not end it for that.
-        StoreUnavailable: its collection was deleted meanwhile: Qdrant has no such collection, or no shard of it.
-        StoreRejected: anything else was not found.
+        RecoveryUnended: If there was no response: the server may still complete the recovery.
+        StoreUnavailable: If the collection or one of its shards was deleted during the call.
+        StoreRejected: If anything else was not found.
     """
     try:
         yield
@@ -182,7 +182,7 @@ def recovery_errors() -> Iterator[None]:
 
 
 async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-    """Send a snapshot, which the server puts in place; raises as a recovery."""
+    """Send a snapshot, which the server recovers. Raises the errors of `recovery_errors`."""
     checked = f"&checksum={sha256}" if sha256 else ""
     with recovery_errors():
         await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checked}", content, name=RECEIVED)
@@ -196,10 +196,10 @@ def _snapshot(physical: str, name: str) -> str:
     return f"{_snapshots(physical)}/{quote(name, safe='')}"
 
 
-def read_file(told: Mapping[str, Any]) -> SnapshotFile:
-    """A snapshot as the server tells it."""
-    created = told.get("creation_time")
-    # The server tells UTC without saying so.
+def read_file(entry: Mapping[str, Any]) -> SnapshotFile:
+    """Parse one entry of the server's list of snapshots."""
+    created = entry.get("creation_time")
+    # The server reports UTC without a time zone.
     created_ms = int(datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() * 1000) if created else 0
-    checksum = told.get("checksum")
-    return SnapshotFile(str(told["name"]), int(told["size"]), str(checksum) if checksum else None, created_ms)
+    checksum = entry.get("checksum")
+    return SnapshotFile(str(entry["name"]), int(entry["size"]), str(checksum) if checksum else None, created_ms)

@@ -1,7 +1,7 @@
-"""Qdrant's access tokens: JWTs signed with an API key, here for the points of one collection only.
+"""Qdrant access tokens: JWTs signed with a server's API key, here restricted to the points of one collection.
 
-Source: qdrant.tech/documentation/security, "Granular access control with JWT". The name is compared as it stands in a
-request's path, so a token for an alias works through the alias only, and goes on working when the alias moves.
+Source: qdrant.tech/documentation/security, "Granular access control with JWT". Qdrant compares the name as written in
+the request path. So a token for an alias works only through that alias, and stays valid when the alias moves.
 """
 
 import warnings
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-# Few servers take tokens, and it brings all of cryptography along, 8 MiB: imported where a key is there.
+# `jwt` imports all of cryptography, 8 MiB, and few servers use tokens: import it on first use.
 if TYPE_CHECKING:
     from jwt.types import Options
 
 ALGORITHM = "HS256"
 POINTS_ONLY = "prw"
-# Whether it has ended is for whoever asks to judge.
+# The caller checks the expiry.
 SIGNED: "Options" = {"verify_exp": False, "require": ["exp"]}
 
 
@@ -23,7 +23,7 @@ class QdrantTokens:
     """Implements ports.PointsTokens."""
 
     def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str | None:
-        """A token for the points of one collection or alias; None where the key is a token itself."""
+        """Return a token for the points of one collection or alias, or None if `api_key` is itself a token."""
         if _is_token(api_key):
             return None
         import jwt
@@ -33,7 +33,7 @@ class QdrantTokens:
             return jwt.encode(claims, api_key, algorithm=ALGORITHM)
 
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
-        """When a token ends; None of what this key did not sign for this collection."""
+        """Return the expiry of a token, or None if this key did not sign it for this collection."""
         import jwt
 
         try:
@@ -46,7 +46,7 @@ class QdrantTokens:
 
 @contextmanager
 def _any_key() -> Iterator[None]:
-    """Warn of no short key: how long it is, is for the server's owner to say."""
+    """Suppress the warning about short keys: the server's owner chooses the length."""
     from jwt.warnings import InsecureKeyLengthWarning
 
     with warnings.catch_warnings():

@@ -1,1 +1,1 @@
-"""Buckets of S3-compatible storages."""
+"""Buckets of S3-compatible object storages."""

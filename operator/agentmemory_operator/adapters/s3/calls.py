@@ -1,7 +1,7 @@
-"""Signed calls to one bucket of an S3-compatible storage: retried, measured by deadlines, errors in our words.
+"""Signed calls to one bucket of an S3-compatible storage, with retries, timeouts and our own exceptions.
 
-Amazon's runtime signs and finds the process's own identity; the bytes go through aiohttp as everywhere else. (Amazon's
-Python client asks for a python-dateutil that the Kubernetes client refuses.)
+Amazon's C runtime (awscrt) signs requests and finds the identity of the process; aiohttp sends them as in all adapters.
+Amazon's Python client is not used: its version of python-dateutil conflicts with that of the Kubernetes client.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from agentmemory_operator.ports.objects import AccessKey, Bucket
 MAX_ATTEMPTS = 4
 FIRST_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 CONNECT_TIMEOUT_S = 10.0
-# Of silence; whoever asks for much sets no total.
+# Maximum pause of a response; streams have no total timeout.
 READ_TIMEOUT_S = 60.0
-# One part or one answer: a part of 8 MiB at 28 KiB/s.
+# Timeout for one part or one response: enough for a part of 8 MiB at 28 KiB/s.
 CALL_TIMEOUT_S = 300.0
-# A page of a list is the largest: 1,000 objects, of a key of at most 1,024 bytes each.
+# The largest response is a page of a list: 1,000 objects with keys of at most 1,024 bytes.
 ANSWER_BYTES = 4 * MIB
 FIELD = "endpoint"
 READS = ("GET", "HEAD")
@@ -48,9 +48,9 @@ class S3Request:
     """One call.
 
     Attributes:
-        key: whole, not encoded; empty is the bucket itself.
-        sha256: of the body, where the caller has it.
-        is_fenced: goes through `before_write`; what only takes back our own does not.
+        key: Full key including the prefix, not encoded; empty for the bucket itself.
+        sha256: Digest of the body, if the caller has it.
+        is_fenced: True if `before_write` can stop the call. False for the cleanup of our own uploads.
     """
 
     method: str
@@ -64,7 +64,7 @@ class S3Request:
 
 @dataclass(frozen=True, slots=True)
 class S3Answer:
-    """What came back of a call that succeeded."""
+    """Response to a successful call."""
 
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
@@ -74,11 +74,12 @@ class S3Calls:
     """Sends calls to one bucket.
 
     Args:
-        before_write: called right before each call that changes something; what it raises stops the call.
-        egress: says whether the storage may be connected to; each call raises SpecInvalid where it may not.
+        bucket: Address and credentials.
+        before_write: Called right before each call that changes something. An exception stops the call.
+        egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
-        SpecInvalid: the bucket's authority is no certificate.
+        SpecInvalid: If `bucket.ca_pem` contains no certificate.
     """
 
     def __init__(self, bucket: Bucket, *, before_write: Callable[[], None], egress: Egress) -> None:
@@ -93,34 +94,34 @@ class S3Calls:
         await self._session.close()
 
     async def call(self, request: S3Request) -> S3Answer:
-        """The answer to a call; what may go well is tried again.
+        """Send a call, with retries after transient failures; return its response.
 
         Raises:
-            StorageUnavailable: it did not go well in time.
-            StorageRejected: the storage refuses.
-            NotFound: there is no such object.
+            StorageUnavailable: If all attempts failed.
+            StorageRejected: If the storage rejects the call.
+            NotFound: If the object does not exist.
         """
-        return await _with_patience(lambda: self._answer_to(request))
+        return await _retry(lambda: self._call_once(request))
 
     @asynccontextmanager
     async def stream(self, request: S3Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open the answer to a call, without its body; raises as `call` does."""
-        response = await _with_patience(lambda: self._send(request, total_s=None))
+        """Open the response to a call with an unread body. Raises as `call`."""
+        response = await _retry(lambda: self._send(request, total_s=None))
         try:
             yield response
         finally:
-            # What was not read is not waited for.
+            # Close the connection instead of reading the rest of the body.
             response.close()
 
-    async def _answer_to(self, request: S3Request) -> S3Answer:
+    async def _call_once(self, request: S3Request) -> S3Answer:
         response = await self._send(request, total_s=CALL_TIMEOUT_S)
         try:
             body = await read_capped(response, ANSWER_BYTES)
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable(exc) from exc
         finally:
             response.release()
-        # To join the parts may fail after the head of the answer was sent.
+        # Completing an upload can fail after the storage has sent status 200.
         if b"<Error>" in body[:200]:
             raise refusal_of(500, body, self._bucket)
         return S3Answer(response.headers, body)
@@ -140,7 +141,7 @@ class S3Calls:
                 request.method,
                 URL(f"{self._host}{path}", encoded=True),
                 headers=headers,
-                # A body of bytes is handed over at once, and kept twice.
+                # aiohttp would write a body of type bytes at once, and keep a second copy.
                 data=BytesIO(request.body) if request.body else None,
                 timeout=timeout,
             )
@@ -149,7 +150,7 @@ class S3Calls:
                 response.release()
                 raise refusal_of(response.status, body, self._bucket, headers=response.headers)
         except (aiohttp.ClientError, TimeoutError) as exc:
-            raise self._away(exc) from exc
+            raise self._unavailable(exc) from exc
         return response
 
     async def _signed(self, request: S3Request, path: str) -> dict[str, str]:
@@ -164,7 +165,7 @@ class S3Calls:
             service="s3",
             use_double_uri_encode=False,
             should_normalize_uri_path=False,
-            # The storage refuses a body of another digest.
+            # The storage rejects a body with another digest.
             signed_body_value=digest.hex(),
             signed_body_header_type=auth.AwsSignedBodyHeaderType.X_AMZ_CONTENT_SHA_256,
         )
@@ -177,18 +178,18 @@ class S3Calls:
             ) from exc
         return dict(signed.headers)
 
-    def _away(self, exc: Exception) -> StorageUnavailable:
+    def _unavailable(self, exc: Exception) -> StorageUnavailable:
         where = f"object storage {self._host}"
         if isinstance(exc, AnswerTooLarge):
             return StorageUnavailable(f"{where}: {exc}: correct endpoint")
         if isinstance(exc, aiohttp.ClientSSLError):
-            way = "put the CA into ca.crt of the Secret, or correct endpoint"
-            return StorageUnavailable(f"{where}: TLS verification failed ({type(exc).__name__}): {way}")
+            remedy = "put the CA into ca.crt of the Secret, or correct endpoint"
+            return StorageUnavailable(f"{where}: TLS verification failed ({type(exc).__name__}): {remedy}")
         return StorageUnavailable(f"{where} cannot be reached, or the connection broke: {type(exc).__name__}")
 
 
-async def _with_patience(attempt: Callable[[], Awaitable[T]]) -> T:
-    """What an attempt returns; one that may go well the next time is made again."""
+async def _retry(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an attempt; retry with backoff after StorageUnavailable."""
     for number in range(MAX_ATTEMPTS - 1):
         try:
             return await attempt()
@@ -199,12 +200,12 @@ async def _with_patience(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 async def sha256_of(content: bytes) -> bytes:
-    """The digest of some MiB, while others get their turn."""
+    """Return the digest of some MiB, computed in a thread to keep the event loop free."""
     return await asyncio.to_thread(lambda: hashlib.sha256(content).digest())
 
 
 def place_of(bucket: Bucket) -> tuple[str, str]:
-    """Scheme and host, and what stands before each key."""
+    """Return the base URL of a bucket (scheme and host), and the path prefix of its keys."""
     url = urlsplit(storage_url(bucket.endpoint, bucket.region))
     path = url.path.rstrip("/")
     if bucket.is_path_style:
@@ -224,5 +225,8 @@ def _identity(access_key: AccessKey | None) -> Any:
 
 @functools.cache
 def _own_identity() -> Any:
-    """What finds the process's identity: environment, profile, web identity, the machine's; it renews itself."""
+    """Build the provider of the process's identity: environment, profile, web identity, or machine.
+
+    It renews itself.
+    """
     return auth.AwsCredentialsProvider.new_default_chain()

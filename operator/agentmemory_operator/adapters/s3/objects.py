@@ -24,11 +24,12 @@ class S3Objects:
     """Objects below one prefix; implements ports.objects.ObjectStore.
 
     Args:
-        before_write: called right before each call that changes something; what it raises stops the call.
-        egress: says whether the storage may be connected to; each call raises SpecInvalid where it may not.
+        bucket: Address and credentials.
+        before_write: Called right before each call that changes something. An exception stops the call.
+        egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
-        SpecInvalid: the bucket's authority is no certificate.
+        SpecInvalid: If `bucket.ca_pem` contains no certificate.
     """
 
     def __init__(
@@ -43,13 +44,13 @@ class S3Objects:
         await self._calls.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream in constant memory; the object is there whole or not at all."""
+        """Store a stream in constant memory. The object becomes visible as a whole, or not at all."""
         upload = Upload(self._calls, self._bucket, self._before + key, metadata)
         await upload.send(content)
         return StoredObject(key, upload.size, upload.sha256)
 
     async def head(self, key: str) -> StoredObject | None:
-        """What is known of an object, None where there is none."""
+        """Return the metadata of an object, or None if it does not exist."""
         try:
             headers = (await self._calls.call(S3Request("HEAD", self._before + key))).headers
         except NotFound:
@@ -59,20 +60,20 @@ class S3Objects:
 
     @asynccontextmanager
     async def get(self, key: str, *, offset: int = 0) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open an object's bytes."""
-        wanted = {"range": f"bytes={offset}-"} if offset else {}
-        async with self._calls.stream(S3Request("GET", self._before + key, headers=wanted)) as response:
+        """Open the content of an object, from a byte offset."""
+        range_header = {"range": f"bytes={offset}-"} if offset else {}
+        async with self._calls.stream(S3Request("GET", self._before + key, headers=range_header)) as response:
             yield self._chunks_of(response, skipped=offset if response.status == 200 else 0)
 
     async def delete(self, key: str) -> None:
-        """Delete an object; one that is gone is no error."""
+        """Delete an object; an absent one is no error."""
         try:
             await self._calls.call(S3Request("DELETE", self._before + key))
         except NotFound:
             return
 
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
-        """Yield the objects whose keys begin so; `sha256` is not told."""
+        """Yield the objects whose keys start with a prefix, without their `sha256`."""
         async for page, _ in self._pages({"list-type": "2", "prefix": self._before + prefix}):
             for entry in page.iterfind("{*}Contents"):
                 key = _text(entry, "Key").removeprefix(self._before)
@@ -81,29 +82,29 @@ class S3Objects:
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
     ) -> int:
-        """Drop what uploads begun so long ago have left unfinished; return how many there were."""
+        """Abort multipart uploads that are still incomplete after a time; return their number."""
         try:
-            old = [upload async for upload in self._unfinished(prefix, older_than_ms)]
+            candidates = [upload async for upload in self._unfinished(prefix, older_than_ms)]
         except StorageRejected as exc:
             if exc.status != NOT_IMPLEMENTED:
                 raise
-            # What cannot list them removes them by itself, or by a rule of the bucket.
+            # A storage that cannot list uploads removes them by itself, or by a lifecycle rule.
             return 0
-        meant = [(key, number) for key, number in old if is_meant(key.removeprefix(self._before))]
-        for key, number in meant:
+        selected = [(key, number) for key, number in candidates if is_meant(key.removeprefix(self._before))]
+        for key, number in selected:
             await abort_upload(self._calls, key, number, is_fenced=True)
-        return len(meant)
+        return len(selected)
 
     async def _unfinished(self, prefix: str, older_than_ms: int) -> AsyncIterator[tuple[str, str]]:
-        """Yield key and number of uploads begun so long ago."""
+        """Yield key and upload id of incomplete uploads of a minimum age."""
         async for page, now_ms in self._pages({"uploads": "", "prefix": self._before + prefix}):
             for upload in page.iterfind("{*}Upload"):
-                # Its header's time may be a second old: what was begun now would be younger than 0 ms.
+                # The Date header may lag by a second, so an upload started now could have a negative age.
                 if not older_than_ms or now_ms - _iso_ms(_text(upload, "Initiated")) >= older_than_ms:
                     yield _text(upload, "Key"), _text(upload, "UploadId")
 
     async def _pages(self, query: Mapping[str, str]) -> AsyncIterator[tuple[Element, int]]:
-        """Yield the pages of a list, and the storage's own time of each in Unix milliseconds."""
+        """Yield the pages of a list, each with the storage's clock in Unix milliseconds."""
         place: dict[str, str] = {}
         while True:
             answer = await self._calls.call(S3Request("GET", query={**query, **place}))
@@ -121,7 +122,7 @@ class S3Objects:
                 raise StorageUnavailable(f"bucket {self._bucket.name!r}: a truncated list has no continuation token")
 
     async def _chunks_of(self, response: aiohttp.ClientResponse, *, skipped: int) -> AsyncIterator[bytes]:
-        """Yield the body without its first bytes, which a storage that gives no ranges sends again."""
+        """Yield the body without its first bytes, which a storage without support for ranges sends again."""
         try:
             async for chunk in response.content.iter_chunked(CHUNK_BYTES):
                 rest = chunk[skipped:]
@@ -139,7 +140,7 @@ def _text(element: Element, name: str) -> str:
 
 
 def _iso_ms(text: str) -> int:
-    """Unix milliseconds; the end of time where the text is none, so that nothing is old by mistake."""
+    """Return Unix milliseconds. An unreadable time is far in the future, so that it never counts as old."""
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
@@ -147,7 +148,7 @@ def _iso_ms(text: str) -> int:
 
 
 def _http_ms(text: str | None) -> int:
-    """Unix milliseconds of a header's date; 0 where there is none."""
+    """Return Unix milliseconds of an HTTP date; 0 if it is missing."""
     try:
         return int(parsedate_to_datetime(text or "").timestamp() * 1000)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an S3-compatible storage refuses, in our words: what to mend, and never a secret."""
+"""Exceptions for error responses of an S3-compatible storage: with the remedy, and without secrets."""
 
 import re
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, StorageRejec
 from agentmemory_operator.ports.objects import Bucket
 from agentmemory_operator.spec.printable import printable_start
 
-# What is raised for bytes that are none; the last two for the encodings that they name.
+# Exceptions of the parser for bytes that are no XML; the last two for an unknown encoding.
 _NO_XML = (ElementTree.ParseError, ValueError, LookupError)
 _CODE, _REGION = re.compile(r"[A-Za-z0-9.]{1,64}"), re.compile(r"[a-z0-9-]{1,64}")
-# What may go well the next time, whatever the status: what was damaged on its way among them.
-_PASSING = frozenset(
+# Transient error codes, whatever the status; also for content that was damaged in transit.
+_TRANSIENT = frozenset(
     {
         *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "IncompleteBody"),
         *("BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "ThrottlingException"),
     }
 )
 _NO_OBJECT = frozenset({"NoSuchKey", "NotFound", ""})
-_KEYS = "correct access-key-id and secret-access-key in its Secret"
-_WAYS = {
+_CORRECT_KEYS = "correct access-key-id and secret-access-key in its Secret"
+_REMEDIES = {
     "NoSuchBucket": "create the bucket, or correct bucket",
-    "InvalidAccessKeyId": _KEYS,
-    "XAdminUserNotFound": _KEYS,
-    "SignatureDoesNotMatch": f"{_KEYS}, or region",
+    "InvalidAccessKeyId": _CORRECT_KEYS,
+    "XAdminUserNotFound": _CORRECT_KEYS,
+    "SignatureDoesNotMatch": f"{_CORRECT_KEYS}, or region",
     "ExpiredToken": "renew session-token in its Secret",
     "InvalidToken": "renew session-token in its Secret",
     "AccessDenied": "allow it for this identity in the bucket's policy",
@@ -33,32 +33,41 @@ _WAYS = {
     "AuthorizationHeaderMalformed": "correct region",
     "PermanentRedirect": "correct region or endpoint",
 }
-_WAYS_BY_STATUS = {301: "correct region or endpoint", 307: "correct region or endpoint", 403: _WAYS["AccessDenied"]}
+_REMEDIES_BY_STATUS = {
+    301: "correct region or endpoint",
+    307: "correct region or endpoint",
+    403: _REMEDIES["AccessDenied"],
+}
 
 
 def refusal_of(
     status: int, body: bytes, bucket: Bucket, *, headers: Mapping[str, str] | None = None
 ) -> AgentMemoryError:
-    """What to raise for an answer that is an error."""
+    """Build the exception for an error response.
+
+    Args:
+        bucket: Bucket of the call; its credentials are removed from the message.
+        headers: Headers of the response.
+    """
     code, words = _read(body)
-    told = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"
-    told += f" ({printable_start(_without_keys(words, bucket))})" if words else ""
-    if code in _PASSING or status in (408, 429) or (status >= 500 and status != 501):
-        return StorageUnavailable(told, retry_after_s=retry_after_s(headers or {}))
+    message = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"
+    message += f" ({printable_start(_without_keys(words, bucket))})" if words else ""
+    if code in _TRANSIENT or status in (408, 429) or (status >= 500 and status != 501):
+        return StorageUnavailable(message, retry_after_s=retry_after_s(headers or {}))
     if status == 404 and code in _NO_OBJECT:
-        return NotFound(told)
-    way = _WAYS.get(code) or _WAYS_BY_STATUS.get(status) or "correct endpoint, bucket and region"
+        return NotFound(message)
+    remedy = _REMEDIES.get(code) or _REMEDIES_BY_STATUS.get(status) or "correct endpoint, bucket and region"
     region = (headers or {}).get("x-amz-bucket-region", "")
     if _REGION.fullmatch(region) and region != bucket.region:
-        way = f"the bucket is in region {region}: correct region ({bucket.region})"
-    return StorageRejected(status, code, f"{told}: {way}")
+        remedy = f"the bucket is in region {region}: correct region ({bucket.region})"
+    return StorageRejected(status, code, f"{message}: {remedy}")
 
 
 def read_xml(body: bytes) -> ElementTree.Element:
-    """An answer's root.
+    """Parse a response; return the root element.
 
     Raises:
-        StorageUnavailable: it is no XML.
+        StorageUnavailable: If it is no XML.
     """
     try:
         return ElementTree.fromstring(body)
@@ -67,7 +76,7 @@ def read_xml(body: bytes) -> ElementTree.Element:
 
 
 def _read(body: bytes) -> tuple[str, str]:
-    """Code and words of a storage's error; nothing of any other body: what answers may be no storage."""
+    """Return code and message of a storage's error; empty for any other body, which may come from another server."""
     try:
         root = ElementTree.fromstring(body)
     except _NO_XML:

@@ -1,4 +1,8 @@
-"""One object on its way into a bucket: as a whole where it is small, else in parts, of which one is held at a time."""
+"""Upload of one object: small ones in a single request, larger ones in parts, with one part in memory at a time.
+
+Size and digest are compared before the upload completes, so an object with wrong content never becomes visible. After
+any failure the upload is aborted. A crash leaves parts, which `S3Objects.abort_uploads` removes later.
+"""
 
 import asyncio
 import base64
@@ -15,20 +19,22 @@ from agentmemory_operator.ports.objects import Bucket
 log = logging.getLogger(__name__)
 
 PART_BYTES = 8 << 20
-# S3 takes no more; an object above 78 GiB is cut into larger parts.
+# Limit of S3; objects above 78 GiB use larger parts.
 MAX_PARTS = 10_000
 ABORT_TIMEOUT_S = 10.0
 
 
 class Upload:
-    """An object that is stored whole or not at all.
+    """Upload of an object that is stored as a whole or not at all.
 
     Args:
-        key: whole.
-        metadata: `sha256` and `size` are what the content has to have.
+        calls: Calls to the bucket.
+        bucket: Bucket, for its encryption.
+        key: Full key including the prefix.
+        metadata: Metadata of the object. `sha256` and `size`, if given, are compared with the content.
 
     Attributes:
-        size: bytes taken so far.
+        size: Number of bytes processed so far.
     """
 
     def __init__(self, calls: S3Calls, bucket: Bucket, key: str, metadata: Mapping[str, str]) -> None:
@@ -43,25 +49,26 @@ class Upload:
 
     @property
     def sha256(self) -> str:
-        """Of what was taken so far, hex."""
+        """Digest of the content processed so far, hex."""
         return self._digest.hexdigest()
 
     async def send(self, content: AsyncIterator[bytes]) -> None:
         """Store the content.
 
         Raises:
-            BytesDiffer: it is not what the metadata says.
+            BytesDiffer: If it differs from `sha256` or `size` of the metadata; nothing was stored.
+            ValueError: If it needs more than one part and the metadata has no `sha256`.
         """
         try:
-            least = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
-            async for part, is_last in parts_of(content, part_bytes=max(PART_BYTES, least)):
-                await self._take(part, is_last=is_last)
+            min_part_bytes = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
+            async for part, is_last in parts_of(content, part_bytes=max(PART_BYTES, min_part_bytes)):
+                await self._add_part(part, is_last=is_last)
         except BaseException:
-            # Of a process that is being stopped too: parts cost money until somebody drops them.
+            # BaseException: also when the process is being stopped. Parts cost money until they are removed.
             await self._abort()
             raise
 
-    async def _take(self, part: bytes, *, is_last: bool) -> None:
+    async def _add_part(self, part: bytes, *, is_last: bool) -> None:
         await asyncio.to_thread(self._digest.update, part)
         self.size += len(part)
         if is_last:
@@ -116,12 +123,12 @@ class Upload:
         try:
             await self._calls.call(S3Request("POST", self._key, query={"uploadId": self._id}, body=body.encode()))
         except StorageRejected as exc:
-            # An answer that was lost: the call was sent again, and the upload is done.
-            if exc.code != "NoSuchUpload" or not await self._is_there():
+            # An earlier attempt completed the upload, and its response was lost.
+            if exc.code != "NoSuchUpload" or not await self._is_stored():
                 raise
         self._id = ""
 
-    async def _is_there(self) -> bool:
+    async def _is_stored(self) -> bool:
         try:
             answer = await self._calls.call(S3Request("HEAD", self._key))
         except NotFound:
@@ -144,7 +151,7 @@ class Upload:
 
 
 async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool) -> None:
-    """Drop an unfinished upload with its parts; one that is gone is no error."""
+    """Abort an incomplete upload with its parts; an absent one is no error."""
     try:
         await calls.call(S3Request("DELETE", key, query={"uploadId": number}, is_fenced=is_fenced))
     except NotFound:
@@ -155,7 +162,7 @@ async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool
 
 
 async def parts_of(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield the content in parts of this size, and whether each is the last, which may be smaller."""
+    """Yield the content in parts of this size, each with True if it is the last one, which may be smaller."""
     buffer = bytearray()
     async for chunk in content:
         buffer += chunk
@@ -168,7 +175,7 @@ async def parts_of(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIt
 
 
 def _encryption_of(bucket: Bucket) -> dict[str, str]:
-    """The headers that ask for encryption at rest."""
+    """Build the headers for encryption at rest."""
     if bucket.encryption is None:
         return {}
     headers = {"x-amz-server-side-encryption": "aws:kms" if bucket.encryption == "KMS" else bucket.encryption}

@@ -1,1 +1,1 @@
-"""What runtime decides, by no clock, file, socket or port."""
+"""Decisions of the room `runtime`, without clock, file, socket or port."""

@@ -1,4 +1,7 @@
-"""Who may have how much of what many share, and how often. Pure: the clock is an argument."""
+"""Limits on shared resources: slots and event loop time per caller, transfer rates, token buckets.
+
+Pure: time is an argument.
+"""
 
 import math
 from collections.abc import Hashable
@@ -6,30 +9,36 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
-# Of all places, those that only a caller takes who has none.
+# One in so many slots is reserved for callers that have none.
 KEPT_PART = 8
 
 HOUR_S = 3600.0
 WHOLE = ""
-"""The key where there is nothing to tell apart."""
+"""Key for a limiter that has only one bucket."""
 
 
-def has_place(mine: int, all_: int, most: int) -> bool:
-    """Whether one may take another place: it may have as many as are free, but for an eighth of all.
+def has_place(own: int, in_use: int, limit: int) -> bool:
+    """Return whether a caller may take another slot: fewer of its own than are free beyond a reserve of an eighth.
 
-    So one alone has seven sixteenths, and however greedy some are, whoever comes new finds a place.
+    So a single caller gets seven sixteenths of all slots. The reserve is only for callers without a slot: a new caller
+    always finds one while any is free.
+
+    Args:
+        mine: Slots of this caller.
+        all_: Slots in use by all callers.
+        most: Number of slots.
     """
-    free = most - all_
-    return mine < free - most // KEPT_PART or (mine == 0 and free > 0)
+    free = limit - in_use
+    return own < free - limit // KEPT_PART or (own == 0 and free > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How slow may be what somebody sends or reads.
+    """Minimum transfer rate of a client.
 
     Attributes:
-        bytes_s: a second, at least.
-        window_s: over which that is judged.
+        bytes_s: Bytes per second.
+        window_s: Seconds over which the rate is measured.
     """
 
     bytes_s: int = 1024
@@ -37,17 +46,17 @@ class Pace:
 
     @property
     def least_bytes(self) -> float:
-        """Bytes in a window, at least."""
+        """Minimum number of bytes in one window."""
         return self.bytes_s * self.window_s
 
 
 @dataclass(slots=True)
 class Flow:
-    """How lively bytes come of late: what came long ago, and more at once than anybody needs, counts for nothing.
+    """Recent throughput of a stream, as an exponentially decaying sum of bytes.
 
     Attributes:
-        most: bytes; whoever begins has as many.
-        half_s: in which half of it is forgotten.
+        most: Upper limit of the sum in bytes, so that a burst does not count for long. A new stream starts with it.
+        half_s: Half-life in seconds.
     """
 
     most: int = 1 << 18
@@ -55,22 +64,22 @@ class Flow:
     _level: float = math.inf
     _at_s: float = 0.0
 
-    def add(self, came: int, now_s: float) -> None:
-        """Count bytes that came."""
-        self._level, self._at_s = self.level(now_s) + came, now_s
+    def add(self, received_bytes: int, now_s: float) -> None:
+        """Add received bytes."""
+        self._level, self._at_s = self.level(now_s) + received_bytes, now_s
 
     def level(self, now_s: float) -> float:
-        """How lively it is: the least is the slowest."""
+        """Return the decayed sum of bytes; the stream with the lowest is the slowest."""
         return min(self._level, self.most) * math.exp2((self._at_s - now_s) / self.half_s)
 
 
 @dataclass(slots=True)
 class Leaving:
-    """What leaves a connection, looked at now and then.
+    """Detects a connection that sends its output too slowly; checked periodically.
 
     Attributes:
-        since_s: beginning of the window; None while nothing waits to leave.
-        waiting, left: bytes, at that moment.
+        since_s: Start of the current window. None while no output waits.
+        waiting, left: Waiting and sent bytes at the start of the window.
     """
 
     since_s: float | None = None
@@ -78,11 +87,13 @@ class Leaving:
     left: int = 0
 
     def is_too_slow(self, pace: Pace, *, waiting: int, left: int, now_s: float) -> bool:
-        """Look; tell whether neither what waited in the beginning has left in a window, nor enough.
+        """Check the connection; return True if it sent too little during a complete window.
+
+        Too little is less than the bytes that waited at the start of the window, and less than `pace.least_bytes`.
 
         Args:
-            waiting: bytes that wait to leave.
-            left: that have left ever.
+            waiting: Bytes that wait to be sent.
+            left: Bytes sent since the connection was opened.
         """
         if not waiting:
             self.since_s = None
@@ -96,10 +107,11 @@ class Leaving:
 
 @dataclass(slots=True)
 class TimeShares:
-    """Seconds of the process that each caller took, in the window before this one.
+    """Seconds of event loop time that each caller used, in the current and the previous window.
 
     Attributes:
-        busy_share: of a window that all together have to take before anybody takes too much.
+        window_s: Length of a window in seconds.
+        busy_share: Fraction of a window that all callers together must use before any caller counts as excessive.
     """
 
     window_s: float = 1.0
@@ -110,17 +122,17 @@ class TimeShares:
     _sum_before: float = 0.0
 
     def add(self, key: Hashable, took_s: float, now_s: float) -> None:
-        """Count what somebody took."""
-        self._turn(now_s)
+        """Add event loop time that a caller used."""
+        self._rotate(now_s)
         self._now[key] = self._now.get(key, 0.0) + took_s
 
     def takes_too_much(self, key: Hashable, now_s: float) -> bool:
-        """Whether the process is busy, and one of several takes more than an equal part."""
-        self._turn(now_s)
+        """Return whether the previous window was busy and the caller used more of it than the average caller."""
+        self._rotate(now_s)
         is_busy = self._sum_before >= self.busy_share * self.window_s
         return is_busy and self._before.get(key, 0.0) * len(self._before) > self._sum_before
 
-    def _turn(self, now_s: float) -> None:
+    def _rotate(self, now_s: float) -> None:
         past_s = now_s - self._since_s
         if past_s < self.window_s:
             return
@@ -134,36 +146,37 @@ class Allowances:
     """Token buckets by key.
 
     Attributes:
-        burst: how often at once.
-        refill_s: seconds until one more.
-        most_keys: of more, the one that was asked about longest ago is forgotten.
+        burst: Capacity of a bucket.
+        refill_s: Seconds until one token is added.
+        most_keys: Maximum number of buckets; beyond it, the least recently used one is dropped, and is full if used
+            again.
     """
 
     burst: int
     refill_s: float
     most_keys: int = 10_000
-    _left: LRUCache[Hashable, tuple[float, float]] = field(init=False)
+    _buckets: LRUCache[Hashable, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._left = LRUCache(self.most_keys)
+        self._buckets = LRUCache(self.most_keys)
 
     def take(self, key: Hashable, now_s: float) -> bool:
-        """Take one of the key's; tell whether there was one."""
-        left, then_s = self._left.get(key, (float(self.burst), now_s))
-        left = min(float(self.burst), left + (now_s - then_s) / self.refill_s)
-        is_allowed = left >= 1.0
-        self._left[key] = (left - 1.0 if is_allowed else left, now_s)
+        """Take one token from the bucket of a key; return False if it is empty."""
+        tokens, updated_s = self._buckets.get(key, (float(self.burst), now_s))
+        tokens = min(float(self.burst), tokens + (now_s - updated_s) / self.refill_s)
+        is_allowed = tokens >= 1.0
+        self._buckets[key] = (tokens - 1.0 if is_allowed else tokens, now_s)
         return is_allowed
 
 
-def hourly(most: int, now_s: float) -> Allowances:
-    """What lets so many be taken in any hour, spread over it: of `WHOLE`, and none at first.
+def hourly(limit: int, now_s: float) -> Allowances:
+    """Return a token bucket for `most` calls in any hour, evenly spread. Its key is `WHOLE`.
 
-    So whoever is killed and begins anew takes no more than if he had gone on.
+    It starts empty, so a restart grants no extra calls.
     """
-    # A second's worth at once: waits of less are not exact.
-    burst = max(1, int(most / HOUR_S))
-    allowances = Allowances(burst=burst, refill_s=HOUR_S / (most - burst + 1))
+    # Allow one second's calls at once: shorter waits are inaccurate.
+    burst = max(1, int(limit / HOUR_S))
+    allowances = Allowances(burst=burst, refill_s=HOUR_S / (limit - burst + 1))
     while allowances.take(WHOLE, now_s):
         pass
     return allowances

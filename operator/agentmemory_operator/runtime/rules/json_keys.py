@@ -1,21 +1,21 @@
-"""Keys of a JSON object: each once, for the standard library's parser."""
+"""Reject repeated keys in JSON objects, as an `object_pairs_hook` of the standard library's parser."""
 
 from typing import Any
 
 
 class RepeatedKey(ValueError):
-    """A key stands twice in one object; the message names it."""
+    """A key occurs twice in one object; the message names it."""
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of some pairs, for the standard library's parser.
+    """Build an object from its key-value pairs.
 
     Raises:
-        RepeatedKey: a key is among them twice.
+        RepeatedKey: If a key occurs twice.
     """
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        seen = set[str]()
-        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = set[str]()
+        repeated = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
         raise RepeatedKey(f"the key {repeated[:64]!a} is repeated in one object")
-    return made
+    return result
