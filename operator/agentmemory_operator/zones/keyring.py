@@ -51,8 +51,8 @@ MOST_SHARDS = 256
 """Maximum number of shards that one call reads. Memories with keys in further shards stay encrypted for now."""
 
 MAX_ABSENT_KEYS = 100_000
-MAX_OPEN_KEYS = 10_000
-MAX_RINGS = 1_000
+MOST_OPEN_KEYS = 10_000
+MOST_RINGS = 1_000
 
 _RETRY_AFTER_S = 2.0
 _FULL_RETRY_AFTER_S = 3600.0
@@ -123,8 +123,8 @@ class Keyring:
     def __init__(self, shards: KeyShards, clock: Clock) -> None:
         self._clock = clock
         self._shards = KnownShards(shards, clock, fresh_ms=FRESH_MS, most_keys=MOST_KNOWN_KEYS)
-        self._open: LRUCache[tuple[Ring, str], _OpenKey] = LRUCache(MAX_OPEN_KEYS)
-        self._wrapping = KnownWrapping(clock, fresh_ms=FRESH_MS, most=MAX_RINGS)
+        self._open: LRUCache[tuple[Ring, str], _OpenKey] = LRUCache(MOST_OPEN_KEYS)
+        self._wrapping = KnownWrapping(clock, fresh_ms=FRESH_MS, most=MOST_RINGS)
         self._absent: LRUCache[tuple[Ring, str], int] = LRUCache(MAX_ABSENT_KEYS)
 
     async def writing(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
