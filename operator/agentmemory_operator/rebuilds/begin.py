@@ -120,7 +120,9 @@ class RebuildBeginnings:
     async def begin(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, kind: RebuildKind | None
     ) -> RebuildRecord:
-        """Return the record of a new rebuild. The record of a rollback is also written to its target.
+        """Return the record of a new rebuild, which `create` stores.
+
+        For a rollback the record is stored here, in its target.
 
         Raises:
             SpecInvalid: If there is no collection to roll back to.

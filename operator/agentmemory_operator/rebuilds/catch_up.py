@@ -1,4 +1,4 @@
-"""Copy the changes of a rebuild's source since the copy, until few remain.
+"""Copy the changes that a rebuild's source got since the copy of all points, until few remain.
 
 A pass by time reads points whose `updatedAt` is later than the last pass, and is short. It misses points without a time
 and physical deletions. The full pass compares all points of both collections by `rev` and `updatedAt`, without vectors.
@@ -101,7 +101,7 @@ def every_point(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
 
 
 async def read_points(carrying: Carrying, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
-    """Yield the source's existing points among `ids`, in pages, as they are copied."""
+    """Yield the source's existing points among `ids`, page by page, in the form that `Carrying` writes."""
     for part in chunks_of(ids, carrying.page):
         page, _ = await carrying.read({"must": [{"has_id": list(part)}]}, limit=len(part))
         yield page

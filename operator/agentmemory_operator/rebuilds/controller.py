@@ -143,7 +143,7 @@ class Rebuilds:
     async def run(self, key: Key) -> float | None:
         """Start or continue the rebuild of an object; return the seconds until the next run.
 
-        Returns None if the next pass over the object requests it.
+        None means that a pass over the object requests the next run.
 
         Raises:
             TransientError: If the run must be repeated. The status has the reason.
@@ -213,7 +213,10 @@ class Rebuilds:
         return await self._advance(key, memory, server, live, decision)
 
     async def _release_clients(self, key: Key, slug: str, server: Server, physical: str) -> None:
-        """Release clients that a killed process holds: no rebuild or restore uses the collection now."""
+        """Release the writers of a collection, and reopen it, if a killed process has left them held.
+
+        Does nothing while a restore is in progress, because the restore holds them.
+        """
         if restore_under_way(key, self.table) is not None:
             return
         await release_writers(server, physical)
@@ -360,7 +363,7 @@ class Rebuilds:
 
 
 async def _start_step(task: RebuildRun, step: RebuildStep, came_to: str) -> None:
-    """Record the start of a step. Before the move, check that the rebuild is still wanted."""
+    """Record the start of a step. Before every step up to Move, check that the rebuild may continue."""
     _log_result(task, came_to)
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()

@@ -52,7 +52,9 @@ Row = Mapping[str, Any]
 
 
 async def screen(task: RebuildRun) -> int:
-    """Embed vectors again that do not match the target's embedding, written around the move; return their number.
+    """Embed memories again that were written around the move with another vector; return their number.
+
+    If the rules for keywords changed, the keywords of all memories written around the move are computed again too.
 
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: The step must be repeated.
@@ -132,7 +134,9 @@ class Drain:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Copy late writes until a full pass, started a request timeout after the beginning of the step, finds none.
+        """Copy late writes until a full pass finds none.
+
+        The last pass starts at least one request timeout after the first.
 
         Raises:
             TransientError: If the step must be repeated.

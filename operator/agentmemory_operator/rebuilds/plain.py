@@ -164,9 +164,9 @@ async def _check_complete(task: RebuildRun) -> None:
 
 
 async def _record_deletion(task: RebuildRun, gone_ms: int | None) -> None:
-    """Record in the target's metadata when the collection is deleted; None if it was not.
+    """Record in the target's metadata that the collection is deleted at `gone_ms`; None withdraws that.
 
-    Reports nothing: writers wait.
+    Progress is not reported, because writers wait.
     """
     task.record = replace(task.record, gone_ms=gone_ms)
     await task.server.snapshots.write_metadata(task.target_name, {REBUILD_KEY: record_to_json(task.record)})

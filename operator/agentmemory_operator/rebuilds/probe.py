@@ -38,7 +38,7 @@ class RecallProbing:
     embedder: Embedder | None
 
     async def measure(self, points: Sequence[Json], alike: Set[PointId]) -> ProbeRecall:
-        """Run the probes; return their figures. Without figures if the server allows no exact searches.
+        """Run the probes; return their figures, with `probes` 0 if the server allows no exact searches.
 
         Args:
             points: Points of the source with payload and vectors, in the order of the sample.

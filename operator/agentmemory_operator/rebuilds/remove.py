@@ -44,9 +44,9 @@ class RebuildRemoval:
     reports: RebuildReports
 
     async def remove(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord) -> None:
-        """Remove the target of a cancelled rebuild.
+        """Remove the target of a cancelled rebuild, and its way back.
 
-        A live target is kept, and so is a replaced collection, as for a rollback.
+        A live target is kept. The target of a rollback is kept too, because it is a replaced collection.
         """
         async with self.locks.of(memory.slug):
             live = await live_behind(server, alias_of(memory.slug), record.source)

@@ -236,7 +236,8 @@ class InPlace:
 
         Raises:
             TransientError: If it must be continued.
-            SpecInvalid: If the safety snapshot cannot be restored. The message gives the remedy. The API stays closed.
+            SpecInvalid: If the safety snapshot cannot be restored. The message gives the remedy. The API stays closed,
+                unless the restore's object is being deleted.
         """
         step = current_step(job.status, InPlaceStep)
         if step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
@@ -266,7 +267,7 @@ class InPlace:
         await job.write(noted_status(job.status, {"steps": [*steps, undone]}))
 
     async def roll_back(self, job: RestoreJob) -> bool:
-        """Create a MemoryRestore of the safety snapshot; return True once it has ended."""
+        """Create a MemoryRestore of the safety snapshot, and record its result; return True once it has ended."""
         safety = (job.status.get("safetySnapshot") or {}).get("name")
         key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
         document = self.table.get(key)
@@ -353,9 +354,9 @@ async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable
 
 
 async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> bool:
-    """Return whether a collection is closed by a restore that will not open it: deleted, or no longer `closedSince`.
+    """Return whether a collection is closed by a restore that will not open it.
 
-    Reads the API server, because a watch may lag.
+    Such a restore was deleted, or its status has no `closedSince`. Reads the API server, because a watch may lag.
     """
     if closed_until(metadata) is None:
         return False

@@ -107,7 +107,10 @@ class RestoreJob(Job):
 
     @property
     def slug(self) -> str:
-        """Slug of the target agent, even if its object is deleted."""
+        """Slug of the target agent.
+
+        If its object is deleted: from the collection's name, else the name of the target.
+        """
         document = self.book.table.get(self.target_key)
         slug_in_name = slug_in(self.physical) if self.physical else None
         return slug_of(document) if document else slug_in_name or self.target_key.name

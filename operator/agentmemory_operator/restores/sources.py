@@ -230,7 +230,7 @@ def _from_own(file: ComparedSnapshot) -> Recover:
 
 
 def _check_completed(name: str, status: Mapping[str, Any]) -> None:
-    """Raise unless a MemorySnapshot succeeded and did not fail verification."""
+    """Raise SourceWaiting if a MemorySnapshot is in progress, SpecInvalid if it or its verification failed."""
     conditions = status.get("conditions") or []
     if is_true(conditions, "Succeeded"):
         bad = next(

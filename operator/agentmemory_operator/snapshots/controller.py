@@ -61,7 +61,7 @@ from agentmemory_operator.spec.kinds.parse import parse_snapshot
 log = logging.getLogger(__name__)
 
 SUCCEEDED, FAILED = "succeeded", "failed"
-# From a small collection to one of hundreds of gigabytes.
+# Histogram buckets, for small collections and for those of hundreds of gigabytes.
 SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 # Reasons that may disappear soon, because the user is still applying objects.
@@ -249,7 +249,7 @@ class SnapshotPasses:
     async def _clean(self, job: Job) -> None:
         """Remove the partial data of a failed snapshot and end it.
 
-        If the removal fails, the message contains its error.
+        A transient error is retried for `deadline_s` and `release_s`. If data remains, the message contains the error.
         """
         reason, message = failure_of(job.status)
         status = job.status

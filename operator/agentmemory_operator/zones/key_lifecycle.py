@@ -28,7 +28,7 @@ from agentmemory_operator.zones.wrapping import WrappingKeys
 
 
 def is_due(shard: Shard, key_id: str, before_ms: int) -> bool:
-    """Return whether a key is old enough for rotation. False if its shard has no capacity for another key."""
+    """Return whether a key is due for rotation: created before the time, and its shard has capacity for another key."""
     return shard.entries[key_id].at < before_ms and not shard.is_full
 
 

@@ -178,7 +178,7 @@ class Keyring:
     async def reading(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
         """Return the data keys with these ids; ids of destroyed keys are absent.
 
-        If only some keys are available, returns these.
+        If only some keys are available, only these are returned.
 
         Args:
             ids: Ids from a collection. Malformed ids are absent from the result.
@@ -213,7 +213,8 @@ class Keyring:
         shard = await self._shards.recent(ring, name)
         if not key_ids <= shard.entries.keys():
             shard = await self._shards.now(ring, name)
-        # An agent without encrypted memories cannot have lost keys. The ids come from a snapshot of another agent.
+        # An agent without encrypted memories cannot have lost keys. Such ids come from elsewhere, for example an
+        # import.
         if not shard.version and await keys.has_sealed():
             raise _keys_lost_error(ring, name)
         for key_id in key_ids - shard.entries.keys():
@@ -246,7 +247,7 @@ class Keyring:
         return None if entry is None else await self._active(keys, shard, entry.scope)
 
     async def confirm(self, keys: AgentKeys, ids: Collection[str]) -> None:
-        """Raise unless all keys are stored now. Memories that were written before this call can then be decrypted.
+        """Raise unless all keys are stored now. Memories that were written with them before this call can be decrypted.
 
         Raises:
             KeysUnavailable: If a key was destroyed in the meantime, or the key store is unavailable. The written

@@ -36,7 +36,7 @@ class _ReadResult:
     """Result of one read or write of a shard.
 
     Attributes:
-        turn: Sequence number of its start, higher than that of any earlier read or call.
+        turn: Sequence number, taken at its start. A caller may use a result with a higher number than its own.
         at_ms: Time of its start.
         shard: None if the read failed.
         trouble: Error message if the read failed.

@@ -142,9 +142,10 @@ class KeyUpkeep:
         return {(str(reason),): float(found.count(reason)) for reason in TROUBLES}
 
     def note(self, key: Key, document: Json, status: Json) -> Json:
-        """Return an object's new status with the state of its keys, and schedule checks of its keys.
+        """Return an object's new status with the state of its keys, and schedule a check of its keys.
 
-        If the object has no zones or does not own its slug, returns the status without them and ends the checks.
+        Without zones, or if another object owns the slug, the status contains no such state and no check follows. An
+        invalid or deleted object keeps its old state.
 
         Args:
             document: The object as received, with its old status.
@@ -175,7 +176,7 @@ class KeyUpkeep:
         """Check the keys of an object; return the seconds until the next check, or None if it has no zones.
 
         Raises:
-            TransientError: If the check failed.
+            TransientError: If the wrapping keys cannot be read now.
         """
         memory = owned_memory(self.table, key)
         zones = effective_zones(memory) if memory else None

@@ -51,7 +51,7 @@ class Decision:
 
     @property
     def may_wait(self) -> bool:
-        """True if there is something to do, but no rebuild past its move."""
+        """True if a restore may go first: there is something to do, but no rebuild that is past its move or urgent."""
         current = self.going_on
         if current is None:
             return self.begins is not None or bool(self.unwanted)

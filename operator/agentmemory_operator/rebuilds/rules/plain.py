@@ -60,7 +60,7 @@ def next_of(scene: Scene) -> Next:
 
 
 def is_of_plain(record: RebuildRecord, alias: str) -> bool:
-    """Return whether a rebuild puts an alias in place of a plain collection, and its record does not state its end."""
+    """Return whether a record's source is a plain collection, which has the name of the alias."""
     return record.source == alias
 
 
@@ -76,6 +76,8 @@ def is_past_return(record: RebuildRecord, alias: str) -> bool:
 
 def without_plain(record: RebuildRecord, alias: str, now_ms: int) -> RebuildRecord:
     """Return the record after the move: its source is now the way back, which has the replaced contents.
+
+    Records of other rebuilds are returned unchanged.
 
     Args:
         now_ms: Time at which the alias was first observed there, Unix milliseconds.

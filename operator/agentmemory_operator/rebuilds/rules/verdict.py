@@ -69,7 +69,7 @@ class Behind:
 
 
 def judge_settings(target: Observed, desired: Collection) -> CheckFinding:
-    """Return the finding of whether the target has the settings that the object specifies."""
+    """Check that the target has the settings that the object specifies; return the finding."""
     plan = without_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
     if not plan.changes:
         return CheckFinding(Check.CONFIGURATION, True, "settings and indexes match the spec")
@@ -96,7 +96,7 @@ class Counted:
 
 
 def judge_counts(counts: Iterable[Counted], *, changed: int) -> CheckFinding:
-    """Return the finding of the numbers of points. Without writes, all three numbers must be equal.
+    """Compare the numbers of points; return the finding. Without writes, all three numbers must be equal.
 
     Args:
         changed: Number of points written in the source since shortly before its first count.
@@ -129,7 +129,7 @@ def equality_of(vectors: CarriedVectors) -> Equality:
 def judge_embeddings(
     points: Sequence[Json], embedded: Sequence[Sequence[float]], vectors: CarriedVectors
 ) -> CheckFinding:
-    """Return the finding of whether a few of the target's vectors are the model's embeddings of their texts."""
+    """Check that a few of the target's vectors are the model's embeddings of their texts; return the finding."""
     pairs = zip(points, embedded, strict=True)
     wrong = [str(point["id"]) for point, expected in pairs if not vectors.is_meant(vectors_of(point)[""], expected)]
     if wrong:

@@ -113,7 +113,7 @@ def digest_of(spec: Mapping[str, Any]) -> str:
 
 
 def records_from(metadata: Mapping[str, Any] | None) -> tuple[RestoreRecord, ...]:
-    """Parse the records of restores in a collection's metadata; malformed ones are ignored."""
+    """Parse the records of restores in a collection's metadata. Entries that are not objects are ignored."""
     stored = (metadata or {}).get(RECORDS_KEY)
     documents = stored if isinstance(stored, list) else []
     return tuple(_record_from(item) for item in documents if isinstance(item, Mapping))

@@ -52,7 +52,7 @@ class SnapshotFigures:
 
     Attributes:
         schedule: Cron expression, or Never.
-        rules: Retention rules; None without a block, so that nothing is removed.
+        rules: Retention rules; None without a valid block, so that nothing is removed.
         stale_ms: Age at which the last verified snapshot is too old; None without a schedule.
         verify: Value of the block; None if it is not set.
     """

@@ -164,7 +164,7 @@ def check_version(source: str | None, server: str) -> None:
     """Raise if the server cannot restore a snapshot of another version.
 
     Args:
-        source: Version that created the snapshot. None if unknown: then the restore itself shows it.
+        source: Version that created the snapshot. If None or malformed, nothing is checked.
 
     Raises:
         SpecInvalid: If another minor version or a later patch created it. Source: Qdrant's documentation of snapshots.

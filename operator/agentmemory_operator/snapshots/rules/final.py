@@ -25,7 +25,10 @@ def final_name(metadata: Metadata) -> str:
 
 
 def final_manifest(memory: AgentMemory) -> Json:
-    """Build the manifest of the final MemorySnapshot. It is always verified, even if the agent's snapshots are not."""
+    """Build the manifest of the final MemorySnapshot.
+
+    It is always verified: by checksum if the agent's `verify` is Checksum, else by a restore.
+    """
     metadata, verify = memory.metadata, memory.spec.snapshots.verify if memory.spec.snapshots else None
     return {
         "apiVersion": API_VERSION,

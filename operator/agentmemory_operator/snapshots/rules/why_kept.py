@@ -13,7 +13,7 @@ Documents = Sequence[Mapping[str, Any]]
 
 
 def verdicts_of(outlook: Outlook, users: Mapping[str, Sequence[str]] | None = None) -> tuple[RetentionVerdict, ...]:
-    """Return the verdict on each snapshot of an agent, newest first; empty if the agent has no `snapshots` block.
+    """Return the verdict on each snapshot of an agent, newest first; empty without a valid `snapshots` block.
 
     Args:
         users: Names of the objects that need a snapshot, by the name of the snapshot.
@@ -35,7 +35,7 @@ def reasons_of(
     running: str | None,
     now_ms: int,
 ) -> dict[str, RetentionVerdict]:
-    """Return the verdict on each snapshot by its name; empty if the agent has no `snapshots` block.
+    """Return the verdict on each snapshot by its name; empty without a valid `snapshots` block.
 
     Args:
         snapshots: MemorySnapshots of the agent as received.
