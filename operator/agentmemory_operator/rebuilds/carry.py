@@ -66,10 +66,8 @@ class Carrying:
     def page(self) -> int:
         """Maximum number of points in a call, within the limits of both collections' strict mode."""
         limits = [limits_in_force(end.collection.strict_mode) for end in (self._source, self._target)]
-        default_page = EMBEDDED_PAGE if self._reshaping.embeds else PAGE
-        return int(
-            min([default_page, *(bound for limit in limits for name, bound in limit.items() if name in _BOUNDS)])
-        )
+        base = EMBEDDED_PAGE if self._reshaping.embeds else PAGE
+        return int(min([base, *(bound for mode in limits for name, bound in mode.items() if name in _BOUNDS)]))
 
     async def read(
         self, filter_: Filter | None = None, *, offset: PointId | None = None, limit: int | None = None

@@ -284,10 +284,8 @@ class Rebuilds:
         """Report why a rebuild is not rolled back. Nothing was changed."""
         requested_at, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
         # A collection without a rebuild has no previous one: use itself as source and target.
-        own_record = RebuildRecord(
-            source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms
-        )
-        record = way_back(live.record or own_record, now_ms)
+        own = RebuildRecord(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
+        record = way_back(live.record or own, now_ms)
         await self.reports.end(key, record, RebuildState.FAILED, why, asked=requested_at)
         await self.reports.post(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
 

@@ -107,14 +107,10 @@ def _page_request(filter_: Filter, *, with_vector: bool) -> Json:
 def _replace_operation(point: Json, vector: Sequence[float], now_ms: int) -> Json:
     """Return the operation that replaces a point's vector, if the point is unchanged since it was read."""
     row, vectors = point["payload"], point["vector"]
-    new_vectors = vectors | {"": vector} if isinstance(vectors, dict) else vector
-    new_point = {
-        "id": point["id"],
-        "vector": new_vectors,
-        "payload": row | {"rev": row["rev"] + 1, "updatedAt": now_ms},
-    }
+    new = vectors | {"": vector} if isinstance(vectors, dict) else vector
+    newer = {"id": point["id"], "vector": new, "payload": row | {"rev": row["rev"] + 1, "updatedAt": now_ms}}
     unchanged = only(point["id"], equals("rev", row["rev"]), NOT_DELETED)
-    return upsert_where(new_point, unchanged)
+    return upsert_where(newer, unchanged)
 
 
 PENDING_PAGE = 100

@@ -68,17 +68,13 @@ class RebuildReports:
 
     async def show(self, key: Key, record: RebuildRecord, message: str) -> None:
         """Report progress. A change of step or message is written at once, numbers at most every two seconds."""
-        now_ms, new_status, last = (
-            self.clock.now_ms(),
-            rebuild_status(record, RebuildState.RUNNING, message),
-            self.last(key),
-        )
-        is_change = any(new_status.get(name) != last.get(name) for name in ("step", "state", "message"))
+        now_ms, new, last = self.clock.now_ms(), rebuild_status(record, RebuildState.RUNNING, message), self.last(key)
+        is_change = any(new.get(name) != last.get(name) for name in ("step", "state", "message"))
         if is_change or now_ms - self._shown_ms.get(key, 0) >= PROGRESS_PERIOD_MS:
             self._shown_ms[key] = now_ms
-            await self.write(key, new_status)
+            await self.write(key, new)
         elif memory := owned_memory(self.table, key):
-            self._statuses_by_object[key, memory.metadata.uid] = new_status
+            self._statuses_by_object[key, memory.metadata.uid] = new
 
     def await_turn(self, key: Key) -> None:
         """Report that a rebuild is queued, unless one is in progress or has failed."""

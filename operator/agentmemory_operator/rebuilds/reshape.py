@@ -103,17 +103,15 @@ class Reshaping:
             return [_build_point(point, dense.get(point["id"]), text or None) for point, text in pairs]
         # Only plain memories: an encrypted one needs its key.
         plain = [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
-        new_words = await self._compute_words(plain, self._text, most)
-        return [
-            _with_keywords(point, dense.get(point["id"]), new_words.get(point["id"]), self._text) for point in points
-        ]
+        new = await self._compute_words(plain, self._text, most)
+        return [_with_keywords(point, dense.get(point["id"]), new.get(point["id"]), self._text) for point in points]
 
     async def _dense_vectors(self, points: Sequence[Json]) -> Mapping[PointId, Vector]:
         if self._embedder is None:
             return {point["id"]: vector for point in points if (vector := vectors_of(point).get(""))}
         living = [point for point in points if not payload_of_point(point).keys() & _UNREADABLE]
         if empty := [point["id"] for point in living if not isinstance(payload_of_point(point).get("content"), str)]:
-            raise _paused_error(empty, "no text in `content` to embed: delete them, or keep the embedding")
+            raise _pause(empty, "no text in `content` to embed: delete them, or keep the embedding")
         texts: dict[PointId, str] = {point["id"]: point["payload"]["content"] for point in living}
         try:
             vectors = await embed_each(self._embedder, list(texts.values()))
@@ -122,9 +120,7 @@ class Reshaping:
             raise RebuildPaused(str(exc)) from exc
         if refused := [id_ for id_, text in texts.items() if isinstance(vectors[text], RequestInvalid)]:
             way = "edit or delete them, or choose another model"
-            raise _paused_error(
-                refused, f"content that the embedding provider rejects, probably because of its length: {way}"
-            )
+            raise _pause(refused, f"content that the embedding provider rejects, probably because of its length: {way}")
         for vector in vectors.values():
             if isinstance(vector, EmbedderUnavailable):
                 raise vector
@@ -176,7 +172,7 @@ def _with_keywords(point: Json, dense: Vector | None, words: Words | None, sourc
     return target_point | ({"payload": payload} if payload else {})
 
 
-def _paused_error(ids: Sequence[PointId], fault: str) -> RebuildPaused:
+def _pause(ids: Sequence[PointId], fault: str) -> RebuildPaused:
     listed = ", ".join(map(str, ids[:MAX_LISTED_IDS]))
     more = f" and {len(ids) - MAX_LISTED_IDS} more" if len(ids) > MAX_LISTED_IDS else ""
     return RebuildPaused(f"memories {listed}{more} have {fault}")

@@ -180,11 +180,9 @@ class RebuildVerification:
             await catch_up(replace(task, show=_show_nothing))
             raise RebuildHeld(reason)
         embedder = embedding_of(task)
-        comparison, verdict = await self._compare_twice(task, embedder)
+        outcome, verdict = await self._compare_twice(task, embedder)
         if recall is None:
-            recall = await RecallProbing(task, comparison.target, embedder).measure(
-                comparison.sources, comparison.alike
-            )
+            recall = await RecallProbing(task, outcome.target, embedder).measure(outcome.sources, outcome.alike)
             await task.note(recall=recall, calls=embedder.calls if embedder else task.record.calls)
         if reason := _why_held(task, recall):
             await task.tell(reason)

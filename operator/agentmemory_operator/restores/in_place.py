@@ -171,9 +171,7 @@ class InPlace:
             recorded = Recorded(begun_ms=task.job.now_ms + 2 * SURELY_BEFORE_MS)
             subject = ComparedSnapshot(uid=uid, physical=name, name="", recorded=recorded, live=name)
             verdict = await compare(task.physical, subject, task.server)
-        faults = [
-            finding.message for finding in verdict.findings if finding.is_good is False and finding.check in _CONTENTS
-        ]
+        faults = [item.message for item in verdict.findings if item.is_good is False and item.check in _CONTENTS]
         if faults:
             raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection differs from the snapshot: {'; '.join(faults)}")
         erased = await self._erase(task)

@@ -233,14 +233,7 @@ def _check_completed(name: str, status: Mapping[str, Any]) -> None:
     """Raise SourceWaiting if a MemorySnapshot is in progress, SpecInvalid if it or its verification failed."""
     conditions = status.get("conditions") or []
     if is_true(conditions, "Succeeded"):
-        bad = next(
-            (
-                condition
-                for condition in conditions
-                if (condition["type"], condition["status"]) == ("Verified", "False")
-            ),
-            None,
-        )
+        bad = next((item for item in conditions if (item["type"], item["status"]) == ("Verified", "False")), None)
         # While a verification is in progress, its result is outdated.
         if bad is None or is_true(conditions, "Progressing"):
             return
@@ -248,10 +241,7 @@ def _check_completed(name: str, status: Mapping[str, Any]) -> None:
             Reason.SNAPSHOT_REFUSED,
             f"MemorySnapshot {name} was not verified: {bad['message']}: restore from another one",
         )
-    failed = next(
-        (condition for condition in conditions if (condition["type"], condition["status"]) == ("Succeeded", "False")),
-        None,
-    )
+    failed = next((item for item in conditions if (item["type"], item["status"]) == ("Succeeded", "False")), None)
     if failed is None:
         raise SourceWaiting(f"MemorySnapshot {name} is being taken", is_missing=False)
     raise SpecInvalid(

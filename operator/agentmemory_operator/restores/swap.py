@@ -183,10 +183,7 @@ class Swap:
         live = await task.live()
         if live is None:
             return "there is no live collection"
-        points, changed = (
-            await task.server.collections.count(live.physical),
-            await self._count_changed(task, live.physical),
-        )
+        points, changed = await task.server.collections.count(live.physical), await self._changes(task, live.physical)
         previous = {**(task.job.status.get("previousCollection") or {}), "physical": live.physical}
         if changed is not None:
             previous["writesSince"] = changed
@@ -194,7 +191,7 @@ class Swap:
         await task.job.write(noted_status(task.job.status, fields))
         return _describe_changes(changed)
 
-    async def _count_changed(self, task: RestoreRun, physical: str) -> int | None:
+    async def _changes(self, task: RestoreRun, physical: str) -> int | None:
         """Return the number of memories that changed since the snapshot; None if its time is unknown."""
         since = (task.job.status.get("previousCollection") or {}).get("since")
         return await count_changed(task.server.points, physical, parse_time(since)) if since else None
@@ -231,7 +228,7 @@ class Swap:
             await self.erasures.carry(task.server, previous, task.physical, task.memory, since_ms=since_ms)
             await self.announcing.wait_for_late_writes(task.server)
             await repair_late(task.server, task.physical, task.memory, job.book.clock)
-            changed = await self._count_changed(task, previous)
+            changed = await self._changes(task, previous)
             writes = {} if changed is None else {"writesSince": changed}
             summary, until = _describe_changes(changed), job.keep_until
             by = {"restore": str(job.key)}

@@ -19,7 +19,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 
 # No upload takes a day: an older one was left by a process that was killed.
-ABANDONED_UPLOAD_AGE_MS = 24 * 3_600_000
+ABANDONED_MS = 24 * 3_600_000
 MAX_SEND_ATTEMPTS = 2
 
 
@@ -78,10 +78,8 @@ class Copies:
         sha256 = await file.sha256_of_bytes()
         async with self.storages.open_location(location, namespace, encryption=storage.encryption) as (objects, key):
             # Abort uploads that killed processes have left for this agent.
-            folder, copy_owner = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
-            await objects.abort_uploads(
-                folder, older_than_ms=ABANDONED_UPLOAD_AGE_MS, is_meant=lambda key: owner_of(key) == copy_owner
-            )
+            folder, owner = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
+            await objects.abort_uploads(folder, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) == owner)
             for attempt in range(1, MAX_SEND_ATTEMPTS + 1):
                 await _send_missing(objects, key, file, sha256=sha256, progress=progress)
                 try:

@@ -275,13 +275,11 @@ class SnapshotMaking:
             sha256=job.status.get("sha256"),
         )
 
-        async def report_progress(done: int, total: int) -> None:
+        async def report(done: int, total: int) -> None:
             await tell(job, job.status, detail=f"{done} of {total} bytes")
 
         slug, namespace = job.status["agent"], job.metadata.namespace
-        sha256 = await self.copies.send(
-            file, copy, storage=storage, slug=slug, namespace=namespace, progress=report_progress
-        )
+        sha256 = await self.copies.send(file, copy, storage=storage, slug=slug, namespace=namespace, progress=report)
         await tell(job, job.status | {"sha256": sha256, "step": SnapshotStep.VERIFY})
 
     async def _find_created(self, job: Job, server: Server) -> SnapshotFile | None:

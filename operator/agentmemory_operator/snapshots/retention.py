@@ -118,9 +118,7 @@ class RetentionRuns:
             return []
         namespace = outlook.memory.metadata.namespace
         restores, memories = (self._documents(kind, namespace) for kind in (MEMORY_RESTORE, AGENT_MEMORY))
-        users = {
-            snapshot.name: users_of(snapshot.name, restores=restores, memories=memories) for snapshot in outlook.taken
-        }
+        users = {item.name: users_of(item.name, restores=restores, memories=memories) for item in outlook.taken}
         return [verdict for verdict in reversed(verdicts_of(outlook, users)) if not verdict.is_kept]
 
     def _documents(self, kind: str, namespace: str) -> list[Json]:

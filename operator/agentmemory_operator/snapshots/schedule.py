@@ -146,7 +146,7 @@ class SnapshotSchedule:
             return status | {"conditions": [*_other_conditions(status), *old_conditions]}
         if "collection" in status:
             self._collections[key] = memory.metadata.uid, status["collection"]
-        return self._with_snapshot_state(self._outlook(key, memory), old=old, status=status)
+        return self._with_snapshots(self._outlook(key, memory), old=old, status=status)
 
     def heard(self, memory: Key) -> None:
         """Schedule a check after a change of an agent or of one of its snapshots."""
@@ -158,7 +158,7 @@ class SnapshotSchedule:
         has_block = isinstance(spec, dict) and bool(spec.get("snapshots"))
         return has_block or bool(self.table.jobs_of(key, MEMORY_SNAPSHOT)) or any(name in status for name in FIELDS)
 
-    def _with_snapshot_state(self, outlook: Outlook, *, old: Json, status: Json) -> Json:
+    def _with_snapshots(self, outlook: Outlook, *, old: Json, status: Json) -> Json:
         memory, now = outlook.memory, render_second(outlook.now_ms / 1000)
         states = states_of(outlook) if status.get("collection") else []
         other_conditions = _other_conditions(status)
@@ -254,9 +254,7 @@ class SnapshotSchedule:
                 outlook = replace(outlook, slot_ms=max(outlook.slot_ms, claim.slot_ms or 0))
                 break
         status = document.get("status") or {}
-        if status and _with_sorted_conditions(
-            self._with_snapshot_state(outlook, old=status, status=status)
-        ) != _with_sorted_conditions(status):
+        if status and _normalised(self._with_snapshots(outlook, old=status, status=status)) != _normalised(status):
             self.request(key)
         return _seconds_until_next(outlook, [claim.due_ms for claim in claims])
 
@@ -305,6 +303,6 @@ def _other_conditions(status: Json) -> list[Json]:
     return [item for item in status.get("conditions") or [] if item["type"] not in TYPES]
 
 
-def _with_sorted_conditions(status: Json) -> Json:
+def _normalised(status: Json) -> Json:
     """Return a status with its conditions sorted by type, to compare two."""
     return status | {"conditions": sorted(status.get("conditions") or [], key=lambda item: str(item["type"]))}

@@ -96,12 +96,8 @@ class Verification:
             note = f"not restored: its {size} bytes exceed the limit of {limit} for a scratch collection"
             return replace(await _verify_checksum(subject, server), without_live=note)
         async with self._locks[server.endpoint.url], self.scratch.hold(server, subject.uid) as name:
-            error_message = await self._restore(subject, name, server)
-            return (
-                await _judge_rejected(error_message, subject, server)
-                if error_message
-                else await compare(name, subject, server)
-            )
+            error = await self._restore(subject, name, server)
+            return await _judge_rejected(error, subject, server) if error else await compare(name, subject, server)
 
     async def _restore(self, subject: ComparedSnapshot, name: str, server: Server) -> str:
         """Restore into the scratch collection; return the error message, or "" on success."""

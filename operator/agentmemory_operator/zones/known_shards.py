@@ -82,14 +82,10 @@ class KnownShards:
             KeysUnavailable: If the key store is unavailable.
         """
         place = ring, name
-        cached = self._seen.get(place)
-        if (
-            cached is not None
-            and cached.shard is not None
-            and 0 <= self._clock.now_ms() - cached.at_ms < self._fresh_ms
-        ):
+        last = self._seen.get(place)
+        if last is not None and last.shard is not None and 0 <= self._clock.now_ms() - last.at_ms < self._fresh_ms:
             self._seen.move_to_end(place)
-            return cached.shard
+            return last.shard
         return await self.now(ring, name)
 
     async def now(self, ring: Ring, name: str) -> Shard:

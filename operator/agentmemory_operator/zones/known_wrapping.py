@@ -47,30 +47,26 @@ class KnownWrapping:
         self._clock, self._fresh_ms = clock, fresh_ms
         self._known: LRUCache[Ring, CachedWrapping] = LRUCache(most)
 
-    async def of(self, ring: Ring, read: ReadWrapping, fingerprint: str = "") -> tuple[WrappingKeys, int]:
+    async def of(self, ring: Ring, read: ReadWrapping, needed: str = "") -> tuple[WrappingKeys, int]:
         """Return the wrapping keys of an agent, and the time at which they were read.
 
         Args:
             read: Reads them; raises SpecInvalid or TransientError if there are none.
-            fingerprint: Fingerprint of the required key. If the cached keys lack it, they are read again, at most once
+            needed: Fingerprint of the key that is needed. If the cached keys lack it, they are read again, at most once
                 a second. Empty if any key will do.
 
         Raises:
             KeysUnavailable: If the wrapping keys are unavailable.
         """
-        cached = self._known.get(ring)
-        has_required = (
-            cached is not None
-            and cached.keys is not None
-            and (not fingerprint or fingerprint in cached.keys.fingerprints)
-        )
-        max_age_ms = self._fresh_ms if has_required else LOOK_AGAIN_MS
-        if cached is None or not 0 <= self._clock.now_ms() - cached.at_ms < max_age_ms:
-            cached = await self._read(ring, read)
-        if cached.keys is None:
+        last = self._known.get(ring)
+        has_needed = last is not None and last.keys is not None and (not needed or needed in last.keys.fingerprints)
+        max_age_ms = self._fresh_ms if has_needed else LOOK_AGAIN_MS
+        if last is None or not 0 <= self._clock.now_ms() - last.at_ms < max_age_ms:
+            last = await self._read(ring, read)
+        if last.keys is None:
             message = f"the wrapping key of agent {ring} is unavailable: see the object's condition KeysUnavailable"
             raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
-        return cached.keys, cached.at_ms
+        return last.keys, last.at_ms
 
     async def _read(self, ring: Ring, read: ReadWrapping) -> CachedWrapping:
         at_ms, keys = self._clock.now_ms(), None

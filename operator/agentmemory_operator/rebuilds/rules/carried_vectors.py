@@ -1,4 +1,4 @@
-"""How far a vector may differ between the source and the target of a rebuild.
+"""Maximum difference of a vector between the source and the target of a rebuild.
 
 | target | maximum difference from the source's vector |
 |---|---|
@@ -7,7 +7,8 @@
 | Float16 in either | 1e-3 of its length: 11 bits for each number, and scaled again |
 | Uint8 in either | 1 for each number, of whole numbers 0..255, the range of Uint8 |
 
-A new embedding is in another vector space. There only its size is checked, and that its length is positive and finite.
+A new embedding is in another vector space. There only its size is checked, and whether its length is positive and
+finite.
 """
 
 import math

@@ -35,7 +35,7 @@ class RebuildWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do about an agent's rebuilds.
+    """Next action for an agent's rebuilds.
 
     Attributes:
         going_on: Rebuild in progress to continue.

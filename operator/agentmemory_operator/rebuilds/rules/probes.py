@@ -117,9 +117,9 @@ def recall_of(
         is_comparable: True if scores of both collections can be compared.
     """
     pairs = [
-        (source_answer.id, source_answer.source.of(unchanged.keys()), source_answer.target.of(unchanged.keys()))
-        for source_answer in probed
-        if source_answer.id in unchanged and source_answer.source.of(unchanged.keys()).exact
+        (probe.id, probe.source.of(unchanged.keys()), probe.target.of(unchanged.keys()))
+        for probe in probed
+        if probe.id in unchanged and probe.source.of(unchanged.keys()).exact
     ]
     if not pairs:
         return ProbeRecall(probes=0)
@@ -129,9 +129,7 @@ def recall_of(
     }
     return ProbeRecall(
         probes=len(pairs),
-        neighbours=_mean(
-            [_share(source_answer.exact, other.exact, by_score=is_comparable) for _, source_answer, other in pairs]
-        ),
+        neighbours=_mean([_share(source.exact, target.exact, by_score=is_comparable) for _, source, target in pairs]),
         index_before=_mean([_share(source.exact, source.approximate) for _, source, _ in pairs]),
         index_after=_mean([_share(target.exact, target.approximate) for _, _, target in pairs]),
         **(found if is_embedded else {}),

@@ -76,7 +76,7 @@ def resume_at(step: SwapStep | None, *, is_switched: bool) -> SwapStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What identifies a restore, however often its object is created.
+    """Identity of a restore. It stays the same if its object is deleted and created again.
 
     Attributes:
         digest: Digest of target, source and mode.

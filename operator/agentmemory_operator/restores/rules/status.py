@@ -45,7 +45,7 @@ def begun_status(
     """
     previous_field = {"previousCollection": {"physical": previous}} if previous else {}
     fields = {"physical": physical, "targetUid": target_uid, "connection": connection, "startTime": at.now}
-    return _with_conditions({**old, **fields, **previous_field}, [_progressing(Reason.RESTORING, "starting")], at)
+    return _merge({**old, **fields, **previous_field}, [_progressing(Reason.RESTORING, "starting")], at)
 
 
 def step_status(old: Mapping[str, Any], step: AnyStep, at: Moment, *, came_to: str = "") -> Json:
@@ -57,14 +57,12 @@ def step_status(old: Mapping[str, Any], step: AnyStep, at: Moment, *, came_to: s
     steps_of_mode = list(type(step))
     progress = f"step {steps_of_mode.index(step) + 1} of {len(steps_of_mode)}: {step}"
     steps = [*_end_steps(old, at, came_to, but=step), _start_step(old, step, at)]
-    return _with_conditions(
-        {**old, "steps": steps, "progress": progress}, [_progressing(Reason.RESTORING, progress)], at
-    )
+    return _merge({**old, "steps": steps, "progress": progress}, [_progressing(Reason.RESTORING, progress)], at)
 
 
 def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
     """Return the status of a restore that waits or is retried."""
-    return _with_conditions({**old, "progress": message[:256]}, [_progressing(reason, message)], at)
+    return _merge({**old, "progress": message[:256]}, [_progressing(reason, message)], at)
 
 
 def noted_status(old: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
@@ -79,7 +77,7 @@ def succeeded_status(old: Mapping[str, Any], message: str, at: Moment, *, came_t
         came_to: Result of the last step.
     """
     done = {**old, "steps": _end_steps(old, at, came_to), "endTime": at.now, "progress": "done"}
-    return _with_conditions(done, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)
+    return _merge(done, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)
 
 
 def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: Moment) -> Json:
@@ -93,13 +91,13 @@ def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: Moment) ->
         ConditionState(SUCCEEDED, True, Reason.ALREADY_APPLIED, message),
         ConditionState(ALREADY_APPLIED, True, Reason.ALREADY_APPLIED, message),
     ]
-    return _with_conditions({**old, "endTime": at.now, "progress": "applied before"}, states, at)
+    return _merge({**old, "endTime": at.now, "progress": "applied before"}, states, at)
 
 
 def failed_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
     """Return the status of a restore that permanently failed."""
     done = {**old, "steps": _end_steps(old, at, "failed"), "endTime": at.now, "progress": "failed"}
-    return _with_conditions(done, [ConditionState(SUCCEEDED, False, reason, message)], at)
+    return _merge(done, [ConditionState(SUCCEEDED, False, reason, message)], at)
 
 
 def is_rolling_back(status: Mapping[str, Any]) -> bool:
@@ -110,7 +108,7 @@ def is_rolling_back(status: Mapping[str, Any]) -> bool:
 def rolling_back_status(old: Mapping[str, Any], at: Moment) -> Json:
     """Return the status for the start of a rollback. It is written before anything changes."""
     steps = [*(step for step in _steps(old) if step["name"] != ROLL_BACK), {"name": ROLL_BACK, "startTime": at.now}]
-    return _with_conditions({**old, "steps": steps}, _final_conditions(old), at)
+    return _merge({**old, "steps": steps}, _results(old), at)
 
 
 def rolled_back_status(
@@ -126,30 +124,24 @@ def rolled_back_status(
     previous = {"physical": kept, "until": until, "writesSince": writes_since}
     steps = [{**step, "endTime": at.now} if step["name"] == ROLL_BACK else step for step in _steps(old)]
     done = {**old, "steps": steps, "previousCollection": previous, "rolledBackTime": at.now}
-    return _with_conditions(
-        done, [*_final_conditions(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at
-    )
+    return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
 def put_back_status(old: Mapping[str, Any], message: str, at: Moment) -> Json:
     """Return the status of a restore in place that another MemoryRestore has rolled back."""
     done = {**old, "rolledBackTime": at.now}
-    return _with_conditions(
-        done, [*_final_conditions(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at
-    )
+    return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
 def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
     """Return the status of a restore that cannot be rolled back."""
-    return _with_conditions(
-        dict(old), [*_final_conditions(old), ConditionState(ROLLED_BACK, False, reason, message)], at
-    )
+    return _merge(dict(old), [*_results(old), ConditionState(ROLLED_BACK, False, reason, message)], at)
 
 
 def removed_status(old: Mapping[str, Any], at: Moment) -> Json:
     """Return the status after the removal of the previous collection."""
     previous = {**(old.get("previousCollection") or {}), "removedTime": at.now}
-    return _with_conditions({**old, "previousCollection": previous}, _final_conditions(old, ROLLED_BACK), at)
+    return _merge({**old, "previousCollection": previous}, _results(old, ROLLED_BACK), at)
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:
@@ -168,7 +160,7 @@ def current_step(status: Mapping[str, Any], kind: type[S]) -> S | None:
     return next((kind(name) for name in reversed(names) if name in set(kind)), None)
 
 
-def _final_conditions(old: Mapping[str, Any], *more: str) -> list[ConditionState]:
+def _results(old: Mapping[str, Any], *more: str) -> list[ConditionState]:
     """Return the conditions that record the result."""
     types = (SUCCEEDED, ALREADY_APPLIED, *more)
     return [
@@ -199,7 +191,7 @@ def _end_steps(old: Mapping[str, Any], at: Moment, came_to: str, *, but: AnyStep
     return [step if "endTime" in step else {**step, "endTime": at.now, **message} for step in steps]
 
 
-def _with_conditions(status: Json, states: list[ConditionState], at: Moment) -> Json:
+def _merge(status: Json, states: list[ConditionState], at: Moment) -> Json:
     old = status.get("conditions") or []
     conditions = merge_conditions(old, states, generation=at.generation, now=at.now)
     return _validate({**status, "conditions": conditions, "observedGeneration": at.generation})

@@ -152,11 +152,7 @@ class Outlook:
 
         Imports and snapshots that are being removed are excluded.
         """
-        ended = (
-            snapshot
-            for snapshot in self.taken
-            if snapshot.is_ended and not snapshot.is_going and not snapshot.is_imported
-        )
+        ended = (item for item in self.taken if item.is_ended and not item.is_going and not item.is_imported)
         return sorted(ended, key=_start_order, reverse=True)
 
     @property
@@ -193,9 +189,7 @@ class Outlook:
     @property
     def is_running(self) -> bool:
         """True if a scheduled snapshot is in progress. The next one waits for it."""
-        return any(
-            snapshot.is_under_retention and not snapshot.is_ended and not snapshot.is_going for snapshot in self.taken
-        )
+        return any(item.is_under_retention and not item.is_ended and not item.is_going for item in self.taken)
 
 
 def _start_order(taken: Taken) -> tuple[int, str]:
@@ -243,9 +237,7 @@ def rebuild_claim(outlook: Outlook) -> DueSnapshot | None:
         return None
     rebuilt = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
     name = _truncate(memory.metadata.name, f"-rebuilt-{rebuilt:%Y%m%dt%H%M%Sz}", MAX_NAME_CHARS)
-    if outlook.usable or any(
-        snapshot.name == name or (not snapshot.is_ended and outlook.fits(snapshot)) for snapshot in outlook.taken
-    ):
+    if outlook.usable or any(item.name == name or (not item.is_ended and outlook.fits(item)) for item in outlook.taken):
         return None
     why = "the collection was rebuilt, and existing snapshots do not match it"
     return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, why=why)

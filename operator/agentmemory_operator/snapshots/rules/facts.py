@@ -169,14 +169,10 @@ def check_version(source: str | None, server: str) -> None:
     Raises:
         SpecInvalid: If another minor version or a later patch created it. Source: Qdrant's documentation of snapshots.
     """
-    source_version, server_version = _version_of(source or ""), _version_of(server)
-    if (
-        source_version is None
-        or server_version is None
-        or (source_version[:2] == server_version[:2] and source_version[2] <= server_version[2])
-    ):
+    origin, running = _version_of(source or ""), _version_of(server)
+    if origin is None or running is None or (origin[:2] == running[:2] and origin[2] <= running[2]):
         return
-    minor = f"{source_version[0]}.{source_version[1]}"
+    minor = f"{origin[0]}.{origin[1]}"
     raise SpecInvalid(
         Reason.VERSION_MISMATCH,
         f"the snapshot is from Qdrant {source}, but the server runs {server}: a snapshot can only be restored by its "

@@ -137,11 +137,7 @@ class _Case:
     @property
     def subjects(self) -> list[Candidate]:
         """Snapshots that retention may remove."""
-        return [
-            candidate
-            for candidate in self.ordered
-            if candidate.is_scheduled and candidate.is_finished and not candidate.is_going
-        ]
+        return [item for item in self.ordered if item.is_scheduled and item.is_finished and not item.is_going]
 
     def is_old(self, candidate: Candidate, days: int | None) -> bool:
         return days is not None and candidate.time_ms < self.now_ms - days * DAY_MS
@@ -207,14 +203,12 @@ def _keep_last_resorts(case: _Case) -> None:
 
 def _keep_by_figures(case: _Case) -> None:
     rules = case.rules
-    recent = [
-        candidate for candidate in case.subjects if candidate.is_good and not case.is_old(candidate, rules.max_age_days)
-    ]
+    recent = [item for item in case.subjects if item.is_good and not case.is_old(item, rules.max_age_days)]
     if not (rules.keep_last or rules.daily or rules.weekly or rules.monthly):
-        for candidate in recent:
-            case.keep(candidate, Why.NO_LIMIT)
-    for number, candidate in enumerate(recent[: rules.keep_last], start=1):
-        case.keep(candidate, Why.KEEP_LAST, f"{number}/{rules.keep_last}")
+        for item in recent:
+            case.keep(item, Why.NO_LIMIT)
+    for number, item in enumerate(recent[: rules.keep_last], start=1):
+        case.keep(item, Why.KEEP_LAST, f"{number}/{rules.keep_last}")
     for why, number, label in _periods(rules):
         for chosen, period in _newest_of_each(recent, number, label):
             case.keep(chosen, why, period)

@@ -171,12 +171,9 @@ def _with_conditions(
 
 
 def _old_verified(conditions: Iterable[Mapping[str, Any]]) -> list[ConditionState]:
-    status_values = {"True": True, "False": False}
-    verified = (item for item in conditions if item["type"] == VERIFIED)
-    return [
-        ConditionState(VERIFIED, status_values.get(item["status"]), item["reason"], item["message"])
-        for item in verified
-    ]
+    bools = {"True": True, "False": False}
+    items = (item for item in conditions if item["type"] == VERIFIED)
+    return [ConditionState(VERIFIED, bools.get(item["status"]), item["reason"], item["message"]) for item in items]
 
 
 def _complete(status: Json, now: str) -> Json:

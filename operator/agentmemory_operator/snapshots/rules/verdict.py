@@ -146,15 +146,13 @@ def _compare_settings(copy: Collection, live: Collection, *, has_changed: bool) 
     """
     found, expected = figures_in(copy), figures_in(live)
     differing = [name for name in COMPARED if found[name] != expected[name]]
-    examples = ", ".join(
+    named = ", ".join(
         f"{PATHS.get(name, name)} {found[name]} instead of {expected[name]}" for name in differing[:SHOWN]
     )
     if not differing and not has_changed:
         return CheckFinding(Check.CONFIGURATION, True, "settings match the live collection", compared=len(COMPARED))
-    message = (
-        f"settings differ from the live collection: {examples}" if differing else "settings differ from the record"
-    )
-    return CheckFinding(Check.CONFIGURATION, False, message, compared=len(COMPARED), differing=len(differing))
+    text = f"settings differ from the live collection: {named}" if differing else "settings differ from the record"
+    return CheckFinding(Check.CONFIGURATION, False, text, compared=len(COMPARED), differing=len(differing))
 
 
 def _compare_indexes(copy: Collection, live: Collection) -> CheckFinding:

@@ -20,9 +20,7 @@ def verdicts_of(outlook: Outlook, users: Mapping[str, Sequence[str]] | None = No
     """
     if outlook.figures.rules is None:
         return ()
-    candidates = [
-        candidate_of(snapshot, outlook.running, (users or {}).get(snapshot.name, ())) for snapshot in outlook.taken
-    ]
+    candidates = [candidate_of(item, outlook.running, (users or {}).get(item.name, ())) for item in outlook.taken]
     return judge(candidates, outlook.figures.rules, now_ms=outlook.now_ms)
 
 

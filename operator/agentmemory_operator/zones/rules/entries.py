@@ -27,7 +27,7 @@ KEY_BYTES = 64
 KEY_ID = re.compile(r"[0-3][0-9a-f]{31}")
 SHARD_NAME = re.compile(r"0|1[0-9a-f]|2[0-9a-f]{2}|3[0-9a-f]{3}")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_MAX_SLUG_CHARS = 48
+_MAX_SLUG = 48
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -50,11 +50,7 @@ class Ring:
     agent: str
 
     def __post_init__(self) -> None:
-        if (
-            not _NAMESPACE.fullmatch(self.namespace)
-            or len(self.agent) > _MAX_SLUG_CHARS
-            or not _SLUG.fullmatch(self.agent)
-        ):
+        if not _NAMESPACE.fullmatch(self.namespace) or len(self.agent) > _MAX_SLUG or not _SLUG.fullmatch(self.agent):
             raise ValueError(f"not a key ring: {self.namespace[:99]!r}, {self.agent[:99]!r}")
 
     def __str__(self) -> str:

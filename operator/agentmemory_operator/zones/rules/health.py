@@ -58,19 +58,15 @@ def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any
         generation: Generation of the object.
         now: RFC 3339 UTC.
     """
-    bare, pass_zones = without_health(status), status.get(FIELD) or {}
+    bare, given = without_health(status), status.get(FIELD) or {}
     conditions = bare.get("conditions") or []
     if health is None:
         old_condition = condition_of(old, KEYS_UNAVAILABLE)
-        zones = (
-            {FIELD: merged_zones}
-            if (merged_zones := _counted(KeyHealth("", ""), old.get(FIELD) or {}, pass_zones))
-            else {}
-        )
+        zones = {FIELD: fields} if (fields := _counted(KeyHealth("", ""), old.get(FIELD) or {}, given)) else {}
         return bare | zones | {"conditions": [*conditions, *([dict(old_condition)] if old_condition else [])]}
     state = ConditionState("KeysUnavailable", health.is_trouble, health.reason, health.message)
     merged = merge_conditions(old.get("conditions") or [], [state], generation=generation, now=now)
-    return bare | {FIELD: _counted(health, old.get(FIELD) or {}, pass_zones), "conditions": [*conditions, *merged]}
+    return bare | {FIELD: _counted(health, old.get(FIELD) or {}, given), "conditions": [*conditions, *merged]}
 
 
 def without_health(status: Json) -> Json:

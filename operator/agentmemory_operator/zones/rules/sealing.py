@@ -28,16 +28,8 @@ HASH_KEY = "contentHash"
 
 _TEXT_KEYS = frozenset({"content", "metadata", "context", "key", "subject", "statusValue", "sourceIds", "itemVersions"})
 # Entities and connections reveal the content. A memory may have them before it gets a zone.
-_ENCRYPTED_KEYS = _TEXT_KEYS | {"connections", "entities"}
-_SENSITIVE_ENCRYPTED_KEYS = _ENCRYPTED_KEYS | {
-    "tags",
-    "category",
-    "knowledgeCategory",
-    "eventType",
-    "domain",
-    "source",
-    "speaker",
-}
+_ENCRYPTED = _TEXT_KEYS | {"connections", "entities"}
+_SENSITIVE = _ENCRYPTED | {"tags", "category", "knowledgeCategory", "eventType", "domain", "source", "speaker"}
 
 SENSITIVE, PERSONAL, PROFESSIONAL = Zone.SENSITIVE, Zone.PERSONAL, Zone.PROFESSIONAL
 USER_ZONES = (SENSITIVE, PERSONAL)
@@ -71,12 +63,12 @@ def rank_of(zone: str | None) -> int:
 
 def sealed_keys(zone: str) -> frozenset[str]:
     """Return the payload keys that a memory of the zone stores only encrypted."""
-    return _SENSITIVE_ENCRYPTED_KEYS if zone == SENSITIVE else _ENCRYPTED_KEYS
+    return _SENSITIVE if zone == SENSITIVE else _ENCRYPTED
 
 
 def is_sealed_anywhere(keys: Iterable[str]) -> bool:
     """Return whether any zone encrypts at least one of these payload keys."""
-    return not _SENSITIVE_ENCRYPTED_KEYS.isdisjoint(keys)
+    return not _SENSITIVE.isdisjoint(keys)
 
 
 def is_locked(payload: Mapping[str, Any]) -> bool:
