@@ -52,7 +52,7 @@ Row = Mapping[str, Any]
 
 
 async def screen(task: RebuildRun) -> int:
-    """Embed memories again that were written around the move with another vector; return their number.
+    """Renew the vectors of memories that were written around the move with an outdated embedding; return their number.
 
     If the rules for keywords changed, the keywords of all memories written around the move are computed again too.
 

@@ -68,7 +68,10 @@ class Move:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def announced_beside(self, step: Callable[[RebuildRun], Awaitable[str]]) -> Callable[[RebuildRun], Awaitable[str]]:
-        """Return the step before the move, with the move announced at its start. After a failure call `withdraw`."""
+        """Wrap the step before the move: announce the move when the step starts.
+
+        After a failure of the step the caller must call `withdraw`. The move of a plain collection is announced later.
+        """
 
         async def announce_and_run(task: RebuildRun) -> str:
             # The copy of a plain collection follows, which takes long: announce that move later.

@@ -92,7 +92,7 @@ class RestorePasses:
     removal: RestoreRemoval = field(init=False)
     _book: JobBook = field(init=False)
     _keeping: Keeping = field(init=False)
-    # Restores of which this process has seen the end of every recovery that it started.
+    # Restores of which this process has seen the end of every recovery that it started. Others may still be recovering.
     _supervised: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:

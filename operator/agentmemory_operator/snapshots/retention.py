@@ -140,7 +140,7 @@ class RetentionRuns:
         if taken.is_being_removed:
             await self._remove(outlook, document, taken.metadata)
         else:
-            # Its bytes are deleted in the next step. By then a restore that started before this one is visible.
+            # Its bytes are deleted in the next step. By then a restore that started before this step is visible.
             await self._mark_removed(outlook, document, taken.metadata, why=verdict.text)
 
     async def _mark_removed(self, outlook: Outlook, document: Json, metadata: Metadata, *, why: str) -> None:

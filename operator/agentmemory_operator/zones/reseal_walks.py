@@ -63,9 +63,9 @@ class SealedPoints:
         return await self.store.scroll(self.alias, {**body, "with_payload": [*_READ], **from_offset})
 
     async def reseal(self, points: Sequence[Json], now_ms: int) -> int:
-        """Encrypt a page with the active keys; return the number of memories sent.
+        """Encrypt the memories of a page with the active keys; return the number of writes sent.
 
-        One that another writer changed in the meantime stays as it is.
+        A memory that another writer changed in the meantime is not written.
 
         Raises:
             KeysUnavailable: If no key of the page is available, or a key was destroyed in the meantime.

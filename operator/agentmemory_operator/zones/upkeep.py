@@ -209,7 +209,7 @@ class KeyUpkeep:
             self.request(key)
 
     async def _examine(self, old_state: _KeyState, memory: AgentMemory, zones: ZoneSettings) -> _KeyState:
-        """Return the state after a check."""
+        """Check the keys of an object; return its new state."""
         if self.shards is None:
             return _with_trouble(old_state, Reason.KEY_STORE_MISSING, NO_STORE)
         try:

@@ -155,7 +155,7 @@ def judge(candidates: Sequence[Candidate], rules: RetentionRules, *, now_ms: int
     - It is good, not older than `max_age_days`, and among the newest `keep_last`.
     - It is good, not older than `max_age_days`, and the newest of one of the newest days, ISO weeks or months with
       snapshots. Within a period, a verified one takes precedence.
-    - It is good, not older than `max_age_days`, and none of these limits is set.
+    - It is good, not older than `max_age_days`, and all of these limits are 0.
     - It failed, or failed verification; it is one of the newest ten such, and less than a week old or newer than any
       good one.
 
@@ -189,7 +189,7 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
 
 
 def _keep_last_resorts(case: _Case) -> None:
-    """Keep the newest good snapshot, and the ones needed for a restore."""
+    """Keep the newest good snapshot, the newest verified restorable one, and verified ones of unknown version."""
     good = [candidate for candidate in case.subjects if candidate.is_good]
     verified = [candidate for candidate in good if candidate.is_verified]
     for newest in good[:1]:
