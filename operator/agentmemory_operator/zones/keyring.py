@@ -1,12 +1,12 @@
-"""Data keys of all agents in one API process: create a key before the first memory that it encrypts, find, destroy it.
+"""Create, find and destroy the data keys of all agents in one API process. A key is stored before its first memory.
 
 Caches: a shard is reused for `FRESH_MS`, and a decrypted key until `FRESH_MS` after its wrapping key was read. So a key
 that another replica destroyed stops working here within a minute. If the wrapping key is removed, no key decrypts
 anything after a minute. A writer calls `Keyring.confirm` after its write: an acknowledged memory uses a key that was
 stored after the write.
 
-Shards are never deleted one by one. So if the shard of an encrypted memory does not exist, its keys were lost: the
-memory does not count as erased, and no shard replaces the lost one, because the keys of a backup could then not be
+Shards are never deleted one by one. So if the shard of an encrypted memory does not exist, its keys were lost. Such a
+memory does not count as erased. No new shard replaces the lost one, because a backup of the lost one could then not be
 restored.
 """
 
@@ -45,7 +45,7 @@ FRESH_MS = 60_000
 """Time in milliseconds for which cached shards and wrapping keys are used."""
 
 MOST_KNOWN_KEYS = 100_000
-"""Wrapped keys in all cached shards together, about 60 MiB."""
+"""Maximum number of wrapped keys in all cached shards together, about 60 MiB."""
 
 MOST_SHARDS = 256
 """Maximum number of shards that one call reads. Memories with keys in further shards stay encrypted for now."""

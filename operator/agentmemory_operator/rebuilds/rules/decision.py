@@ -3,13 +3,13 @@
 | the alias points to | the object requests | and there is | decision |
 |---|---|---|---|
 | a target whose record is not completed | anything | | continue it: the alias was moved already |
-| a plain collection that is being deleted, or was | anything | its target | continue that one |
+| a plain collection that is being deleted, or was | anything | its target | continue that one, and nothing else |
 | a target | its rollback | | roll back to the collection that it replaced |
 | a source | a rebuild | a target of the same plan | continue that one |
 | a source | a rebuild | no such target | start one |
 | a source | nothing | a target | remove it |
 
-Other unfinished targets are removed in any case. A replaced collection is not a target.
+All other unfinished targets are removed too. A replaced collection is not a target.
 """
 
 from collections.abc import Sequence

@@ -3,15 +3,15 @@
 A probe is a memory of the sample. It is searched for by its own content among the memories of its user, as an agent
 would. Three figures, each a share of 0..1:
 
-| figure | meaning | holds the move if |
+| figure | meaning | its drop can hold the move if |
 |---|---|---|
 | neighbours | share of the source's exact nearest 10 that the target's exact nearest 10 contain | vectors were copied |
 | found | share of probes that find their own text among the exact nearest 10 | vectors were embedded again |
 | index | share of the exact nearest 10 that the index finds, in the same collection | always |
 
 Copied vectors must find the same memories: a value below 1 is a loss. With another model the neighbours differ, for
-better or worse, and no reference shows which are right. There the move is paused only if searches for the exact text of
-a memory no longer find it; the neighbours are still reported. An index is compared with exact search in its own
+better or worse, and no reference shows which are right. There `found` replaces them: a search for the exact text of a
+memory must still find it. The neighbours are only reported. An index is compared with exact search in its own
 collection, so a worse graph is not hidden by different vectors.
 """
 

@@ -5,13 +5,13 @@ step creates is in the object's status before the step starts, so the next opera
 
 | step | action | written to the status before it starts |
 |---|---|---|
-| Recover | the server recovers the snapshot into the new collection | `collection`, `previousCollection` |
+| Recover | the server recovers the snapshot into the new collection | `physical`, `previousCollection` |
 | Claim | owner and fit are checked; the agent's marker and the restore's record are written | |
-| Verify | settings, indexes and number of points are compared with the snapshot | |
+| Verify | settings, indexes and number of memories are compared with the snapshot | |
 | Converge | the collection is changed to what the AgentMemory specifies now | |
 | Erase | memories that were erased since the snapshot are erased here too | |
 | Count | the writes since the snapshot are counted; they stay in the previous collection | |
-| Switch | the move is announced, then one action moves the alias | `pointsBefore`, `writesSince` |
+| Switch | the move is announced, then one action moves the alias | `points.before`, `previousCollection.writesSince` |
 | Settle | erasures and counts are repeated for writes up to and during the move | |
 
 A restore counts as applied from the atomic move of the alias on: the record is in the new collection before the move. A

@@ -4,8 +4,7 @@ The payload of a memory with a zone contains its encrypted fields as one text un
 key, then nonce and ciphertext in base64. The plaintext is a JSON object, so no field can replace another. The
 associated data bind it to agent, user, memory and zone.
 
-AES-256-GCM is implemented by `cryptography`. It is imported on first use, because the operator starts without its 8
-MiB.
+AES-256-GCM is implemented by `cryptography`, which is imported on first use. This saves the operator 8 MiB.
 """
 
 import base64
